@@ -12,10 +12,10 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
-// Check returns everything that would keep the store from working, each with a cure, or nil.
-// It covers reachability, the permissions that the package documentation lists, the server's
-// version (6.2 or later), replicas taken for masters, a Cluster behind a plain client, and a
-// maxmemory-policy that evicts locks.
+// Check returns all problems that would keep the store from working, each with a cure, or nil.
+// It checks that the server can be reached and is a master, the permissions that the package
+// documentation lists, the server's version (6.2 or later), that a Cluster has a cluster client,
+// and that no maxmemory-policy evicts locks.
 //
 // It makes about ten round trips and touches one short-lived key under the
 // prefix. Readiness probes may call it; a service may also start without it.
@@ -125,8 +125,8 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// supported reports whether v is 6.2 or later. It is also true for a text that is no version: such
-// a server may work otherwise.
+// supported reports whether v is 6.2 or later. It is also true if v is not a version: a server that
+// reports none may still work.
 func supported(v string) bool {
 	parts := strings.SplitN(v, ".", 3)
 	if len(parts) < 2 {

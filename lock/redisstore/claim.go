@@ -18,9 +18,8 @@ import (
 // of the token was applied. An entry with a receipt, or with a lease that may be
 // over, is read a second time, together with its time left.
 //
-// A claim without Fenced that takes over from a Fenced one, or that comes within a
-// minute of its release, keeps the key's last fence in its entry, where Get and
-// List show it.
+// If a claim without Fenced takes over from a claim with Fenced, or follows its release within a
+// minute, the new entry keeps the key's last fence. Get and List show it.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	e, err := s.claim(ctx, key, c)
 	if !c.Fenced && e.Token == c.Token {

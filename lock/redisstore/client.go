@@ -32,16 +32,16 @@ func (p *pipeliner) send(ctx context.Context, cmds []redis.Cmder) error {
 	return err
 }
 
-// bind makes the store's commands end with their contexts. go-redis obeys contexts while it
-// writes and reads only if ContextTimeoutEnabled is set and the timeouts are not negative.
-// Without the option, a call without an answer keeps its connection for as long as
-// ReadTimeout says. So a server that is silent for two seconds would use up the pool of the
-// client, and calls would still fail for a while after the server is well again.
+// bind makes the store's commands end with their contexts. While go-redis writes and reads, it
+// obeys contexts only if ContextTimeoutEnabled is set and the timeouts are not negative. Without
+// the option, a call without an answer keeps its connection for ReadTimeout. So a server that is
+// silent for two seconds would use up the pool of the client, and calls would still fail for a
+// while after the server answers again.
 //
-// The options of a client cannot be changed. So bind adds the last hook of its chain. The
-// hook hands the store's commands, and no other commands, to a clone with the option over the
-// same pools. Hooks that were added before still see these commands. One link serves all
-// stores over a client. The client's own commands pass through every link.
+// The options of a client cannot be changed. So bind adds a hook as the last of the client's
+// chain. The hook hands the store's commands, and no other commands, to a clone that has the
+// option and the same pools. Hooks that were added earlier still see these commands. One link
+// serves all stores over a client. The client's own commands pass through every link.
 func bind(c *redis.Client) *link {
 	at := weak.Make(c)
 	stored, known := bound.LoadOrStore(at, new(link))
@@ -67,8 +67,8 @@ type link struct {
 	bare   atomic.Bool // the client runs none of its user's code for a command
 }
 
-// look finds out, from within a command, whether l is bare: without a hook before
-// l, its caller is go-redis itself. Hooks after l do not see the command.
+// look sets bare. It runs within a command and looks at its own call stack: if there is no hook
+// before l, the caller of l is go-redis itself. Hooks after l do not see the command.
 func (l *link) look() {
 	var stack [16]uintptr
 	frames := runtime.CallersFrames(stack[:runtime.Callers(1, stack[:])])

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// userTimeout is how long sent bytes may stay unacknowledged. After it the
-// kernel gives up a connection, even a closed one. Otherwise it could deliver a
-// claim two minutes late, when no caller waits for it.
+// userTimeout is the longest time for which sent bytes may stay unacknowledged. After it, the
+// kernel gives up a connection, even a closed one. Without it, the kernel could deliver a claim
+// two minutes late, when no caller waits for it.
 const userTimeout = 10 * time.Second
 
 // openLag is userTimeout, and a margin for packets in the network.

@@ -39,13 +39,14 @@
 //
 // Up to 12 commands in flight to one server have a round trip each. So does every command of
 // more than 16 KiB. Further commands share round trips: they wait in a queue, which is sent in
-// pipelines of at most 32, the next pipeline when an earlier one was answered. Where the store
-// measures that this machine serves more that way, and with a GOMAXPROCS of 1 from the start,
-// commands share from the second in flight on. Nothing else changes:
+// pipelines of at most 32 commands, the next pipeline when an earlier one was answered. If the
+// store measures that this machine serves more commands that way, commands share round trips from
+// the second in flight on. With a GOMAXPROCS of 1, they do so from the start. Shared round trips
+// change nothing else:
 //
-//   - Every call returns when its own context ends, and no caller's context ends
-//     another's command. A command that has not left the queue is never written, and
-//     reported as [lock.ErrNotApplied].
+//   - Every call returns when its own context ends, and the context of one caller does not end
+//     the command of another. If a context ends while its command is in the queue, the command
+//     is never written, and the call returns an error that matches [lock.ErrNotApplied].
 //   - An error reply belongs to one command. A connection that fails or stalls costs
 //     the commands of one batch one try: their outcome is unknown, and a Locker sends them
 //     again. The other batches go on over other connections.
@@ -60,32 +61,32 @@
 //
 // # Overload
 //
-// An overloaded server is sent no more commands than it can answer in a small part of a
-// budget. The rest wait in the queue. While there is a queue, the store measures how many
-// claims a second the server grants. A claim that this rate would serve too late is refused at
-// once, as not applied: an error that matches [lock.ErrDenied], after microseconds and not
-// after a budget. Renewals, settles and releases go before claims and are not refused.
-// Clean-up goes with the claims. Nothing is refused for an idle server, at a steady load, or
-// in a burst.
+// To an overloaded server, the store sends only the commands that the server can answer in a small
+// part of a budget. The other commands wait in the queue. While there is a queue, the store
+// measures how many claims a second the server grants. If a claim would be served too late at
+// this rate, it is refused at once, as not applied: with an error that matches [lock.ErrDenied],
+// after microseconds and not after a budget. Renewals, settles and releases go before claims and
+// are not refused. Clean-up queues with the claims. No claim is refused for an idle server, at a
+// steady load, or in a burst.
 //
-// A call that returned may have left its command in flight. A Locker is notified when
-// the command has ended, and learns from its outcome whether to clean up.
+// A call that returned may have left its command in flight. The Locker is notified when the
+// command has ended, and decides by its outcome whether to clean up.
 //
-// Commands over a client from [Open] are sent on the goroutine of their caller
-// while few are in flight. A client that is given to [New] may have hooks, a Limiter or
-// a credentials provider that block, so its commands have a goroutine.
+// Commands over a client from [Open] are sent on the goroutine of their caller while few are in
+// flight. A client that is given to [New] may have hooks, a Limiter or a credentials provider
+// that block, so its commands are sent on a separate goroutine.
 //
-// A panic in a user's part of the client (a hook, a Limiter, a Dialer,
-// OnConnect, a credentials provider) is logged, and makes the outcome of the calls that
-// meet it unknown, whichever goroutine it is on. On the goroutine of
-// a caller that uses a Store without a Locker, the panic reaches the caller.
+// A panic in a user's part of the client (a hook, a Limiter, a Dialer, OnConnect, a credentials
+// provider) is logged, and the outcome of the calls affected by it is unknown, on whichever
+// goroutine it happens. On the goroutine of a caller that uses a Store without a Locker, the panic
+// reaches the caller.
 //
 // # Waiting
 //
-// Callers that wait for another process ([lock.WithWait]) poll. With
-// [WithNotifications] they are also notified, by publish and subscribe, and have the
-// key about as soon as it is free. A notification is a hint: one that is lost, or that a
-// missing permission refuses, costs the poll that it would have saved.
+// Callers that wait for another process ([lock.WithWait]) poll. With [WithNotifications] they are
+// also notified, by publish and subscribe, and get the key almost as soon as it is free. A
+// notification is only a hint: if it is lost, or refused for lack of a permission, the caller
+// finds the free key at its next poll.
 //
 // # The server
 //
@@ -101,9 +102,9 @@
 //     +client|maint_notifications, and do without. [WithNotifications] needs
 //     &latch:* +publish +subscribe +unsubscribe
 //     too: every release is published on the channel that has the entry's name.
-//     With +multi +exec a receipt of 64 KiB or more is no argument of a script: 1 MiB
-//     then holds up a server for 0.1 ms, and for 3.4 ms without.
-//   - before Redis 7 a claim is a script instead of a plain SET. The store finds out.
+//     With +multi +exec, a receipt of 64 KiB or more is not passed to a script: 1 MiB then
+//     occupies the server for 0.1 ms, and otherwise for 3.4 ms.
+//   - before Redis 7, a claim is a script instead of a plain SET. The store detects this.
 //   - from Redis 8.4 on, and Valkey 8.1 (9.0 for a release), a renewal, a settle and a release
 //     of a lock without a fence are one plain command each (SET with IFEQ, DELIFEQ, DELEX), at
 //     half the cost of a script for the server. The store learns from a server's answers which
@@ -114,7 +115,7 @@
 //
 // An entry is one string key, "shop:lock:user=42" with the prefix "shop:", and all
 // commands are on one key. Bytes other than letters, digits and "._~=&/-" are
-// percent-encoded, so that neither globs nor hash tags mean anything. A name of more
+// percent-encoded, so globs and hash tags in a key have no special meaning. A name of more
 // than 200 bytes becomes "#" and a hash. Keys of receipts, which begin with
 // "once:", are "shop:once:...". SCAN and [Store.List] list the entries.
 package redisstore

@@ -13,9 +13,9 @@ import (
 // claimFenced claims with a fence. The server does not execute the claim after ctx has ended:
 // the command carries the time, by the server's clock, after which it is refused.
 //
-// The clock of a server is unknown before its first answer. So the first claim is sent as one
-// that is already late. The server refuses it, unless there is an entry to report, and the
-// refusal has the server's time.
+// The clock of a server is unknown before its first answer. So the first claim carries a time
+// that is already over. The server refuses it, unless there is an entry to report, and the
+// refusal contains the server's time.
 func (s *Store) claimFenced(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
 	server, err := s.nodes.route(ctx, name)
 	if err != nil {
@@ -23,8 +23,8 @@ func (s *Store) claimFenced(ctx context.Context, name string, v *entry.Value, c 
 	}
 	clock := server.clock
 	deadline, guarded := ctx.Deadline()
-	// Twice: a refusal has the time of the server, which may be another one after a
-	// failover.
+	// Two tries: after a failover another server may refuse the claim, and its refusal
+	// contains the time for the second try.
 	for range 2 {
 		notAfter := int64(0)
 		if guarded {

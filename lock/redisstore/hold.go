@@ -85,8 +85,8 @@ func (s *Store) remove(ctx context.Context, at entryRef, token string, args ...a
 	return boolReply(s.eval(ctx, removeScript, cmd, args...))
 }
 
-// scriptOn returns a command for a script on the entry of token. ok is
-// false for a token that no entry can have.
+// scriptOn returns a command for a script on the entry of token. ok is false for a token that
+// cannot be in an entry.
 func (s *Store) scriptOn(at entryRef, token string) (cmd *group.Command, ok bool) {
 	if len(token) == 0 || len(token) > math.MaxUint8 {
 		return nil, false

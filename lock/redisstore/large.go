@@ -11,8 +11,8 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// largeReceipt is the size from which a receipt is no argument of a script. Lua hashes every
-// byte of its texts, and the server serves no other caller meanwhile: 1 MiB costs 3.4 ms in
+// largeReceipt is the size from which a receipt is not passed to a script. Lua hashes every
+// byte of its strings, and the server serves no other caller meanwhile: 1 MiB costs 3.4 ms in
 // settle.lua, 1.4 ms in a script that only returns, and 0.02 ms in a SET. Below this size the
 // script costs less than the second round trip of a transaction.
 const largeReceipt = 64 << 10
@@ -21,8 +21,9 @@ const largeReceipt = 64 << 10
 type largeAnswer int
 
 const (
-	// undecided means that nothing was changed, and that the script has to settle: it can
-	// for a user without transactions, when memory is full, and on a slot that moves.
+	// undecided means that nothing was changed, and that the script has to settle. The script
+	// works for a user without the permission for transactions, when memory is full, and on a
+	// slot that moves.
 	undecided largeAnswer = iota
 	settled
 	foreign // the entry has another token, or is gone
@@ -32,8 +33,8 @@ const (
 // the token, and a SET with NX puts the receipt in the place of a deleted entry. Like
 // settle.lua it may be sent again, and land after commands that were sent later.
 func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []byte, keep int64) (largeAnswer, error) {
-	// The GET has a transaction of its own, to prove that the user may run MULTI. If the
-	// server refused only the MULTI of the second transaction, that one would not be atomic.
+	// The GET is in its own transaction, which proves that the user may run MULTI. If the
+	// server refused MULTI for the second transaction, its commands would not be atomic.
 	answers, err := s.transact(ctx, name, []any{"get", name})
 	if err != nil || answers == nil {
 		return undecided, err
@@ -64,8 +65,8 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 	}
 }
 
-// transact sends commands on one entry as a transaction, and returns their answers.
-// They are nil without an error if the server has refused it, or the client has no transactions.
+// transact sends commands on one entry as a transaction, and returns their answers. The answers
+// are nil, without an error, if the server refuses the transaction or the client cannot send one.
 func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([]any, error) {
 	return untilDone(ctx, func() ([]any, error) {
 		server, ok := s.client.(*redis.Client)

@@ -81,8 +81,8 @@ func (s *Store) listPart(ctx context.Context, names []string, first func(name, k
 	return err == nil
 }
 
-// masters returns every master of a cluster, always in the same order, or just the
-// client.
+// masters returns every master of a cluster, always in the same order. Without a cluster, it
+// returns the client.
 func (s *Store) masters(ctx context.Context) ([]sender, error) {
 	if s.cluster == nil {
 		return []sender{s.client}, nil

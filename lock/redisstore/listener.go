@@ -45,9 +45,9 @@ func listen(n *notices) *listener {
 	return l
 }
 
-// session listens over one connection, and over its replacements by go-redis.
-// again asks for another session: go-redis does not replace a connection that
-// has failed silently.
+// session listens over one connection, and over the connections with which go-redis replaces it.
+// If again is true, the caller starts another session: go-redis does not replace a connection
+// that has failed silently.
 func (l *listener) session(parent context.Context) (again bool) {
 	ctx, stop := context.WithCancel(parent)
 	sub := &subscription{sub: l.notices.client.Subscribe(ctx), received: make(chan struct{}), broken: true}
@@ -118,8 +118,8 @@ func (l *listener) subscribe(ctx context.Context, sub *subscription) (ok bool) {
 	return ok
 }
 
-// receive wakes waiters until the subscription or the client is closed. It is broken
-// if a hook of the client has panicked.
+// receive wakes waiters until the subscription or the client is closed. broken is true if a hook
+// of the client has panicked.
 func (l *listener) receive(ctx context.Context, sub *redis.PubSub, heard *atomic.Bool) (broken bool) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -35,8 +35,8 @@ const (
 )
 
 // ability notes from a server's answers whether it has a command, and in which spelling. A
-// failover or an upgrade changes this. A server without the command is asked again after a
-// while, with the command of a caller. A server that has lost the command reports an error, and
+// failover or an upgrade can change this. If a server lacks the command, the command of a caller
+// tries it again after a while. A server that no longer has the command reports an error, and
 // executes nothing.
 type ability struct {
 	spelling atomic.Int32 // that the server understands, counted from 1; 0: none is known
@@ -48,8 +48,8 @@ const (
 	never    = math.MaxInt64
 )
 
-// choose returns the first spelling to try. ok is false if there is none. One of many
-// callers tries, so that an unknown command costs only one call.
+// choose returns the first spelling to try. ok is false if there is none to try. Only one of
+// several callers tries an unproven command, so that an unknown command costs only one call.
 func (a *ability) choose() (n int, ok bool) {
 	if n = int(a.spelling.Load()); n > 0 {
 		return n - 1, true
@@ -70,13 +70,13 @@ func (a *ability) giveUp() {
 	a.forget()
 }
 
-// spelling makes a command that compares with the load. Servers spell the same command
-// differently.
+// spelling makes a command that compares the value with the load of the claim. Servers spell the
+// same command differently.
 type spelling func(*group.Command)
 
-// compareAndAct lets the server act on the entry without a script, if the entry is as c has
-// stored it. done is true if the server has acted. Without an error it is false if the script
-// has to decide.
+// compareAndAct lets the server act on the entry without a script, if the entry is exactly the
+// value that c has stored. done is true if the server has acted. If done is false and err is nil,
+// the script has to decide.
 func (s *Store) compareAndAct(ctx context.Context, at entryRef, c lock.Claim, action int, spellings ...spelling) (done bool, err error) {
 	if c.Attempt < 1 || c.Fenced || len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
 		return false, nil // a part of the value is unknown
@@ -115,8 +115,8 @@ func actResult(answer any) (done bool, err error) {
 	return false, failure.BadAnswer(answer)
 }
 
-// noteMiss notes why a server has not executed cmd. It returns err if the
-// call ends with it, and otherwise whether to try the next spelling before the script.
+// noteMiss notes why a server has not executed cmd. It returns err if the call ends with err.
+// Otherwise it reports whether to try the next spelling before the script.
 func (s *Store) noteMiss(can *ability, cmd *group.Command, err error) (next bool, _ error) {
 	switch class := failure.ClassOf(err); {
 	case failure.IsSyntaxError(err):
@@ -153,8 +153,8 @@ func (s *Store) deleteOwn(ctx context.Context, at entryRef, c lock.Claim) (done 
 		func(cmd *group.Command) { cmd.With("delex", cmd.EntryName, "ifeq", &cmd.Load) })
 }
 
-// renewOwn sets the end of the entry of c. It is no earlier than before, unless another call
-// asks for a longer lease.
+// renewOwn sets the end of the entry of c. This does not shorten the lease, unless another call
+// has asked for a longer one.
 func (s *Store) renewOwn(ctx context.Context, at entryRef, c lock.Claim) (done bool, err error) {
 	if !c.Longest {
 		return false, nil

@@ -17,9 +17,9 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/serverclock"
 )
 
-// nodes sends commands to the servers of a client: to one, or to each master of a
-// Cluster. A pipeline of go-redis' cluster client waits for the slowest node. A
-// batch here goes to one node, and does not wait for the others.
+// nodes sends commands to the one server of a client, or to the masters of a Cluster. A pipeline of
+// go-redis' cluster client waits for the slowest node. A batch of this type goes to one node, and
+// does not wait for the others.
 type nodes struct {
 	only *server // nil: a Cluster
 
@@ -60,8 +60,8 @@ func (n *nodes) do(ctx context.Context, c *group.Command) (any, error) {
 	return answer, err
 }
 
-// route returns the server of the entry called name. Until the client knows the masters
-// it asks for them, and takes as long as its own settings allow.
+// route returns the server of the entry called name. A client that does not know the masters yet
+// asks for them, for as long as its own settings allow.
 func (n *nodes) route(ctx context.Context, name string) (*server, error) {
 	switch {
 	case n.only != nil:
@@ -130,8 +130,8 @@ func (n *nodes) pipelined(client *redis.Client, opened bool) *server {
 	send := func(b *group.Batch) error {
 		err := p.send(b, b.Commands())
 		if _, broken := errors.AsType[net.Error](err); n.cluster != nil && (broken || errors.Is(err, group.ErrTimeOver)) {
-			// A slot may have another master by now. Commands that must not be repeated
-			// do not make the client look.
+			// A slot may have another master by now. For commands that must not be repeated,
+			// the client does not find out by itself.
 			n.cluster.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
 		}
 		return err
@@ -142,8 +142,8 @@ func (n *nodes) pipelined(client *redis.Client, opened bool) *server {
 	})
 }
 
-// oneByOne returns a server that sends each command by itself, through a client of an
-// unknown type.
+// oneByOne returns a server for a client of an unknown type. It sends each command in its own
+// round trip.
 func oneByOne(client redis.UniversalClient) *server {
 	return newServer(group.Config{
 		Share: 1, Batches: maxConnections, Queue: maxQueued,

@@ -9,25 +9,23 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// WithNotifications lets callers that wait ([lock.WithWait]) hear, by Redis'
-// publish and subscribe, that another process has released or settled their
-// key: they claim it within a round trip or two instead of at their next poll,
-// which is up to half a second away.
+// WithNotifications notifies callers that wait ([lock.WithWait]) when another process has
+// released or settled their key, by Redis' publish and subscribe. They claim the key within a
+// round trip or two, instead of at their next poll, which is up to half a second away.
 //
 //	store, err := redisstore.Open(ctx, url, redisstore.WithNotifications())
 //	...
 //	locker := lock.New(store, lock.WithWait(2*time.Second))
 //
-// Holders publish when they release, and waiters listen, so all processes that
-// share keys should have the option. A process without it, or a lost message,
-// costs what waiting costs without the option and nothing else.
+// Holders publish when they release, and waiters listen, so all processes that share keys should
+// have the option. If one of them lacks it, or a message is lost, the waiter gets the key at its
+// next poll.
 //
-// Every release and settle then publishes, on the channel that has the name of
-// the entry; a Cluster sends that to all its nodes. The store has one connection
-// more, outside of the client's pool, while a caller waits and for some seconds
-// after, or until [Store.Close], which is worth calling after [New] too. The
-// user needs the permissions in the package documentation. Without the permission to
-// publish, keys are still released.
+// Every release and settle publishes a message on the channel that has the name of the entry. A
+// Cluster sends it to all its nodes. While a caller waits, and for some seconds after, the store
+// has one more connection, outside of the client's pool. [Store.Close] closes it at once, so call
+// it after [New], too. The user needs the permissions in the package documentation. Without the
+// permission to publish, keys are still released.
 func WithNotifications() Option {
 	return option(func(s *Store) { s.notices = newNotices(s.client) })
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Open sets these unless the URL does. They bound the connections and goroutines that a
-// timed-out call leaves. The calls themselves are bounded by the Locker's own timers.
+// Open sets these unless the URL sets them. They bound the connections and goroutines that a
+// timed-out call leaves. The Locker's own timers bound the calls themselves.
 const (
 	openTimeout = time.Second
 	clientName  = "httplatch"

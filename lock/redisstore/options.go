@@ -12,8 +12,8 @@ func (o option) apply(s *Store) { o(s) }
 //
 //	redisstore.WithPrefix("shop:")
 //
-// Stores with different prefixes on one Redis do not see each other. Two services
-// with one prefix take each other's requests for repeats: for an equal user, path
+// Stores with different prefixes on one Redis do not see each other's entries. Two services
+// with one prefix mistake each other's requests for repeats: for an equal user, path
 // and key, the handler of the second service does not run, and its caller gets the
 // answer of the first. A gateway and the service behind it also need two prefixes.
 //
@@ -23,9 +23,8 @@ func WithPrefix(prefix string) Option {
 	return option(func(s *Store) { s.prefix = prefix })
 }
 
-// WithoutCheck makes [Open] return a store before it has contacted the server, which may be
-// down. It is for the nodes of a quorum: the Check of [quorum.New] asks them all, and is
-// content with a majority.
+// WithoutCheck makes [Open] return a store without contacting the server, which may be down. It is
+// for the nodes of a quorum: the Check of [quorum.New] checks all nodes, and accepts a majority.
 //
 // [New] never checks.
 func WithoutCheck() Option {

@@ -11,8 +11,8 @@ import (
 // query is a read-only command.
 type query struct{ *redis.Cmd }
 
-// NoRetry makes go-redis return the first failure: an error serves a caller with a deadline
-// better than a repetition.
+// NoRetry makes go-redis return the first failure: for a caller with a deadline, an early error is
+// better than a retry.
 func (query) NoRetry() bool { return true }
 
 // sender is the part of a client that a query needs.

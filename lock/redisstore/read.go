@@ -15,8 +15,8 @@ func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	return s.read(ctx, name)
 }
 
-// read runs a script, because a replica or the client's cache may answer a plain GET,
-// and because the value and its time left have to be of one moment.
+// read runs a script, because a replica or the client's cache may answer a plain GET, and because
+// the value and its time left must be read at the same moment.
 func (s *Store) read(ctx context.Context, name string) (lock.Entry, error) {
 	answer, err := s.eval(ctx, readScript, &group.Command{EntryName: name, Yields: true})
 	if err != nil || answer == nil {

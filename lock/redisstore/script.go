@@ -47,12 +47,11 @@ func loadScript(name string) script {
 
 func (sc script) String() string { return sc.source.(string) } //nolint:errcheck,forcetypeassert // see there
 
-// eval runs sc on the entry of c, with args and the load of c, if it has one. If the server
-// does not know the script yet, it is sent again with its source, which is no
-// repetition: the first send was refused.
+// eval runs sc on the entry of c, with args and the load of c, if it has one. If the server does
+// not know the script yet, eval sends it again with its source. This does not execute it twice:
+// the server has refused the first send.
 //
-// redis.Script.Run does the same, but its commands are repeated by the client
-// when an answer is lost.
+// redis.Script.Run does the same, but the client repeats its commands when an answer is lost.
 func (s *Store) eval(ctx context.Context, sc script, c *group.Command, args ...any) (any, error) {
 	answer, err := s.nodes.do(ctx, c.Script("evalsha", sc.sha, args...))
 	if err == nil || failure.ClassOf(err) != "NOSCRIPT" {

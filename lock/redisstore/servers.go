@@ -3,8 +3,8 @@ package redisstore
 import "context"
 
 // Servers returns the run ids of the masters that the store writes to: one, or several in a
-// Cluster. A quorum uses it to find two stores on one server, and a store that is a Cluster. A
-// server that does not report its run id is left out.
+// Cluster. With them, a quorum detects two stores on one server, and a store over a Cluster.
+// Servers leaves out a server that does not report its run id.
 func (s *Store) Servers(ctx context.Context) (ids []string, err error) {
 	masters, err := s.masters(ctx)
 	if err != nil {

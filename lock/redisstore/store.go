@@ -26,8 +26,8 @@ type Store struct {
 	unchecked bool // Open has not contacted the server
 	opened    bool // Open has made the client
 
-	// scripted is set once the server has refused SET with NX and GET. Claims
-	// are scripts from then on, which every server understands.
+	// scripted is set when the server has refused SET with NX and GET. From then on, claims
+	// are scripts, which every server understands.
 	scripted atomic.Bool
 
 	forbidden sync.Once // logged that the user may not run a command of a newer server
@@ -49,22 +49,21 @@ var (
 //
 // New is made for a *redis.Client (also with Sentinel) and a *redis.ClusterClient.
 //
-// The client's options stay as they are. The first New over a client adds one
-// hook to it, or to each node of a Cluster, which makes the commands of all stores
-// over it end with their contexts if ContextTimeoutEnabled is not set. Hooks that
-// are added later do not see these commands, and neither do hooks of the Cluster client itself:
-// add them to its nodes ([redis.ClusterClient.OnNewNode]). A hook sees the commands as
-// pipelines. Open would also set DialTimeout and PoolTimeout (a second) and DialerRetries (1).
-// Without these, a [lock.Locker] keeps goroutines and connections of ended calls for
-// longer, and loses nothing else.
+// New does not change the client's options. If ContextTimeoutEnabled is not set, the first New over
+// a client adds a hook to the client, or to each node of a Cluster. The hook makes the commands
+// of all stores over the client end with their contexts. Hooks that are added later do not see
+// these commands, and neither do hooks of the Cluster client itself: add them to its nodes
+// ([redis.ClusterClient.OnNewNode]). A hook sees the commands as pipelines. Open would also set
+// DialTimeout and PoolTimeout (a second) and DialerRetries (1). Without these settings, goroutines
+// and connections of ended calls stay for longer, and nothing else changes.
 //
-// Over the client of an Open, a caller sends a command itself while few others are
-// in flight. Over a client given to New, which may have hooks, a goroutine does.
+// Over a client made by Open, a caller sends a command itself while few others are in flight.
+// Over a client given to New, which may have hooks, a separate goroutine sends it.
 //
-// New panics on a nil client, a nil Option, a *redis.Ring and a *redis.AutoPipeliner.
-// A Ring sends keys elsewhere as soon as it loses sight of a shard, which makes a
-// second holder although every server is well. An AutoPipeliner repeats whole
-// batches and holds commands back beyond their context.
+// New panics on a nil client, a nil Option, a *redis.Ring and a *redis.AutoPipeliner. A Ring sends
+// keys to another shard as soon as it takes a shard for dead, which makes a second holder even
+// if every server is alive. An AutoPipeliner repeats whole batches, and sends commands after
+// their contexts have ended.
 func New(client redis.UniversalClient, opts ...Option) *Store {
 	switch client.(type) {
 	case nil:
@@ -82,8 +81,7 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	return newStore(client, false, opts)
 }
 
-// newStore returns a store over client. opened says that Open has made the client, without
-// hooks.
+// newStore returns a store over client. opened means that Open has made the client, without hooks.
 func newStore(client redis.UniversalClient, opened bool, opts []Option) *Store {
 	s := &Store{
 		client: client,
@@ -117,6 +115,6 @@ func (s *Store) Close() error {
 }
 
 // Describe is part of [lock.Describer]. The kernel sends the bytes of a closed socket again until
-// the network takes them: for about two minutes, and after [Open], which
-// limits this on Linux, for a quarter of a minute.
+// the network accepts them: for about two minutes, or for a quarter of a minute on Linux after
+// [Open], which sets this limit.
 func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: s.maxLag} }

@@ -9,18 +9,17 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// subscription is a redis.PubSub that may have become unusable: it dials under its
-// lock while it receives, and after a panic of a user's hook there, the lock
-// stays locked.
+// subscription is a redis.PubSub that may have become unusable: while it receives, it dials with
+// its mutex locked, and after a panic of a user's hook there, the mutex stays locked.
 type subscription struct {
 	sub      *redis.PubSub
 	received chan struct{} // closed when receiving has ended
 	broken   bool          // by a panic
 }
 
-// use makes a call that may wait for the lock, for a limited time. After a failure go-redis
-// repeats the call over the next connection. ok is false if a hook has panicked: then it is not
-// repeated.
+// use makes a call that may wait for that mutex, for a limited time. After a failure, go-redis
+// repeats the call over the next connection. ok is false if a hook has panicked: then go-redis
+// does not repeat the call.
 func (s *subscription) use(ctx context.Context, call func(ctx context.Context) error) (ok bool) {
 	if s.isBroken() {
 		return false

@@ -7,8 +7,8 @@ import (
 )
 
 // untilDone makes a call on its own goroutine, and returns when ctx ends, whatever the client, its
-// hooks and the server do. An error says that the call was not applied, so a call that writes
-// must not pass it on as it is.
+// hooks and the server do. If ctx ends first, or a hook panics, the error says that the call was
+// not applied. So a call that writes must not return the error unchanged.
 func untilDone[T any](ctx context.Context, call func() (T, error)) (value T, err error) {
 	type result struct {
 		value T
