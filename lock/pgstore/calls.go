@@ -17,14 +17,15 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// maxClaims bounds the claims of a key that is free again whenever it is read. A late send of a
-// claim whose row takeAway has marked always reads the key as free, and is never granted.
+// maxClaims bounds the claims of a key that each claim finds taken, and each read finds free. This
+// always happens to a late send of a claim whose row takeAway has marked.
 const maxClaims = 8
 
 var errUnsettled = fmt.Errorf("%w: pgstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
 
-// Claim is part of [lock.Store]. It is one statement, and a second one that reads the entry in its
-// way. After a claim that has met an entry, the next claim reads first: duplicates come together.
+// Claim is part of [lock.Store]. It sends one statement, and a second one to read the entry if the
+// key is taken. After a claim that found its key taken, the next claim reads first: duplicates
+// often come together.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Entry, err error) {
 	work := transactional(key, c.Linger)
 	begins := &s.begins
@@ -97,9 +98,9 @@ func (s *Store) granted(ctx context.Context, statement string, args ...any) (gra
 	return granted, fence, storeError(errors.Join(err, rows.Err()))
 }
 
-// claimFenced draws the fence after the claim has won the key: a fence that was drawn
-// before could be lower than the fence of a holder it had to wait for. Both statements are one
-// transaction, and one round trip.
+// claimFenced draws the fence after the claim has won the key: a fence that was drawn before could
+// be lower than the fence of an earlier holder for which the claim has waited. Both statements are
+// one transaction, in one round trip.
 func (s *Store) claimFenced(ctx context.Context, args []any) (granted bool, fence int64, err error) {
 	conn, err := s.acquire(ctx, rowstore.Later)
 	if err != nil {
@@ -123,8 +124,8 @@ func (s *Store) claimFenced(ctx context.Context, args []any) (granted bool, fenc
 	return granted, fence, nil
 }
 
-// transactional reports whether a claim is of a run in a transaction: a record that is not
-// remembered once its lease is over. The server may forget it in a crash.
+// transactional reports whether a claim is for a run in a transaction: a record without a linger
+// after its lease. The server may lose such a claim in a crash.
 func transactional(key string, linger time.Duration) bool {
 	return keytext.IsRecord(key) && linger == 0
 }
@@ -239,9 +240,9 @@ type ownConn struct {
 	store *Store
 }
 
-// planned changes the text of a statement whenever the number of claims has doubled, so
-// that it is prepared and planned again: a plan from the time when the table was tiny reads
-// all of it.
+// planned changes the text of a statement whenever the number of claims has doubled, so that the
+// statement is prepared and planned again. A plan from the time when the table was tiny would
+// read the whole table.
 func (s *Store) planned(statement string) string {
 	return statement + " -- " + strconv.Itoa(bits.Len64(s.claims.Load()))
 }
@@ -269,9 +270,9 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*ownConn, error) 
 	return &ownConn{conn, s}, nil
 }
 
-// giveBack ends the use of the connection. A connection that is closed, because a call had no
-// answer, leaves the pool at once: pgx may take a quarter of a minute to end it, and would
-// count it until then.
+// giveBack ends the use of the connection. If the connection was closed because a call had no
+// answer, it leaves the pool at once: pgx may take a quarter of a minute to end it, and would
+// count it as used until then.
 func (c *ownConn) giveBack() {
 	if c.Conn.Conn().IsClosed() {
 		c.hangUp()

@@ -14,8 +14,8 @@ import (
 const oldest = 130000
 
 // Check reports a server that cannot be reached or is too old, and a table that is missing,
-// lacks columns, or may not be used by the role, each with a cure. An error that an operator
-// has to repair matches [lock.ErrDenied].
+// lacks columns, or may not be used by the role. Each error names the cure. An error that only an
+// operator can fix matches [lock.ErrDenied].
 func (s *Store) Check(ctx context.Context) error {
 	pool, err := s.own(ctx)
 	if err != nil {

@@ -26,13 +26,12 @@ const (
 // noRow is the error of the receipt's statement if it finds no claim: a division by zero.
 const noRow = "22012"
 
-// settleAndCommit sends the receipt's statement and COMMIT, after BEGIN if nothing was
-// sent yet, in one round trip. A statement that fails keeps the server from executing the
-// next ones.
+// settleAndCommit sends the receipt's statement and COMMIT, after BEGIN if nothing was sent yet,
+// in one round trip. After a statement that fails, the server does not execute the next ones.
 //
-// It reads the answers itself. The driver would send a request to cancel COMMIT whenever its
-// context ends or its connection fails. Such a request cancels a COMMIT that waits for a standby:
-// the COMMIT takes effect, and is on no other server.
+// settleAndCommit reads the answers itself. The driver would send a request to cancel COMMIT when
+// its context ends or its connection fails. If the COMMIT waits for a standby, such a request
+// ends the wait: the COMMIT takes effect, and is on no other server.
 func (s *session) settleAndCommit(ctx context.Context, settle string, args ...[]byte) (commitResult, error) {
 	conn := s.conn.PgConn()
 	stop := closeAtEnd(ctx, conn)
@@ -152,8 +151,8 @@ var settleTypes = []uint32{17, 17, 17, 20}
 // prepared statement to its name. The map is nil if the connection may not prepare any.
 const preparedKey = "latch_prepared"
 
-// nameOf returns the name under which the connection prepares a statement, "" if it may
-// not, and whether the statement is prepared.
+// nameOf returns the name under which the connection prepares a statement, and whether the
+// statement is prepared. The name is "" if the connection may not prepare statements.
 func (s *session) nameOf(sql string) (name string, known bool) {
 	data := s.conn.PgConn().CustomData()
 	names, asked := data[preparedKey].(map[string]string)

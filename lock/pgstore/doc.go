@@ -9,16 +9,16 @@
 //		tx, _ := pgstore.Tx(r.Context())
 //		_, err := tx.Exec(r.Context(), `INSERT INTO orders ...`)
 //
-// Work without a receipt did not happen then, and work with a receipt happened once.
+// With transactions, work without a receipt did not happen, and work with a receipt happened once.
 //
 // # Connections
 //
-// Transactions of the work take connections of the pool that the store was given, one for
-// as long as the work runs. All other calls, such as claims, renewals and clean-up, use a few
-// of the store's own connections to the same database, so that work which holds every
-// connection of the pool starves no renewal. They are dialled with the pool's settings when
-// the first is needed, to the primary if there are several hosts, and [Store.Close] closes
-// them. Work waits for a connection as long as its caller does, 10 s at most.
+// Each transaction of the work takes a connection of the pool that the store was given, for as
+// long as the work runs. All other calls, such as claims, renewals and clean-up, use a few of the
+// store's own connections to the same database. So renewals go on even if work holds every
+// connection of the pool. The store dials its own connections with the pool's settings when it
+// needs the first, to the primary if there are several hosts. [Store.Close] closes them. Work
+// waits for a connection as long as its caller waits, 10 s at most.
 //
 // Waiters poll: they are not notified when a key is free. Behind PgBouncer in transaction mode,
 // everything works. A PgBouncer older than 1.21, or one without
@@ -28,16 +28,15 @@
 // # Overload
 //
 // The store measures how fast waiting calls get a connection. A claim that would not be
-// served in half of its time is refused at once, as not applied: an error that matches
-// [lock.ErrDenied]. So is a claim whose work would wait for a connection of the pool for more
-// than 5 s. Renewals, receipts and releases are not refused.
+// served in half of its time is refused at once, as not applied, with an error that matches
+// [lock.ErrDenied]. A claim whose work would wait for a connection of the pool for more than 5 s
+// is refused in the same way. Renewals, receipts and releases are not refused.
 //
 // # Durability
 //
-// A claim of work in a transaction does not wait for the disk: if the server
-// loses it in a crash, the receipt finds no claim, and the work is rolled back with it.
-// All other grants, renewals and receipts are on disk before they are answered, as far as
-// the server's settings go.
+// A claim of work in a transaction does not wait for the disk: if the server loses the claim in a
+// crash, the receipt finds no claim, and the work is rolled back. All other grants, renewals and
+// receipts are on disk before the call returns, if the server's settings are safe.
 //
 // Leases end by the server's clock, clock_timestamp(). If the clock is set back, leases
 // last longer by the difference, and nothing is granted twice. If it is set forward, leases end
@@ -60,6 +59,6 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON latch_entries TO shop;
 //	GRANT USAGE ON SEQUENCE latch_entries_fence TO shop;
 //
-// To end a session that holds row locks and whose COMMIT has never arrived, it needs
-// no more, as long as the work's transactions have the same role.
+// With these privileges it can also end a session that holds row locks and whose COMMIT has never
+// arrived, as long as the work's transactions have the same role.
 package pgstore

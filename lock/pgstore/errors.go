@@ -15,9 +15,9 @@ import (
 )
 
 // storeError converts the error of a statement to an error of [lock.Store], and nil to nil. An
-// error answer of the server proves that the statement had no effect. The end of its session
-// proves nothing. Neither does pgconn.SafeToRetry: if the connection was cut while a reply was
-// on its way, pgx 5.12 returns the error of a connection that was closed before.
+// error answer of the server proves that the statement had no effect. The end of the session
+// proves nothing, and neither does pgconn.SafeToRetry: if the connection was cut while a reply was
+// on its way, pgx 5.12 returns the error of a connection that was closed before the call.
 func storeError(err error) error {
 	if err == nil {
 		return nil
@@ -95,9 +95,9 @@ func explained(err error) error {
 	}
 }
 
-// passes reports whether a refused statement may succeed later: it was
-// in the way of another transaction, has taken too long, met a server without room or
-// during its shutdown, or was prepared for another table or deallocated.
+// passes reports whether a refused statement may succeed later: it conflicted with another
+// transaction, took too long, met a server that was full or shutting down, or its prepared form
+// was for another table or deallocated.
 func passes(err error) bool {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {

@@ -14,10 +14,10 @@ func (o option) apply(c *config) { o(c) }
 
 type config struct{ table string }
 
-// WithTable sets the name of the table, with a schema if the search path does not find it:
-// "shop.latch_entries". The default is "latch_entries". Names are quoted, and so are taken as
-// they are written. It panics if a part of the name is empty, is no UTF-8, has a byte 0, or
-// is longer than 48 bytes: PostgreSQL would cut the names that are made from it.
+// WithTable sets the name of the table. If the search path does not find the table, write
+// "shop.latch_entries". The default is "latch_entries". Names are quoted, so they are used
+// exactly as written. WithTable panics if a part of the name is empty, is not UTF-8, has a byte 0,
+// or is longer than 48 bytes: PostgreSQL would truncate the names that the store derives from it.
 func WithTable(name string) Option {
 	for part := range strings.SplitSeq(name, ".") {
 		if part == "" || len(part) > 48 || strings.ContainsRune(part, 0) || !utf8.ValidString(part) {

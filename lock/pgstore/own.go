@@ -19,8 +19,8 @@ type settings interface {
 	// config returns the configuration of their pool.
 	config(ctx context.Context) (*pgxpool.Config, error)
 
-	// renew looks for other settings after the server has rejected the present ones. changed
-	// reports whether it has found some.
+	// renew looks for other settings after the server has rejected the current ones. changed
+	// reports whether it has found any.
 	renew(ctx context.Context) (changed bool, err error)
 }
 
@@ -31,8 +31,8 @@ func (p poolSettings) config(context.Context) (*pgxpool.Config, error) { return 
 
 func (p poolSettings) renew(context.Context) (bool, error) { return false, nil }
 
-// ownParameters replace session parameters that a pool, a role or a database may set for the
-// work: with them the store's own statements would fail, or end before their callers' time.
+// ownParameters replace session parameters that a pool, a role or a database may set for the work.
+// With those, the store's own statements could fail, or end before their callers' time is over.
 var ownParameters = [][2]string{
 	{"default_transaction_isolation", "read committed"},
 	{"default_transaction_read_only", "off"},
@@ -68,9 +68,9 @@ func openOwn(ctx context.Context, of settings) (*pgxpool.Pool, error) {
 // sessionTime bounds the statement that sets up a session.
 const sessionTime = 2 * time.Second
 
-// prepareSessions sets ownParameters in each session, after the pool's own hook. It leaves alone
-// a session behind PgBouncer, which also serves other clients: there the number of the
-// server's process differs from the number at the start of the connection.
+// prepareSessions sets ownParameters in each session, after the pool's own hook. It does not change
+// a session behind PgBouncer, which also serves other clients. There, the number of the server's
+// process differs from the number at the start of the connection.
 func prepareSessions(cfg *pgxpool.Config) {
 	values := make([]string, len(ownParameters))
 	for i, p := range ownParameters {
@@ -112,8 +112,8 @@ func reportPanics(cfg *pgxpool.Config) {
 	}
 }
 
-// connect returns a connection of pool. After the server has rejected the settings of a new
-// one, it tries once more if there are others.
+// connect returns a connection of pool. If the server rejects the settings of a new connection,
+// connect tries once more with other settings, if there are any.
 func (s *Store) connect(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	conn, err := pool.Acquire(ctx)
 	if err == nil || !rejected(err) {

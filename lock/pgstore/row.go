@@ -15,8 +15,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// scanEntry reads one row: the columns of first, then the constant columns and a receipt, which
-// are the entry.
+// scanEntry reads one row into first and an entry: the columns of the entry, with the receipt
+// as the last, follow the columns of first.
 func scanEntry(rows pgx.Rows, first ...any) (e lock.Entry, err error) {
 	var token, owner blob
 	var settled bool

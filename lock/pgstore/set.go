@@ -10,8 +10,9 @@ import (
 // sets sets the statements on the keys of a set. They lock rows in the order of the keys, so
 // that no two of them wait for each other.
 func (s *statements) sets(n names) {
-	// If a part of the keys was taken since the snapshot, the division by zero undoes the whole
-	// statement. A key that its own token has already counts as taken, with the others.
+	// If some of the keys were taken after the snapshot, the division by zero undoes the whole
+	// statement. If one of them was taken before, even by its own token, the statement takes
+	// none.
 	s.claimSet = n.in(`
 WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS w(key, token)),
 claimed AS (
@@ -40,8 +41,8 @@ DELETE FROM latch_entries e USING mine WHERE e.key = mine.key AND e.token = mine
 RETURNING e.key, ` + live + `, ` + quick("true"))
 }
 
-// ClaimSet is part of [lock.SetClaimer]. It is one statement, and a second one that reads the
-// entries if one of them is in the way.
+// ClaimSet is part of [lock.SetClaimer]. It sends one statement, and a second one to read the
+// entries if one of the keys is taken.
 func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
 	if err := rowstore.Admit(ctx, &s.calls, nil); err != nil {
 		return lock.Entry{}, err
@@ -64,8 +65,8 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	return lock.Entry{}, errUnsettled
 }
 
-// firstOf returns the first entry that is not of its claim, the zero Entry if there is none. ours
-// says that all entries are of their claims.
+// firstOf returns the first entry that belongs to another claim, or the zero Entry. ours reports
+// whether each entry belongs to its own claim.
 func (s *Store) firstOf(ctx context.Context, names [][]byte, claims []lock.Claim) (e lock.Entry, ours bool, err error) {
 	rows, err := s.query(ctx, s.statements.getSet, names)
 	if err != nil {

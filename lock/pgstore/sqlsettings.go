@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// sqlSettings come from connections that package database/sql has made: it shows neither
-// its connector nor the connector's hooks, only their connections. When the server rejects
-// the settings, because a password has changed, they are learned from a younger connection.
+// sqlSettings are read from connections that package database/sql has made: the package does not
+// give access to its connector and the connector's hooks. When the server rejects the settings,
+// because a password has changed, newer settings are read from a younger connection.
 type sqlSettings struct {
 	db       *sql.DB
 	last     atomic.Pointer[pgx.ConnConfig]
@@ -51,7 +51,7 @@ func (s *sqlSettings) config(ctx context.Context) (*pgxpool.Config, error) {
 }
 
 // renew tries the settings of one connection of db after the other. It closes a connection whose
-// settings are also rejected, so that db makes another one with the present settings of its hooks.
+// settings are also rejected, so that db makes a new one with the current settings of its hooks.
 func (s *sqlSettings) renew(ctx context.Context) (changed bool, err error) {
 	rejectedOnes := s.last.Load()
 	select {

@@ -13,8 +13,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// sqlWork takes connections of package database/sql. The work could commit a *sql.Tx of
-// them. So BEGIN is sent on the connection itself, and the work gets a *sql.Tx of another
+// sqlWork takes connections of package database/sql. With a *sql.Tx of the same *sql.DB, the work
+// could commit. So BEGIN is sent on the connection itself, and the work gets a *sql.Tx of another
 // *sql.DB, which lends this connection, and whose driver refuses to end the transaction.
 type sqlWork struct {
 	db  *sql.DB
@@ -102,8 +102,8 @@ func (c *lent) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return rows, err
 }
 
-// lentRows note that they were left open. They are closed when their context ends, the context of
-// the handler or of the transaction. The driver may then have closed the connection.
+// lentRows note that the work has left them open. They are closed when their context ends, the
+// context of the handler or of the transaction. The driver may then have closed the connection.
 type lentRows struct {
 	*stdlib.Rows
 

@@ -12,8 +12,9 @@ const (
 	// live tests whether a locked row is an entry at this moment.
 	live = `(e.ends_at + e.linger * interval '1 microsecond' > clock_timestamp())`
 
-	// wasLive tests the same for a row that is only read, as it was when the
-	// statement began: by a later clock, an entry that was renewed since would be over.
+	// wasLive tests the same for a row that is only read. The row is as it was when the
+	// statement began, so the clock has to be of that moment: by a later clock, an entry that
+	// was renewed meanwhile would be over.
 	wasLive = `(e.ends_at + e.linger * interval '1 microsecond' > statement_timestamp())`
 
 	// columns are the columns of scanEntry.
@@ -29,9 +30,9 @@ func quick(param string) string {
 	return `CASE WHEN ` + param + `::bool THEN set_config('synchronous_commit', 'off', true) END`
 }
 
-// confirmed makes the reader of a receipt wait for the standby that COMMITs wait for, by a
-// write that changes nothing. After a crash of the primary, and after an operator has ended
-// the wait of a COMMIT, a reader can see a receipt that the standby does not have.
+// confirmed is a write that changes nothing, so that the reader of a receipt waits for the standby
+// as a COMMIT does. Without it, a reader can see a receipt that the standby does not have: after
+// a crash of the primary, or after an operator has ended the wait of a COMMIT.
 const confirmed = `CASE WHEN e.receipt IS NOT NULL AND current_setting('synchronous_standby_names') <> '' ` +
 	`THEN pg_logical_emit_message(true, 'latch', '')::text END`
 
@@ -47,10 +48,10 @@ func newStatements(n names) (s statements) {
 // setClaims sets the statements that take and keep a key.
 func (s *statements) setClaims(n names) {
 	// The claim does not lock a row that its snapshot shows as taken: locking a row writes to it.
-	// The WHERE of the conflict also leaves a row unchanged that was taken since. A granted claim
-	// returns a row, and get follows a refused one: one statement for both costs the server a
-	// quarter more. After takeAway, a late send of the claim does not make the entry again: a
-	// COMMIT that arrives even later would settle it.
+	// The WHERE of the conflict leaves a row unchanged that was taken after the snapshot. A
+	// granted claim returns a row. After a refused claim, get reads the entry: one statement
+	// for both would cost the server a quarter more. After takeAway, a late send of the claim
+	// does not make the entry again: a COMMIT that arrives even later would settle it.
 	s.claim = n.in(`
 INSERT INTO latch_entries AS e (key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at)
 SELECT $1::bytea, $2::bytea, $3::int, $4::bytea, $5::bytea, 0,
@@ -99,9 +100,9 @@ RETURNING true`)
 
 	s.forget = n.in(`DELETE FROM latch_entries e WHERE key = $1 AND token = $2 RETURNING ` + live)
 
-	// A row that was renewed since is checked again when it ends. Rows are named by
-	// their place (ctid), which needs no join: a join would read the whole of a small table.
-	// The second column returns how far the sweep has come.
+	// A row that was renewed after its sweep_at was set is due again at its new end. The
+	// statement names rows by their place (ctid), without a join, which would read the whole of
+	// a small table. The second column returns the moment up to which the sweep has come.
 	s.sweep = n.in(`
 WITH due AS (SELECT ctid, sweep_at FROM latch_entries
 	WHERE sweep_at >= 'epoch'::timestamptz + $2::bigint * interval '1 microsecond' AND sweep_at <= now()
@@ -151,8 +152,8 @@ SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'latch_entries'::regclass`)
 }
 
-// amend returns the statement that replaces a receipt, also in a transaction of work. It changes
-// no column of an index.
+// amend returns the statement that replaces a receipt, also in a transaction of work. The
+// statement changes no indexed column.
 func (n names) amend() string {
 	return n.in(`
 UPDATE latch_entries e SET receipt = $4::bytea
@@ -160,9 +161,9 @@ WHERE key = $1::bytea AND token = $2::bytea AND (receipt = $3::bytea OR receipt 
 RETURNING 1`)
 }
 
-// settleInside returns the statement that leaves a receipt in the transaction of the work, and
-// fails if it finds no claim to settle. It changes no column of an index, and takes the mark away
-// from the session.
+// settleInside returns the statement that writes a receipt in the transaction of the work. The
+// statement fails if there is no claim to settle. It changes no indexed column, and removes the
+// mark from the session.
 func (n names) settleInside() string {
 	return n.in(`
 WITH settled AS (

@@ -55,8 +55,8 @@ var (
 	_ lock.Describer  = (*Store)(nil)
 )
 
-// New returns a store in the database of pool, from which the work's transactions are
-// begun. It does not dial: [Store.Check] reports problems. It panics on nil.
+// New returns a store in the database of pool. The transactions of the work use connections of
+// pool. New does not dial: [Store.Check] reports problems. It panics on nil.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	if pool == nil {
 		panic("pgstore.New: nil *pgxpool.Pool")
@@ -69,13 +69,14 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 
 // NewSQL returns a store in the database of db, whose driver has to be pgx's for
 // package database/sql, github.com/jackc/pgx/v5/stdlib: with another driver, all calls return an
-// error that says so. The work's transactions are begun from db ([SQLTx]). It does not dial.
-// It panics on nil.
+// error that says so. The transactions of the work use connections of db ([SQLTx]). NewSQL does
+// not dial. It panics on nil.
 //
-// The store's own connections are made like a connection of db, with the settings of
-// stdlib.OptionBeforeConnect for it. When the server rejects them, since a password
-// has changed, the store looks at younger connections of db. stdlib.OptionAfterConnect is not
-// called for them: they lack its session settings, such as a search_path.
+// The store makes its own connections with the settings of a connection of db, including changes
+// by stdlib.OptionBeforeConnect. When the server rejects these settings, because a password has
+// changed, the store takes the settings of a younger connection of db. The store's own
+// connections do not run stdlib.OptionAfterConnect, and so lack its session settings, such as a
+// search_path.
 func NewSQL(db *sql.DB, opts ...Option) *Store {
 	if db == nil {
 		panic("pgstore.NewSQL: nil *sql.DB")
@@ -87,9 +88,9 @@ func NewSQL(db *sql.DB, opts ...Option) *Store {
 	return s
 }
 
-// Open returns a store with its own pool in the database of url, and makes the table
-// if it is missing. Settings of pgx, such as pool_max_conns, are part of the url. Close
-// closes the pool.
+// Open returns a store with its own pool in the database of url, and makes the table if it is
+// missing. The query of url may have settings of pgx, such as pool_max_conns. Close closes the
+// pool.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -184,8 +185,8 @@ func (s *Store) opened() (*pgxpool.Pool, error) {
 	return s.pool, nil
 }
 
-// located returns the statement that leaves a receipt in a transaction. The table is named with
-// its schema there: the work may have chosen another search_path.
+// located returns the statement that writes a receipt in a transaction. It names the table with
+// its schema: the work may have set another search_path.
 func (s *Store) located(ctx context.Context) (settle string, err error) {
 	if known := s.settle.Load(); known != nil {
 		return *known, nil
@@ -212,8 +213,8 @@ func (s *Store) located(ctx context.Context) (settle string, err error) {
 // Describe is part of [lock.Describer].
 func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: maxLag} }
 
-// maxLag bounds how long a statement without an answer can still take effect.
-// A session that has lost its client ends when the server next reads or writes. By then, the
-// one statement that the server has read has taken effect, or waits for a row lock. A
-// transaction of work holds a row lock no longer than until its own end.
+// maxLag bounds how long a statement without an answer can still take effect. A session that has
+// lost its client ends when the server next reads from it or writes to it. Until then, only the
+// statement that the server has already read can take effect, perhaps after a wait for a row
+// lock. A transaction of work holds a row lock until it ends.
 const maxLag = 2 * time.Minute

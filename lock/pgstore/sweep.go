@@ -11,8 +11,8 @@ import (
 )
 
 // swept is the moment, on the server's clock, up to which this process has removed ended rows.
-// A sweep begins there. The index below is empty, but may be expensive to pass: as long as a
-// transaction has an old snapshot, index entries of removed rows stay.
+// A sweep begins at this moment, and not at the start of the index. Earlier index entries belong
+// to removed rows, but are expensive to skip as long as a transaction has an old snapshot.
 type swept struct {
 	mu     sync.Mutex
 	micros int64     // since 1970
@@ -22,12 +22,12 @@ type swept struct {
 const (
 	sweepTime = 5 * time.Second
 
-	// sweepWorkAfter is how long the row of a transaction stays at least after the lease of its
-	// claim. The work may settle its claim after the lease.
+	// sweepWorkAfter is the shortest time for which the row of a transaction stays after the
+	// lease of its claim. The work may settle its claim after the lease.
 	sweepWorkAfter = 10 * time.Minute
 
-	// sweepAllEvery is how often a sweep begins at the first row: for a row that was locked, or
-	// that was committed after its end.
+	// sweepAllEvery is how often a sweep begins at the first row, to find rows that an earlier
+	// sweep has missed: a row that was locked, or that was committed after its end.
 	sweepAllEvery = time.Minute
 )
 
@@ -57,16 +57,16 @@ func (s *Store) sweepSometimes(ctx context.Context, keys int) {
 	})
 }
 
-// Sweep removes up to limit ended rows, the oldest first, and returns how many it
-// has removed. It passes by rows that another process is removing. Claims
-// sweep by themselves, so only a program without claims calls it.
+// Sweep removes up to limit ended rows, the oldest first, and returns how many it has removed. It
+// skips rows that another process is removing. Claims sweep by themselves, so only a program that
+// makes no claims needs to call it.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	return s.sweep(ctx, limit, 0)
 }
 
 func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, err error) {
-	// It is planned each time: a plan from the time when the table was empty
-	// would read all of it.
+	// The statement is planned each time: a plan from the time when the table was empty would
+	// read the whole table.
 	rows, err := s.queryAt(ctx, rowstore.Later, s.statements.sweep, pgx.QueryExecModeExec, int64(limit), from)
 	if err != nil {
 		return 0, err

@@ -124,11 +124,11 @@ func notCommitted(err error) error {
 	}
 }
 
-// Outcome is part of [lock.Transaction]. It asks by a write, and reports that the transaction
-// was committed after its write was: the server that has answered is no standby, and a
-// standby that COMMITs wait for has both. An entry that is gone, or belongs to another
-// claim, has not been settled: the server has lost both in a crash, the lease was over, or
-// an operator has freed the key.
+// Outcome is part of [lock.Transaction]. It asks by a write. When the write is committed, the
+// answer is final: the server is not a standby, and if COMMITs wait for a standby, that standby
+// has both commits. If the entry is gone, or belongs to another claim, it was not settled: the
+// server has lost claim and COMMIT in a crash, the lease was over, or an operator has freed the
+// key.
 func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case !t.sent:
@@ -172,8 +172,8 @@ func (t *workTransaction) TakeClaim(ctx context.Context) (outcome.Found, error) 
 	return found, storeError(err)
 }
 
-// EndIdle is part of [outcome.Row]. Behind PgBouncer the number belongs to another session.
-// PgBouncer itself ends the session, since its client is gone.
+// EndIdle is part of [outcome.Row]. Behind PgBouncer, pid is not the number of the server's
+// process. There PgBouncer itself ends the session, because its client is gone.
 func (t *workTransaction) EndIdle(ctx context.Context) {
 	_, _ = t.store.found(ctx, t.store.statements.endIdle, int64(t.pid))
 }

@@ -18,28 +18,28 @@ type (
 // with the receipt, or not at all. ok is false outside of a run of [lock.Locker.Once] with
 // [lock.WithTransaction], over a store of [New] or [Open].
 //
-// Its Commit and Rollback return an error, and do nothing: to have it rolled back, return an
-// error, or an answer that is not kept. Its Begin makes a savepoint, whose Commit and Rollback
-// work. Only goroutines of the work may use it, one at a time, and only until the work ends.
-// BEGIN is sent with the first statement, if the statement has parameters.
+// Commit and Rollback of tx return an error, and do nothing. To roll back, return an error, or
+// send an answer that is not kept. Begin of tx makes a savepoint, whose Commit and Rollback work.
+// Only goroutines of the work may use tx, one at a time, and only until the work ends. If the
+// first statement has parameters, BEGIN is sent together with it.
 func Tx(ctx context.Context) (tx pgx.Tx, ok bool) {
 	tx, ok = ctx.Value(txKey{}).(pgx.Tx)
 	return tx, ok
 }
 
-// SQLTx is [Tx] over a store of [NewSQL]. Its Commit and Rollback also return an error: the
-// transaction goes on without the *sql.Tx, whose later calls return [sql.ErrTxDone]. A
-// deferred Rollback does no harm. Rows that are still open when the work returns roll it back.
+// SQLTx is [Tx] over a store of [NewSQL]. Commit and Rollback of the *sql.Tx also return an error.
+// The transaction stays open, but later calls of the *sql.Tx return [sql.ErrTxDone]. A deferred
+// Rollback does no harm. If rows are still open when the work returns, the work is rolled back.
 //
-// Its Stmt takes no statement that was prepared on the *sql.DB: use its Prepare. pgx
-// itself prepares statements that are executed again.
+// Stmt of the *sql.Tx does not accept a statement that was prepared on the *sql.DB: use Prepare
+// of the *sql.Tx. pgx prepares statements that are executed again by itself.
 func SQLTx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	tx, ok = ctx.Value(sqlTxKey{}).(*sql.Tx)
 	return tx, ok
 }
 
-// workTx is the work's view of the transaction of a session. Its first statement is sent
-// together with BEGIN, in one round trip, where this changes nothing else.
+// workTx is the work's view of the transaction of a session. It sends the first statement together
+// with BEGIN, in one round trip, if the result is the same.
 type workTx struct {
 	s     *session
 	ctx   context.Context //nolint:containedctx // of the work, for methods that have none
@@ -71,8 +71,8 @@ func (workTx) Rollback(context.Context) error { return errNotYours }
 // itself:
 //
 //   - it is not the first
-//   - it has no parameters: alone, the driver executes it in another way than in a batch
-//   - it could not be prepared: before BEGIN, that failure ends no transaction
+//   - it has no parameters: the driver executes such a statement in another way in a batch
+//   - it could not be prepared: before BEGIN, this failure does not end the transaction
 func (t workTx) sendWithBegin(ctx context.Context, query string, args []any) pgx.BatchResults {
 	if t.s.tx != nil || t.s.over.Load() || len(args) == 0 {
 		return nil

@@ -36,10 +36,10 @@ type session struct {
 	giveBack func(broken bool)                         // ends the use of conn; nil once it was called
 }
 
-// The mark shows that the transaction is still the one that the store has begun. It is a session
-// setting that is made in the transaction: a ROLLBACK takes it back, and a COMMIT by the work
-// does not. The receipt's statement fails without it, and takes it away. Setting it takes no
-// snapshot, so the work can still choose its isolation.
+// The mark is a session setting that the store makes when it begins the transaction. A ROLLBACK
+// by the work removes the mark, and a COMMIT by the work keeps it. The statement that writes the
+// receipt fails without the mark, and then removes it. To set it takes no snapshot, so the work
+// can still choose its isolation level.
 const (
 	mark      = "set latch.work = 'begun'"
 	markBegin = "begin; " + mark
@@ -49,8 +49,8 @@ const (
 // beginTime bounds a BEGIN on its connection.
 const beginTime = 2 * time.Second
 
-// begin sends BEGIN, unless it was sent. It fails if the work has rolled back since: its later
-// statements would be committed at once.
+// begin sends BEGIN for the first statement of the work. It fails if the work has rolled back
+// since then: each later statement would be committed at once.
 func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
 	switch {
 	case s.over.Load():
@@ -73,8 +73,8 @@ func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
 // ended reports whether the work has ended its transaction.
 func (s *session) ended() bool { return s.tx != nil && s.conn.PgConn().TxStatus() == 'I' }
 
-// kept reports whether the work has committed the transaction that it has ended. It asks the
-// server unless it has seen the COMMIT. Behind PgBouncer another session may answer.
+// kept reports whether the work has ended its transaction by a commit. It asks the server for the
+// mark unless it has seen the COMMIT. Behind PgBouncer another session may answer.
 func (s *session) kept(ctx context.Context) bool {
 	return s.committed || !s.prepared && s.conn.QueryRow(ctx, "select "+marked).Scan(&s.committed) == nil && s.committed
 }
