@@ -13,14 +13,15 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// maxClaims bounds the claims of a key that is free again whenever it is read. A late send of a
-// claim whose row takeAway has marked always reads the key as free, and is never granted.
+// maxClaims bounds the claims of a key that each claim finds taken, and each read finds free. This
+// always happens to a late send of a claim whose row takeAway has marked.
 const maxClaims = 8
 
 var errUnsettled = fmt.Errorf("%w: mysqlstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
 
-// Claim is part of [lock.Store]. It is one statement, and a second one that reads the entry in its
-// way. After a claim that has met an entry, the next claim reads first: duplicates come together.
+// Claim is part of [lock.Store]. It sends one statement, and a second one to read the entry if the
+// key is taken. After a claim that found its key taken, the next claim reads first: duplicates
+// often come together.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	var begins *rowstore.Queue
 	if transactional(key, c.Linger) {
@@ -57,8 +58,8 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	return lock.Entry{}, errUnsettled
 }
 
-// transactional reports whether a claim is of a run in a transaction: a record that is not
-// remembered once its lease is over.
+// transactional reports whether a claim is for a run in a transaction: a record without a linger
+// after its lease.
 func transactional(key string, linger time.Duration) bool {
 	return keytext.IsRecord(key) && linger == 0
 }
@@ -87,7 +88,7 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim) (granted b
 }
 
 // fenced draws the fence after the claim has won the key: a fence that was drawn before could be
-// lower than the fence of a holder it had to wait for.
+// lower than the fence of an earlier holder for which the claim has waited.
 func (s *Store) fenced(ctx context.Context, conn *sql.Conn, key, token string) (fence int64, err error) {
 	if fence, err = s.draw(ctx, conn); err == nil {
 		_, err = conn.ExecContext(ctx, text(s.statements.fence, key, token, fence))
@@ -107,8 +108,8 @@ func (s *Store) draw(ctx context.Context, conn *sql.Conn) (fence int64, err erro
 	return fence, err //nolint:wrapcheck // by with
 }
 
-// read returns the row of a key, nil if there is none, and the time. A receipt is returned once
-// the replica has it that COMMITs wait for.
+// read returns the row of a key, nil if there is none, and the time. If COMMITs wait for a replica,
+// read returns a receipt only when the replica has it, too.
 func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *rowstore.Row, at int64, err error) {
 	err = s.withOwn(ctx, r, func(conn *sql.Conn) error {
 		waits, err := s.waits(ctx, conn)
@@ -143,8 +144,8 @@ func (f followed) Scan(into ...any) error {
 	return f.rows.Scan(append(into, f.by...)...) //nolint:wrapcheck // by its caller
 }
 
-// changesRow runs a statement, and reports whether it has changed a row. If it has not, an
-// earlier send of the call may have: is decides by the row of the key.
+// changesRow runs a statement, and reports whether it has changed a row. If it has not, an earlier
+// send of the call may have changed the row: is finds this out from the row of the key.
 func (s *Store) changesRow(ctx context.Context, statement, key string, is func(r *rowstore.Row, at int64) bool) (bool, error) {
 	n, err := s.exec(ctx, rowstore.First, statement)
 	if err != nil || n > 0 {

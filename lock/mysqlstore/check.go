@@ -71,8 +71,8 @@ func variables(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
 	})
 }
 
-// supported reports whether the store supports a server of this version, and from which one on
-// it does.
+// supported reports whether the store supports a server of this version, and returns the oldest
+// version that it supports.
 func supported(version string) (oldest string, ok bool) {
 	parts := strings.SplitN(version+"..", ".", 3)
 	major, _ := strconv.Atoi(parts[0])
@@ -107,8 +107,8 @@ func (s *Store) checkTables(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// checkWork finds out whether the work's connections lead to the same server. It does not wait
-// for one that work has.
+// checkWork finds out whether the work's connections lead to the same server. It does not wait for
+// a connection that work is using.
 func (s *Store) checkWork(ctx context.Context, conn *sql.Conn) error {
 	if used := s.db.Stats(); s.opened || used.MaxOpenConnections > 0 && used.InUse >= used.MaxOpenConnections {
 		return nil

@@ -10,17 +10,17 @@
 //		tx, _ := mysqlstore.Tx(r.Context())
 //		_, err := tx.ExecContext(r.Context(), `INSERT INTO orders ...`)
 //
-// Work without a receipt did not happen then, and work with a receipt happened once, as far as its
-// tables are InnoDB's. The driver is github.com/go-sql-driver/mysql, under the Mozilla Public
-// License 2.0.
+// With transactions, work without a receipt did not happen, and work with a receipt happened once.
+// This holds for tables of InnoDB. The driver is github.com/go-sql-driver/mysql, under the Mozilla
+// Public License 2.0.
 //
 // # Connections
 //
-// Transactions of the work take connections of the *sql.DB that the store was given, one for as
-// long as the work runs. All other calls, such as claims, renewals and clean-up, use up to four
-// of the store's own, so that work which holds every connection of the *sql.DB starves no
-// renewal. [Store.Close] closes them. Work waits for a connection as long as its caller does,
-// 10 s at most.
+// Each transaction of the work takes a connection of the *sql.DB that the store was given, for as
+// long as the work runs. All other calls, such as claims, renewals and clean-up, use up to four of
+// the store's own connections. So renewals go on even if work holds every connection of the
+// *sql.DB. [Store.Close] closes the store's own connections. Work waits for a connection as long
+// as its caller waits, 10 s at most.
 //
 // The settings of the driver and of the work's sessions do not matter, such as parseTime,
 // clientFoundRows, sql_mode, time_zone and character sets: keys, tokens and receipts are bytes,
@@ -29,42 +29,42 @@
 // # Overload
 //
 // The store measures how fast waiting calls get a connection. A claim that would not be served
-// in half of its time is refused at once, as not applied: an error that matches
-// [lock.ErrDenied]. So is a claim whose work would wait for a connection for more than 5 s.
-// Renewals, receipts and releases are not refused.
+// in half of its time is refused at once, as not applied, with an error that matches
+// [lock.ErrDenied]. A claim whose work would wait for a connection for more than 5 s is refused
+// in the same way. Renewals, receipts and releases are not refused.
 //
 // # Transactions
 //
-// The work's transaction begins with its first statement, and with a savepoint that is released
-// before the receipt is written. MySQL ends a transaction without being asked to: a deadlock
-// rolls back all of it, ALTER TABLE commits it, and later statements are committed one by one.
-// So statements that would end it are refused, statements after a deadlock are refused, and the
-// receipt is refused without the savepoint. If a procedure of the database commits, its changes
-// stay, later statements are refused, and the receipt is left apart from them.
+// The first statement of the work begins the transaction, with a savepoint that is released before
+// the receipt is written. MySQL can end a transaction by itself: a deadlock rolls back all of it,
+// ALTER TABLE commits it, and later statements are committed one by one. So the store refuses
+// statements that would end the transaction, statements after a deadlock, and a receipt without
+// the savepoint. If a procedure of the database commits, its changes stay, later statements are
+// refused, and the receipt is committed separately.
 //
 // Other failed statements leave the transaction as it is: work may go on after a duplicate key.
 //
 // # Durability
 //
-// A claim, a renewal and a receipt are on disk before they are answered, as far as the server's
-// settings go (innodb_flush_log_at_trx_commit, sync_binlog). With semi-synchronous replication
-// they are also on a replica, if the server waits for it before others can read them:
-// rpl_semi_sync_master_wait_point has to be AFTER_SYNC, which Check looks at, and
-// rpl_semi_sync_master_timeout as long as an outage of the replica may be: after it, the server
-// waits no longer. A server that has recovered from a crash shows what no replica has, so a
-// receipt is only read with a write of the store's own, for which the server waits as well: a
-// replay costs a commit there. Whether the server knows the setting is looked at once. Galera
-// and group replication need one node that is written to.
+// A claim, a renewal and a receipt are on disk before the call returns, if the server's settings
+// are safe (innodb_flush_log_at_trx_commit, sync_binlog). With semi-synchronous replication they
+// are also on a replica, if the server waits for the replica before other sessions can read them.
+// For that, rpl_semi_sync_master_wait_point must be AFTER_SYNC, which Check verifies, and
+// rpl_semi_sync_master_timeout must be longer than any outage of the replica: after this time, the
+// server does not wait. A server that has recovered from a crash can show commits that no replica
+// has. So the store reads a receipt together with a write of its own, for which the server waits
+// as well: a replay then costs a commit. The store looks only once whether the server has the
+// setting. With Galera or group replication, write to one node only.
 //
 // Leases end by the server's clock. If the clock is set back, leases last longer by the
 // difference, and nothing is granted twice. If it is set forward, leases end earlier than their
 // holders expect. [lock.WithFencing] guards against that, and work in a transaction is not
 // affected: its receipt is refused with the claim.
 //
-// A COMMIT is never cancelled. The outcome of a COMMIT without an answer is asked by a write,
-// which no read-only server answers, and which takes the claim away from the transaction: a
-// COMMIT that arrives later finds none. A session of the same user that is idle in its
-// transaction is ended by KILL, which needs no privilege.
+// A COMMIT is never cancelled. After a COMMIT without an answer, the store asks for the outcome by
+// a write, which a read-only server does not execute. The write takes the claim away from the
+// transaction, so a COMMIT that arrives later finds no claim. The store ends a session of the
+// same user that is idle in its transaction by KILL, which needs no privilege.
 //
 // A fence is drawn after its claim has won the key, in the same transaction, so that the
 // fences of a key rise in the order of its grants.
@@ -76,5 +76,5 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON shop.latch_entries TO shop;
 //	GRANT SELECT, INSERT, DELETE ON shop.latch_entries_fence TO shop;
 //
-// The work's user needs the same if it is another one.
+// If the work has another user, that user needs the same privileges.
 package mysqlstore

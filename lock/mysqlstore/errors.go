@@ -36,8 +36,8 @@ var (
 )
 
 // storeError converts the error of a statement to an error of [lock.Store], and nil to nil. An
-// answer of the server proves that the statement had no effect, except if it was interrupted: a
-// commit may then have been.
+// error answer of the server proves that the statement had no effect, unless the answer is that
+// the statement was interrupted: its commit may then have taken effect.
 func storeError(err error) error {
 	_, committing := errors.AsType[rowstore.CommitError](err)
 	switch {
@@ -112,8 +112,8 @@ func number(err error) uint16 {
 	return 0
 }
 
-// refused reports whether err is an answer of the server which says that a statement had no
-// effect. An error during the commit of the statement does not, nor does the end of the session.
+// refused reports whether err is an answer of the server which proves that a statement had no
+// effect. An error during the commit of the statement, or the end of the session, proves nothing.
 func refused(err error) bool {
 	e, ok := errors.AsType[*mysql.MySQLError](err)
 	if !ok {

@@ -14,11 +14,11 @@ func (o option) apply(c *config) { o(c) }
 
 type config struct{ table string }
 
-// WithTable sets the name of the table, with a database if it is not the connections':
-// "shop.latch_entries". The default is "latch_entries". Names are quoted, and so are taken as
-// they are written. It panics if a part of the name is empty, is no UTF-8, has a byte 0 or a
-// dollar sign, ends with a space, or is longer than 48 bytes: the names that are made from it
-// would be too long.
+// WithTable sets the name of the table. If the table is in another database than the
+// connections', write "shop.latch_entries". The default is "latch_entries". Names are quoted, so
+// they are used exactly as written. WithTable panics if a part of the name is empty, is not
+// UTF-8, has a byte 0 or a dollar sign, ends with a space, or is longer than 48 bytes: the names
+// that the store derives from it would be too long.
 func WithTable(name string) Option {
 	for part := range strings.SplitSeq(name, ".") {
 		if part == "" || len(part) > 48 || strings.ContainsAny(part, "\x00$") || !utf8.ValidString(part) || strings.HasSuffix(part, " ") {

@@ -31,14 +31,14 @@ func openOwn(cfg *mysql.Config) (*sql.DB, error) {
 	return own, nil
 }
 
-// idleTime is after how much time without a statement the server ends one of the store's own
-// sessions. If a COMMIT never arrives and the server hears of no end, its session keeps a row
-// locked for no longer.
+// idleTime is the time without a statement after which the server ends one of the store's own
+// sessions. It bounds how long a session keeps a row locked when its COMMIT never arrives and the
+// server does not notice that the connection is gone.
 const idleTime = 30 * time.Second
 
-// ownSession has the settings of the store's own sessions. A configuration, a user or a server
-// may have others for the work: with them, the store's statements could fail, wait or mean
-// something else. The wait for a row lock is shorter than a caller's budget, so that no claim
+// ownSession has the settings of the store's own sessions. The configuration, the user or the
+// server may set others for the work: with those, the store's statements could fail, wait or have
+// another meaning. The wait for a row lock is shorter than a caller's budget, so that no claim
 // takes effect long after its caller has gone.
 var ownSession = []string{
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
@@ -64,8 +64,8 @@ func (c ownConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-// staleConnections bounds the connections on which a call finds, before it has sent anything, that
-// the server has ended them.
+// staleConnections bounds how many connections a call tries that the server has already ended. The
+// call notices this before it has sent anything.
 const staleConnections = rowstore.OwnConnections + 1
 
 // withOwn calls do with one of the store's own connections, and converts its error. do is called
@@ -132,8 +132,8 @@ func changes(result driver.Result, err error) (int64, error) {
 	return result.RowsAffected() //nolint:wrapcheck // it has none
 }
 
-// errUncommitted ends a transaction for which no COMMIT was sent: whatever arrives late, it has no
-// effect.
+// errUncommitted ends a transaction for which no COMMIT was sent. The transaction has no effect,
+// even if its statements arrive late.
 var errUncommitted = errors.New("COMMIT was not sent")
 
 // inTx calls do in a transaction on conn. Its COMMIT ends with ctx, unlike the COMMIT of a

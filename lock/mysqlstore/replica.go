@@ -26,9 +26,9 @@ func (s *Store) waits(ctx context.Context, conn *sql.Conn) (expression, error) {
 	return found, nil
 }
 
-// awaitReplica returns when the replica has all that was committed before: it commits a fence that
-// nothing uses. A server that has recovered from a crash shows what no replica has, and so does
-// one whose COMMIT was killed while it waited.
+// awaitReplica returns when the replica has all earlier commits: it commits an unused fence, for
+// which the server waits. Without it, a reader could see a commit that no replica has: on a server
+// that has recovered from a crash, or after a COMMIT was killed while it waited.
 func (s *Store) awaitReplica(ctx context.Context, conn *sql.Conn) error {
 	return inTx(ctx, conn, func() error {
 		_, err := s.draw(ctx, conn)

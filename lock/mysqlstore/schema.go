@@ -13,8 +13,8 @@ import (
 const defaultTable = "latch_entries"
 
 // Schema makes the tables of a store, unless they exist, for migration tools. With [WithTable],
-// replace the name. [Store.Migrate] looks first, and needs no right to make them if they exist.
-// Times are microseconds since 1970.
+// replace the name. [Store.Migrate] first checks whether the tables exist, and then needs no CREATE
+// privilege. Times are microseconds since 1970.
 const Schema = createEntries + ";\n" + createFences + ";\n"
 
 const (
@@ -46,8 +46,8 @@ type names struct {
 	entries, fence string // quoted, with the database
 }
 
-// namesOf quotes name, which may have a database before it. The work's transaction may have chosen
-// another database than its connection's: so the statements name it, if it is known.
+// namesOf quotes name, which may have a database before it. The work may have switched its
+// connection to another database, so the statements name the database if it is known.
 func namesOf(name, database string) names {
 	n := names{database: database, table: name}
 	if before, after, ok := strings.Cut(name, "."); ok {

@@ -39,9 +39,10 @@ type session struct {
 	broken bool // its connection is not to be used again
 }
 
-// savepoint is made at the beginning of the transaction, and released before its receipt. The
-// server has none of that name once the transaction has ended, in whatever way: a deadlock rolls
-// back all of it, and the server would commit each later statement at once.
+// savepoint is made at the beginning of the transaction, and released before the receipt is
+// written. When the transaction has ended, by a commit or a rollback, the server no longer has the
+// savepoint, and the release fails. Without it, the store would not notice that a deadlock had
+// rolled back the transaction, and that the server commits each later statement at once.
 const savepoint = "latch_work"
 
 const (
@@ -129,8 +130,8 @@ func (w *session) run(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// ready makes the transaction ready for a statement: it begins with the first one. If the server
-// has ended it, a statement would be committed at once.
+// ready begins the transaction for the first statement. Later it returns an error if the server has
+// ended the transaction: the statement would be committed at once.
 func (w *session) ready(ctx context.Context, how kind) error {
 	if how == ending {
 		return errWouldEnd
@@ -172,8 +173,7 @@ func (w *session) settled(ctx context.Context) error {
 	return w.endErr
 }
 
-// rollsBack reports whether the server answers with this error when it has rolled back a
-// transaction.
+// rollsBack reports whether err is an error with which the server rolls back the transaction.
 func rollsBack(err error) bool {
 	n := number(err)
 	return n == errDeadlock || n == errRecordChanged || n == 1206
@@ -185,8 +185,8 @@ func (w *session) open(ctx context.Context) bool {
 }
 
 // writeMark prepares for a statement that may end the transaction. It writes a row, which shows
-// afterwards whether the transaction was committed. The next statement first checks that it is
-// still open.
+// afterwards whether the transaction was committed. Before the next statement, ready checks that
+// the transaction is still open.
 func (w *session) writeMark(ctx context.Context) error {
 	if w.mark == 0 {
 		result, err := w.exec(ctx, w.store.statements.drawFence)
@@ -212,8 +212,8 @@ func (w *session) committedByWork(ctx context.Context) (bool, error) {
 	return n > 0, err
 }
 
-// take takes the transaction from the work. It waits for a call in progress until ctx ends, and
-// then closes the connection.
+// take takes the transaction from the work. It waits for a call in progress. If ctx ends first,
+// take closes the connection.
 func (w *session) take(ctx context.Context) {
 	defer context.AfterFunc(ctx, w.stop)()
 	_ = w.tx.Rollback() // it only refuses later calls, and closes open rows

@@ -37,9 +37,10 @@ func newStatements(n names) (s statements) {
 
 // setClaims sets the statements that take and keep a key.
 func (s *statements) setClaims(n names) {
-	// The claim only reads a row that is taken: it waits for no lock of a transaction which
-	// settles it. A row that was taken since stays as it is, and so does one that takeAway has
-	// marked for this token: a COMMIT that arrives even later would settle it.
+	// If the row is taken, the claim only reads it, and so does not wait for the lock of a
+	// transaction that settles it. A row that is taken after that read stays unchanged. So does
+	// a row that takeAway has marked for this token: a COMMIT that arrives even later would
+	// settle it.
 	//
 	// Each assignment sees the new values of the assignments before it. The condition has one
 	// value for all of them: attempt, which is set to a positive number, is the first, and
@@ -98,7 +99,7 @@ func (s *statements) setReads(n names) {
 	}
 }
 
-// setWork sets the statements of a transaction of work, and of the question what became of it. A
+// setWork sets the statements of a transaction of work, and those that ask for its outcome. A
 // positive attempt marks an entry that the transaction may settle.
 func (s *statements) setWork(n names) {
 	s.settleInside = n.in(`UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
@@ -108,9 +109,9 @@ WHERE lock_key = $1 AND token = $2 AND settled = 0 AND attempt > 0`)
 	s.idle = `SELECT 1 FROM information_schema.processlist WHERE id = $1 AND user = SUBSTRING_INDEX(USER(), '@', 1) AND command = 'Sleep'`
 }
 
-// text returns a statement with its values. Bytes are written in hexadecimal digits: no
-// character set, collation or sql_mode of a session changes them, and the driver needs no round
-// trip to prepare the statement.
+// text returns a statement with its values. Bytes are written in hexadecimal digits, so that no
+// character set, collation or sql_mode of a session changes them. With the values in the text, the
+// driver needs no round trip to prepare the statement.
 func text(statement string, values ...any) string {
 	pairs := make([]string, 0, 2*len(values))
 	for i, v := range values {

@@ -44,10 +44,10 @@ var (
 	_ lock.Checker    = (*Store)(nil)
 )
 
-// New returns a store in the database of db. The store makes its own few connections with own, so
-// that work which holds every connection of db starves no renewal. mysql.ParseDSN returns such a
-// configuration. [Store.Check] reports a configuration that leads to another server than db. The
-// store copies own. New does not dial. It panics on nil.
+// New returns a store in the database of db. With the configuration own, as mysql.ParseDSN returns
+// it, the store opens a few connections of its own, so that renewals go on even if work holds
+// every connection of db. [Store.Check] reports a configuration that leads to another server than
+// db. The store copies own. New does not dial. It panics on nil.
 func New(db *sql.DB, own *mysql.Config, opts ...Option) *Store {
 	if db == nil {
 		panic("mysqlstore.New: nil *sql.DB")

@@ -26,8 +26,8 @@ func (s *Store) sweepSometimes(ctx context.Context) {
 }
 
 // Sweep removes up to limit rows that ended ten minutes ago or earlier, the oldest first, and
-// returns how many it has removed. It passes by rows that another process is removing. Claims
-// sweep by themselves, so only a program without claims calls it.
+// returns how many it has removed. It skips rows that another process is removing. Claims
+// sweep by themselves, so only a program that makes no claims needs to call it.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	err = s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {

@@ -13,7 +13,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// Begin is part of [lock.Transactor]. It takes a connection of the database for the work, which
+// Begin is part of [lock.Transactor]. It takes a connection of the database for the work. The work
 // gets the transaction by [Tx].
 func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
 	waits, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait) // longer than estimated at the claim
@@ -81,8 +81,8 @@ func (t *workTransaction) commit(ctx context.Context) (bool, error) {
 	}
 }
 
-// ended returns the result of a transaction that has ended before its receipt. What the work has
-// committed itself gets its receipt now.
+// ended returns the result of a transaction that ended before its receipt was written. If the work
+// itself has committed it, ended settles the receipt now.
 func (t *workTransaction) ended(ctx context.Context, why error, receipt []byte, keep time.Duration) (ok bool, err error) {
 	kept, err := t.work.committedByWork(ctx)
 	switch {
@@ -106,8 +106,7 @@ var (
 // permanent and transient return the errors of a transaction that was rolled back.
 var permanent, transient = rowstore.RolledBack("mysqlstore")
 
-// notCommitted converts the error of a Settle that has not sent COMMIT, or whose COMMIT was
-// refused.
+// notCommitted converts the error of a Settle whose COMMIT was not sent or was refused.
 func notCommitted(err error) error {
 	switch {
 	case slices.Contains(readOnly, number(err)):
@@ -119,9 +118,9 @@ func notCommitted(err error) error {
 	}
 }
 
-// Outcome is part of [lock.Transaction]. It asks by a write, and reports that the transaction
-// was committed after its write was: the server that has answered is no replica, and a replica
-// that COMMITs wait for has both.
+// Outcome is part of [lock.Transaction]. It asks by a write. When the write is committed, the
+// answer is final: the server is not a replica, and if COMMITs wait for a replica, that replica
+// has both commits.
 func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case !t.sent:
@@ -137,8 +136,7 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	return ok, nil
 }
 
-// TakeClaim is part of [outcome.Row]. It writes, whatever it finds: a server that only follows another
-// one refuses.
+// TakeClaim is part of [outcome.Row]. It writes in any case, because a replica refuses a write.
 func (t *workTransaction) TakeClaim(ctx context.Context) (found outcome.Found, err error) {
 	s := t.store
 	err = s.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
@@ -175,8 +173,8 @@ func (t *workTransaction) takeAway(ctx context.Context, conn *sql.Conn) (outcome
 	return outcome.Taken, err //nolint:wrapcheck // by with
 }
 
-// EndIdle is part of [outcome.Row]. A session that waits for its client in the middle of a
-// transaction executes no COMMIT.
+// EndIdle is part of [outcome.Row]. To end an idle session is safe: a session that waits for its client
+// in the middle of a transaction is not executing a COMMIT.
 func (t *workTransaction) EndIdle(ctx context.Context) {
 	_ = t.store.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		var idle int

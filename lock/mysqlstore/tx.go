@@ -15,10 +15,10 @@ type txKey struct{}
 // receipt, or not at all. ok is false outside of a run of [lock.Locker.Once] with
 // [lock.WithTransaction].
 //
-// Its Commit and Rollback return an error, and so do statements that would end the transaction,
-// such as ALTER TABLE: to have it rolled back, return an error, or an answer that is not kept. A
-// deferred Rollback does no harm. Savepoints work. It begins with its first statement, with the
-// isolation of the database that the store was given.
+// Commit and Rollback of tx return an error, and so do statements that would end the transaction,
+// such as ALTER TABLE. To roll back, return an error, or send an answer that is not kept. A
+// deferred Rollback does no harm. Savepoints work. The transaction begins with its first
+// statement, with the isolation level of the database that the store was given.
 func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	tx, ok = ctx.Value(txKey{}).(*sql.Tx)
 	return tx, ok

@@ -31,8 +31,8 @@ var endingWords = strings.Fields(`COMMIT ROLLBACK BEGIN START ALTER CREATE DROP 
 // endingSettings are the settings that a work may not change.
 var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP"}
 
-// kindOf returns the kind of a text, which may have several statements. It returns unclear where
-// the settings or the version of a server decide what is a quoted text or a comment.
+// kindOf returns the kind of a text of SQL, which may contain several statements. It returns
+// unclear if the server's settings or version decide which parts are quoted or comments.
 func kindOf(text string) kind {
 	upper := strings.ToUpper(text)
 	how := plain
