@@ -20,8 +20,8 @@ type amendment struct {
 	from, to []byte
 }
 
-// apply amends r, and reports whether it is the receipt from or to. Only a row that has changed is
-// to be written. r may be nil.
+// apply amends r. ok is true if r has the receipt from or to. changed is true if the caller has to
+// write the row. r may be nil.
 func (a *amendment) apply(r *rowstore.Row, now int64) (ok, changed bool) {
 	switch {
 	case r.State(now) != lock.Settled || string(r.Token) != a.token:
@@ -53,8 +53,9 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 	return err == nil && ok, err
 }
 
-// amendApart amends a receipt in the file where it is. Work in progress may have amended it, so the
-// first statement is one for which the database has to be unlocked.
+// amendApart amends a receipt outside of work, in the file that has it. Work in progress may have
+// amended the same receipt, so the first statement is a write, which fails until the database is
+// unlocked.
 func (s *Store) amendApart(ctx context.Context, f *files, key []byte, a *amendment, now int64) (ok bool, err error) {
 	if _, err := f.receipts.ExecContext(ctx, s.statements.drop, []byte{}); err != nil { // no key is empty
 		return false, err
@@ -80,11 +81,11 @@ func (s *Store) amendApart(ctx context.Context, f *files, key []byte, a *amendme
 	return ok, err
 }
 
-// amendInside amends a receipt in the transaction of the work. One in the file of the claims is
-// copied into the database, where it is found first once the work is committed.
+// amendInside amends a receipt in the transaction of the work. A receipt in the file of claims is
+// copied into the database. After the commit of the work, reads find the copy first.
 func (s *Store) amendInside(ctx context.Context, tx *sql.Tx, key []byte, a *amendment) (ok bool, err error) {
-	// The first statement of work takes the lock of the database, and the calls of others that
-	// amend wait for it: the receipt does not change until the work ends.
+	// The first statement of the work locks the database, and other calls that amend wait for
+	// the lock. So the receipt does not change until the work ends.
 	if _, err := tx.ExecContext(ctx, s.statements.drop, []byte{}); err != nil {
 		return false, err
 	}

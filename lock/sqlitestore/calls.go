@@ -12,8 +12,8 @@ import (
 )
 
 // find returns the entry of a key: its live receipt in the database, or else its row in the file
-// of the claims, which may have ended, and nil if there is none. A process that died after the
-// COMMIT of a receipt has left both.
+// of claims, whose lease may be over. It returns nil if there is neither. A process that died
+// after the COMMIT of a receipt has left both.
 func (f *files) find(ctx context.Context, key []byte, now int64) (*rowstore.Row, error) {
 	r, err := read(ctx, f.settled, key)
 	if err != nil || r.State(now) != lock.Free {
@@ -32,13 +32,13 @@ func read(ctx context.Context, get *sql.Stmt, key []byte) (*rowstore.Row, error)
 	return r, err
 }
 
-// write writes a row into the file of the claims.
+// write writes a row into the file of claims.
 func (f *files) write(ctx context.Context, r *rowstore.Row) error {
 	_, err := f.put.ExecContext(ctx, r.Values()...)
 	return err
 }
 
-// remove removes a row from the file of the claims.
+// remove removes a row from the file of claims.
 func (f *files) remove(ctx context.Context, key []byte) error {
 	_, err := f.drop.ExecContext(ctx, key)
 	return err
@@ -82,8 +82,8 @@ const (
 	removed
 )
 
-// change calls change with the entry of token under key, and has its effect. ok is false if there
-// is no such entry.
+// change calls change with the entry of token under key, and executes what change has decided. ok
+// is false if there is no such entry.
 func (s *Store) change(ctx context.Context, durable bool, key, token string, change func(r *rowstore.Row, now int64) (ok bool, how effect)) (bool, error) {
 	var ok bool
 	err := s.call(ctx, durable, func(ctx context.Context, f *files, now int64) error {
@@ -118,7 +118,7 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 	})
 }
 
-// Settle is part of [lock.Store]. The receipt is in the file of the claims.
+// Settle is part of [lock.Store]. The receipt is in the file of claims.
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	receipt = bytes.Clone(receipt)
 	return s.change(ctx, true, key, c.Token, func(r *rowstore.Row, now int64) (ok bool, how effect) {
@@ -171,9 +171,9 @@ func (s *Store) Forget(ctx context.Context, key, token string) (bool, error) {
 	return err == nil && ok, err
 }
 
-// writing executes do, which first writes to the database. It is executed again as long as
-// another process writes there: a call does not wait for that, since such work waits for calls
-// before it commits.
+// writing executes do, which begins with a write to the database. While another process writes
+// to the database, do fails and is executed again after a pause. It must not wait for that process
+// inside the call, because the work of that process waits for calls before it commits.
 func (s *Store) writing(ctx context.Context, do execution) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return notApplied(err)

@@ -14,43 +14,44 @@
 //
 // # Files
 //
-// SQLite lets one transaction at a time write to a file. Work that has written would hold up
-// every claim and renewal until it commits. So they are in a file of their own: "shop.db-latch"
-// beside "shop.db", made with its permissions. Receipts of transactions are in the database, where
-// the work is. All other receipts and cool-downs are in the file of the claims.
+// SQLite lets one transaction at a time write to a file. In the database itself, claims and
+// renewals would wait for each work that has written, until it commits. So they are in a second
+// file, "shop.db-latch" next to "shop.db", made with the same permissions. Receipts of
+// transactions are in the database, with the rows of the work. All other receipts and cool-downs
+// are in the file of claims.
 //
-// Several processes of one machine may use the files, but not over a network file system. The
-// two files belong together in a backup. Do not remove one while a process uses it: another
-// process would make a new one. If the file of the claims is lost, no receipt of a transaction is,
-// and work that is in progress is rolled back.
+// Several processes of one machine may use the files, but not over a network file system. Back up
+// the two files together. Do not remove one of them while a process uses it: another process
+// would make a new one. If the file of claims is lost, work in progress is rolled back, and the
+// receipts of transactions remain.
 //
 // # Transactions
 //
-// Work takes a connection of the database that the store was given. BEGIN IMMEDIATE comes with its
-// first statement, which waits in line for other work of the process, for 10 s at most. From then
-// on no other work writes, so what takes long is better done before the first statement.
-// Writes past the transaction, by the *sql.DB, wait for it too: within the work they would wait
-// for themselves.
+// Work takes a connection of the database that the store was given. Its first statement sends
+// BEGIN IMMEDIATE, and waits in line for other work of the process, for 10 s at most. From then
+// on no other work writes, so do slow work before the first statement. Writes by the *sql.DB,
+// outside of the transaction, wait for the end of the work, too. So the work must not make such
+// writes: it would wait for itself.
 //
-// A failed statement leaves the transaction as it is, except where SQLite rolls all of it back: if
-// the statement was interrupted by its context, or the disk is full. Later statements, which
-// SQLite would commit at once, are refused then, and so is the receipt. A COMMIT or ROLLBACK of
-// the work itself is refused.
+// A failed statement leaves the transaction as it is, except where SQLite rolls back all of it: if
+// the statement was interrupted by its context, or the disk is full. SQLite would commit each
+// later statement at once. So later statements are refused, and so is the receipt. A COMMIT or
+// ROLLBACK by the work itself is refused.
 //
-// The receipt is committed while the file of the claims is locked, so no other call comes between a
-// claim and its receipt. There is no COMMIT without an answer, unless the disk hangs or fails.
-// The outcome of such a COMMIT is known when the disk answers.
+// The receipt is committed while the file of claims is locked, so no other call comes between a
+// claim and its receipt. A COMMIT lacks an answer only if the disk hangs or fails. Its outcome is
+// known when the disk answers.
 //
 // # Durability
 //
-// A receipt in a transaction is on disk before it is answered as far as the settings of its
-// connection go: PRAGMA synchronous is FULL with [Open], and in SQLite by default. Other receipts,
-// and claims that are remembered after their lease, are on disk before they are answered. Other
-// claims are lost in a power failure, with the processes that held them, and survive the end of a
-// process. Calls that arrive together share their wait for the disk.
+// Before a call returns, the receipt of a transaction is on disk if PRAGMA synchronous of its
+// connection is FULL, as with [Open], and by default in SQLite. Other receipts, and claims that
+// are remembered after their lease, are always on disk before the call returns. All other claims
+// survive the end of a process, but not a power failure, which also ends the processes that held
+// them. Calls that arrive together share one wait for the disk.
 //
-// A process that is stopped, and not killed, keeps its locks of the files: no other work writes
-// while it has written in a transaction. SQLite has no server that could end it.
+// A process that is stopped, and not killed, keeps its locks on the files. If it had written in a
+// transaction, no other work can write meanwhile: SQLite has no server that could end it.
 //
 // Leases end by the clock of the machine. If the clock is set back, leases last longer by the
 // difference, and nothing is granted twice. If it is set forward, leases end earlier than their

@@ -39,9 +39,9 @@ var codes = map[int]struct{ class, cure string }{
 	26:           {"notadb", "the file is not a database of SQLite, or is encrypted: name another one, or restore it from a backup"},
 }
 
-// storeError converts the error of a call to an error of [lock.Store], and nil to nil. What has
-// failed had no effect, except a COMMIT that has met an error of the disk: a crash before the
-// next write could still show it.
+// storeError converts the error of a call to an error of [lock.Store], and nil to nil. A failed
+// call had no effect, except a COMMIT that has failed with an error of the disk: after a crash
+// before the next write, its changes may be there.
 func storeError(err error) error {
 	var commit rowstore.CommitError
 	switch {

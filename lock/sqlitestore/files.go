@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// files are the store's own connections: one to the file of the claims, and one to the
-// database, which reads the receipts. Only the goroutine that serves calls uses them, and
-// no statement has a context that can end: an interrupt would roll back the calls of others.
+// files are the store's own connections: one to the file of claims, and one to the database,
+// which reads the receipts. Only the goroutine that serves calls uses them. No statement has a
+// context that can end: an interrupt would roll back the calls of other callers.
 type files struct {
 	claims, receipts               *sql.Conn
 	begin, commit                  *sql.Stmt // of claims, like those below, except settled
@@ -25,7 +25,7 @@ type files struct {
 // openTime bounds the opening of the files.
 const openTime = 2 * time.Second
 
-// suffix is the end of the name of the file of the claims.
+// suffix is the end of the name of the file of claims.
 const suffix = "-latch"
 
 func (s *Store) openFiles(ctx context.Context) (f *files, err error) {
@@ -143,14 +143,14 @@ func (s *Store) path(ctx context.Context) (path string, err error) {
 	return path, nil
 }
 
-// exec runs a statement on the file of the claims.
+// exec runs a statement on the file of claims.
 func (f *files) exec(ctx context.Context, statement string, args ...any) error {
 	_, err := f.claims.ExecContext(ctx, statement, args...)
 	return err
 }
 
-// lock begins a transaction of the file of the claims, whose commit waits for the disk if
-// durable is set.
+// lock begins a transaction on the file of claims. If durable is set, the commit waits for the
+// disk.
 func (f *files) lock(ctx context.Context, durable bool) (err error) {
 	if durable != f.durable {
 		mode := map[bool]string{true: "FULL", false: "NORMAL"}[durable]

@@ -10,10 +10,10 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// call is a call of the store. All calls of a process stand in one line, and one goroutine, which
-// ends when the line is empty, executes those that it finds there in one transaction of the file
-// of the claims: so they share its locks and its waits for the disk, and a disk that hangs
-// holds up no caller for longer than its context.
+// call is a call of the store. All calls of a process wait in one line. One goroutine executes the
+// calls in the line in one transaction on the file of claims, and ends when the line is empty. So
+// calls share the locks and the waits for the disk, and a disk that hangs holds up no caller for
+// longer than its context.
 type call struct {
 	durable bool // it waits for the disk
 	do      execution
@@ -36,15 +36,15 @@ const (
 	// pause is the time between two tries to lock a file that another process has locked.
 	pause = time.Millisecond
 
-	// sweepEvery counts the calls, or receipts of transactions, after which up to twice
-	// as many ended rows are removed: more than can have been added.
+	// sweepEvery is the number of calls, or of receipts of transactions, between two sweeps.
+	// A sweep removes up to twice as many ended rows, which is more than they can have added.
 	sweepEvery = 64
 
 	// sweepAfter is how long an ended row stays. Work may settle its claim after the lease.
 	sweepAfter = 10 * time.Minute
 )
 
-// call executes do in a transaction of the file of the claims.
+// call executes do in a transaction of the file of claims.
 func (s *Store) call(ctx context.Context, durable bool, do execution) error {
 	c, err := s.enter(ctx, durable, do)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *Store) serve(ctx context.Context) {
 	}
 }
 
-// errAlone says that another process has locked the file of the claims, and no caller waits for it.
+// errAlone says that another process has locked the file of claims, and no caller waits for it.
 var errAlone = errors.New("no caller waits")
 
 // more reports whether the line has calls. If not, the goroutine ends.
@@ -127,8 +127,8 @@ func (s *Store) more() bool {
 	return false
 }
 
-// begin begins a transaction of the file of the claims, whose commit waits for the disk if a call
-// does. It waits for other processes as long as a caller does.
+// begin begins a transaction on the file of claims. The commit waits for the disk if one of the
+// calls needs that. begin waits for other processes as long as a caller waits.
 func (s *Store) begin(ctx context.Context) (durable bool, err error) {
 	if s.files == nil {
 		if s.files, err = s.openFiles(ctx); err != nil {
@@ -148,8 +148,8 @@ func (s *Store) begin(ctx context.Context) (durable bool, err error) {
 	}
 }
 
-// awaited reports whether a caller waits for a call in the line, and for the disk. It removes
-// the other calls.
+// awaited reports whether a caller still waits for a call in the line, and whether one of these
+// calls needs the disk. It removes the calls for which no caller waits.
 func (s *Store) awaited() (durable, awaited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,8 +197,8 @@ func (s *Store) execute(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// grace is how long a caller waits for what has begun after its context has ended: the outcome
-// is known then, unless the disk hangs.
+// grace is how long a caller whose context has ended waits for a transaction that has begun. By
+// then the outcome is known, unless the disk hangs.
 const grace = 100 * time.Millisecond
 
 // within waits for done until ctx ends, and reports whether it is closed.

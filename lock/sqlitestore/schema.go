@@ -15,7 +15,7 @@ const defaultTable = "latch_entries"
 // replace the name. The database also has to be in WAL mode: PRAGMA journal_mode = WAL, once.
 // [Store.Migrate] does both. Times are microseconds since 1970.
 //
-// The file of the claims has the same table, which the store makes itself.
+// The file of claims has the same table, which the store makes itself.
 const Schema = `
 CREATE TABLE IF NOT EXISTS latch_entries (
 	key         BLOB    NOT NULL PRIMARY KEY,
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS latch_entries (
 CREATE INDEX IF NOT EXISTS latch_entries_over_at ON latch_entries (over_at);
 `
 
-// fences makes the table of the last fence, in the file of the claims alone.
+// fences makes the table of the last fence, in the file of claims alone.
 const fences = `CREATE TABLE IF NOT EXISTS latch_entries_fence (fence INTEGER NOT NULL);
 INSERT INTO latch_entries_fence SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM latch_entries_fence);
 `
@@ -91,9 +91,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 // migrateTime is for how long migrate tries again, unless its context ends before.
 const migrateTime = 2 * time.Second
 
-// migrate runs schema and sets WAL mode, where they are missing. Two connections that set WAL mode at
-// the same time can both be refused at once, whatever their busy timeout is: SQLite does not wait
-// where each would wait for the other.
+// migrate runs schema if the table is missing, and sets WAL mode if it is off. SQLite can refuse
+// two connections that set WAL mode at the same time, without waiting for the busy timeout,
+// because each would wait for the other.
 func migrate(ctx context.Context, conn *sql.Conn, present, schema string) error {
 	for began := time.Now(); ; {
 		err := migrateOnce(ctx, conn, present, schema)

@@ -54,8 +54,8 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 	return w, nil
 }
 
-// takeTurn waits until no other work of this process writes to the database. SQLite itself would
-// have each look again from time to time.
+// takeTurn waits until no other work of this process writes to the database. Without it, each work
+// would poll the lock of SQLite.
 func (s *Store) takeTurn(ctx context.Context) error {
 	select {
 	case s.writer <- struct{}{}:
@@ -67,8 +67,8 @@ func (s *Store) takeTurn(ctx context.Context) error {
 
 func (s *Store) endTurn() { <-s.writer }
 
-// ready makes the transaction ready for a statement: it begins with the first one. If SQLite has
-// ended it, a statement would be committed at once.
+// ready begins the transaction for the first statement. Later it returns an error if SQLite has
+// ended the transaction: the statement would be committed at once.
 func (w *session) ready(ctx context.Context) error {
 	switch {
 	case !w.begun:
@@ -122,8 +122,8 @@ func (w *session) exec(ctx context.Context, statement string, args ...any) error
 	return err
 }
 
-// take takes the transaction from the work. It waits for a call in progress until ctx ends, and
-// then interrupts it.
+// take takes the transaction from the work. It waits for a call in progress. If ctx ends first,
+// take interrupts the call.
 func (w *session) take(ctx context.Context) {
 	defer context.AfterFunc(ctx, w.stop)()
 	_ = w.tx.Rollback() // it only refuses later calls, and closes open rows
@@ -160,8 +160,8 @@ func (w *session) end(ctx context.Context) {
 	_ = w.user.Close()
 }
 
-// known returns an error unless a connection is of modernc.org/sqlite. A second SQLite in the
-// process would break the file locks of the first.
+// known returns an error if a connection is not of modernc.org/sqlite. A second SQLite library in
+// the process would break the file locks of the first.
 func known(conn any) error {
 	if _, ok := conn.(sqlite.FileControl); !ok {
 		return fmt.Errorf("%w: it has connections of type %T", errDriver, conn)

@@ -45,8 +45,9 @@ var (
 )
 
 // New returns a store in the database of db, whose driver has to be modernc.org/sqlite: with
-// another one, all calls return an error that says so. The work's transactions are begun from
-// db ([Tx]). New does not open a file: [Store.Check] reports problems. It panics on nil.
+// another driver, all calls return an error that says so. The store begins the transactions of
+// the work on connections of db ([Tx]). New does not open a file: [Store.Check] reports problems.
+// New panics on nil.
 func New(db *sql.DB, opts ...Option) *Store {
 	if db == nil {
 		panic("sqlitestore.New: nil *sql.DB")
@@ -61,9 +62,9 @@ func New(db *sql.DB, opts ...Option) *Store {
 	return &Store{db: db, statements: newStatements(cfg.table), out: sync.OnceValue(out.Open), writer: make(chan struct{}, 1)}
 }
 
-// Open returns a store in the database file at path, which it makes if it is missing, as
-// well as its table. It opens a *sql.DB for the work ([Store.DB]), whose commits are on disk
-// before they are answered, and whose connections wait for a lock for 5 s. Close closes it.
+// Open returns a store in the database file at path. It makes the file and its table if they are
+// missing. It opens a *sql.DB for the work ([Store.DB]): a commit on it waits for the disk, and a
+// connection waits for a lock for 5 s. Close closes the *sql.DB.
 func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil || path == "" || path == ":memory:" {

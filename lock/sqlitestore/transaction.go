@@ -11,8 +11,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// Begin is part of [lock.Transactor]. It takes a connection of the database for the work, which
-// gets the transaction by [Tx]. BEGIN IMMEDIATE comes with the first statement.
+// Begin is part of [lock.Transactor]. It takes a connection of the database for the work. The work
+// gets the transaction by [Tx]. Its first statement sends BEGIN IMMEDIATE.
 func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
 	waits, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
@@ -78,9 +78,9 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 	return t.committed, t.err
 }
 
-// leave leaves the receipt and commits, while the file of the claims is locked, so that no other
-// call finds the claim gone and no receipt. After a crash between the two commits, the receipt
-// is found first.
+// leave writes the receipt and commits, while the file of claims is locked. So no other call finds
+// the claim gone and no receipt. After a crash between the two commits there are both, and reads
+// find the receipt first.
 func (t *settling) leave(ctx context.Context, f *files, receipt []byte, keep time.Duration, now int64) error {
 	r, err := read(ctx, f.get, t.key)
 	if err != nil || r == nil || r.Settled || string(r.Token) != t.token {
@@ -88,7 +88,7 @@ func (t *settling) leave(ctx context.Context, f *files, receipt []byte, keep tim
 	}
 	r.Settle(receipt, now, keep)
 	if t.err = t.work.commit(ctx, r); t.err != nil {
-		return nil //nolint:nilerr // it is not of the file of the claims
+		return nil //nolint:nilerr // it is not of the file of claims
 	}
 	t.committed = true
 	return f.remove(ctx, t.key)
@@ -114,7 +114,8 @@ func undone(err error) error {
 }
 
 // Outcome is part of [lock.Transaction]. It waits for a COMMIT that the disk has not answered.
-// After an error of the disk, the log may have what SQLite has taken back. A write takes its place.
+// After an error of the disk, the write-ahead log may still contain changes that SQLite has taken
+// back. Outcome writes, which overwrites them.
 func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 	if !t.end(ctx, nil) {
 		return false, hangs(ctx)

@@ -15,10 +15,11 @@ type txKey struct{}
 // with the receipt, or not at all. ok is false outside of a run of [lock.Locker.Once] with
 // [lock.WithTransaction].
 //
-// BEGIN IMMEDIATE comes with its first statement: from then on until the work ends, no other work
-// writes to the database. What takes long is better done before. Its Commit and Rollback return
-// an error, and so do such statements: to have it rolled back, return an error, or an answer that
-// is not kept. A deferred Rollback does no harm. Savepoints work.
+// The first statement of the work sends BEGIN IMMEDIATE. From then until the work ends, no other
+// work writes to the database, so do slow work before the first statement. Commit and Rollback
+// of tx return an error and do nothing, and so do COMMIT and ROLLBACK as statements. To roll
+// back, return an error, or send an answer that is not kept. A deferred Rollback does no harm.
+// Savepoints work.
 func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	tx, ok = ctx.Value(txKey{}).(*sql.Tx)
 	return tx, ok

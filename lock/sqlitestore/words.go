@@ -9,8 +9,8 @@ import (
 // token is a quoted text, a comment, a semicolon or a word.
 var token = regexp.MustCompile("(?s)'[^']*(?:'|$)|\"[^\"]*(?:\"|$)|`[^`]*(?:`|$)|\\[[^\\]]*(?:\\]|$)|--[^\n]*|/\\*.*?(?:\\*/|$)|;|[\\pL\\d_$]+")
 
-// ends reports whether a text has a statement that would end the transaction: COMMIT, END, or
-// ROLLBACK without TO. The END of a trigger's body does not.
+// ends reports whether a text of SQL contains a statement that would end the transaction: COMMIT,
+// END, or ROLLBACK without TO. The END of a trigger's body does not count.
 func ends(text string) bool {
 	var words []string // of one statement
 	trigger := false
