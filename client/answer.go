@@ -21,8 +21,8 @@ const (
 	drainTime = time.Second
 )
 
-// problemOf returns the problem of a refusal, or nil. err says that the refusal broke
-// off. A body that does not arrive in time is closed.
+// problemOf returns the problem of a refusal, or nil. err is set if the refusal broke off.
+// problemOf closes a body that does not arrive in time.
 func problemOf(resp *http.Response) (p *Problem, err error) {
 	inFlight := mayBeInFlight(resp)
 	if resp.StatusCode < http.StatusBadRequest || !inFlight && !saysProblem(resp) {
@@ -53,8 +53,8 @@ func mayBeInFlight(resp *http.Response) bool {
 	return err == nil && media == "application/json"
 }
 
-// saysInFlight reports whether this is the body of such an answer: by the Agentic Commerce
-// Protocol, or by Stripe.
+// saysInFlight reports whether this body says that the first request is in flight, in the words
+// of the Agentic Commerce Protocol or of Stripe.
 func saysInFlight(body []byte) bool {
 	var says struct {
 		Code  string `json:"code"`
@@ -78,9 +78,8 @@ func discard(resp *http.Response) {
 	_ = body.Close()
 }
 
-// answer is the body of the answer to a request with a key. If it breaks off, the request
-// is sent again, and the body of the new answer is read on from the same place, if it is
-// the same answer.
+// answer is the body of the answer to a request with a key. If it breaks off, the request is sent
+// again. If the new answer is the same, its body is read from the same place on.
 type answer struct {
 	call *call
 	seen maphash.Hash // of the bytes read
@@ -94,9 +93,9 @@ type answer struct {
 
 var errOther = errors.New("client: the request was sent again and got another answer")
 
-// resumable gives resp a body that goes on after its connection breaks. It leaves the body of
-// a failure as it is: a server need not keep a failure, so another send could run the request
-// again, and place an order after its caller has read that there is none.
+// resumable gives resp a body that can be resumed after its connection breaks. It does not change
+// the body of a failure: a server need not keep a failure. So another send could run the request
+// again, and place an order after the caller has read that there is none.
 func (c *call) resumable(resp *http.Response) {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.Trailer != nil || resp.StatusCode >= http.StatusBadRequest ||
 		resp.StatusCode == http.StatusSwitchingProtocols || c.attempts == 1 || !c.keyed {
@@ -193,8 +192,8 @@ func (a *answer) skip(next *http.Response) error {
 	}
 }
 
-// sameHeader reports whether two answers can be the same by their headers. The length
-// counts if both have it: an answer that was sent in chunks may be replayed in one.
+// sameHeader reports whether two answers can be the same, judged by their headers. The length is
+// compared only if both have it: a replay may have a Content-Length that a chunked answer lacks.
 func sameHeader(a, b *http.Response) bool {
 	if a.StatusCode/100 != b.StatusCode/100 || a.ContentLength >= 0 && b.ContentLength >= 0 && a.ContentLength != b.ContentLength {
 		return false

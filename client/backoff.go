@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Backoff returns the pause before an attempt is repeated: the Retry-After of resp, if it
-// has one, plus a random part of a pause that begins with shortest, doubles with each
-// attempt (attempt is 0 for the first), and is longest at most. resp may be nil. It has
-// the signature of Backoff in go-retryablehttp. It never sleeps, and a Retry-After is not
-// cut short: [CheckRetry] refuses to repeat after a pause that is too long.
+// Backoff returns the pause before an attempt is repeated: the Retry-After of resp, if it has
+// one, plus a random part of a pause. That pause begins with shortest, doubles with each attempt
+// (attempt is 0 for the first), and is longest at most. resp may be nil. Backoff has the
+// signature of Backoff in go-retryablehttp. It does not sleep, and does not shorten a
+// Retry-After: [CheckRetry] refuses to repeat after a pause that is too long.
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
 	pause := jitter(pauseAfter(shortest, longest, attempt))
 	if resp != nil {
@@ -37,8 +37,7 @@ func pauseAfter(first, longest time.Duration, n int) time.Duration {
 	return min(first, max(longest, 0))
 }
 
-// jitter takes a random part off d, so that clients that failed together do not come back
-// together.
+// jitter shortens d by a random part, so that clients that failed together do not repeat together.
 func jitter(d time.Duration) time.Duration {
 	if d <= 1 {
 		return max(d, 0)

@@ -51,8 +51,8 @@ func (b body) next() (io.ReadCloser, error) {
 	}
 }
 
-// finish notes that there is an answer. Another attempt can follow only if the answer breaks
-// off, and the body has been read to its end.
+// finish notes that there is an answer. After that, another attempt can follow only if the answer
+// breaks off and the request body was read to its end.
 func (b body) finish() {
 	if b.saved != nil {
 		b.saved.finish()
@@ -60,8 +60,8 @@ func (b body) finish() {
 }
 
 // savedBody is a body that can be read only once, together with the bytes that were read so far.
-// Each attempt sends these bytes first, and goes on reading where the attempt before stopped.
-// Nothing is read ahead, because the source may be waiting for an answer.
+// Each attempt sends these bytes first, and continues reading where the attempt before stopped.
+// savedBody does not read ahead, because the source may be waiting for an answer.
 type savedBody struct {
 	source io.ReadCloser
 	limit  int64
@@ -97,8 +97,8 @@ func (k *savedBody) repeatable() bool {
 	return !k.lost.Load() && (!finished || k.whole.Load())
 }
 
-// finish leaves the source to the last attempt: it is closed when the attempt closes its
-// body, which can be after its answer came.
+// finish gives the source to the last attempt. The source is closed when that attempt closes its
+// body, which can be after the answer has come.
 func (k *savedBody) finish() {
 	k.mu.Lock()
 	k.finished = true
@@ -121,8 +121,8 @@ type savedReader struct {
 
 func (r *savedReader) Read(p []byte) (int, error) {
 	k := r.kept
-	// The attempt before may still be waiting for the source. Its bytes are kept, and are
-	// read here next.
+	// The attempt before may still be waiting for the source. The bytes that it then reads are
+	// saved, and this attempt reads them next.
 	k.reading <- struct{}{}
 	defer func() { <-k.reading }()
 	switch {

@@ -23,13 +23,13 @@ import (
 // the Transport above takes the key from the context, too. A request without a key is not
 // repeated unless its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE.
 //
-// go-retryablehttp returns an answer before its body is read. To repeat an answer that
-// breaks off, read it in a response handler (SetResponseHandler), and put the bytes back:
-// a final problem is known by its body.
+// go-retryablehttp returns an answer before its body is read. To repeat a request whose answer
+// breaks off, read the answer in a response handler (SetResponseHandler), and put the bytes
+// back: CheckRetry recognises a final problem by its body.
 //
-// It is false for an answer whose Retry-After is longer than a minute or does not fit the
-// context's deadline. The error is the context's, or nil. It reads up to 64 KiB of the
-// body of a refusal, and puts them back. There is no budget.
+// CheckRetry returns false for an answer whose Retry-After is longer than a minute or does not
+// fit the context's deadline. The error is the context's, or nil. CheckRetry reads up to 64 KiB
+// of the body of a refusal, and puts them back. It has no retry budget.
 func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)

@@ -9,38 +9,38 @@
 //
 // # What it guarantees
 //
-// All attempts at one request have one key, one method and one body. Against a server
-// that runs each key once, as middleware.Idempotent does, a request has its effect at
-// most once, however often the connection breaks, and its caller gets the answer of the
-// run that had the effect, if it comes within the limits below.
+// All attempts at one request have one key, one method and one body. If the server runs each
+// key once, as middleware.Idempotent does, a request has its effect at most once, however often
+// the connection breaks. The caller gets the answer of the run that had the effect, if it comes
+// within the limits below.
 //
 // A request gets a key unless its method is GET, HEAD, OPTIONS or TRACE, which the guards
 // of httplatch let pass, too. CONNECT, and a request whose scheme is neither http nor
-// https, are sent as they are. The key is, in this order: the Idempotency-Key header of
+// https, are sent unchanged. The key is the first of these: the Idempotency-Key header of
 // the request, the key of [WithKey] or [Step], or a new random one ([WithNewKey]).
 //
 // # In a guarded handler
 //
 // A handler behind middleware.Idempotent or Dedupe may run again: it failed, or its process
-// died, and its client repeats. A new key for each run would have a second effect. So Transport
-// makes none for a request with the context of such a handler: the request has its own header,
-// a key of [WithKey], or one derived for its name by [Step], or else it fails and nothing is
-// sent. Keys are not derived from the order of the calls: a run that makes one call more or
-// fewer, or two at the same time, would exchange them. WithKey with "" sends a request whose
-// effect needs no key.
+// died, and its client repeats the request. With a new key for each run, a call of the handler
+// could have a second effect. So Transport makes no key for a request with the context of such a
+// handler. The request must have its own header, a key of [WithKey], or a key that [Step] derives
+// from a name. Otherwise it fails and nothing is sent. Keys are not derived from the order of the
+// calls: a run that makes one call more or fewer, or two at the same time, would exchange them.
+// For a call that needs no key, use WithKey with "".
 //
 // # What is sent again
 //
-// An attempt is repeated if the connection could not be made, or broke before there was an
-// answer: the whole answer if it is a problem, else its header. It is also repeated if the
-// answer is one of these, after a random pause and its Retry-After, if it has one:
+// An attempt is repeated if the connection could not be made, or broke before the header of the
+// answer was read, or in the body of a problem. It is also repeated if the answer is one of
+// these, after a random pause and the Retry-After of the answer, if it has one:
 //
 //   - 408, 425, 429, 502, 503 or 504;
-//   - a problem of httplatch for which its page says so: in-progress, first-failed,
-//     rolled-back with 503, unconfirmed, unavailable, shutting-down, key-failed,
-//     body-unreadable (https://github.com/httplatch/httplatch/blob/main/docs/problems.md);
-//   - the same as in-progress by other contracts, a 409 with JSON: idempotency_in_flight of
-//     the Agentic Commerce Protocol, idempotency_key_in_use of Stripe;
+//   - a problem of httplatch that may be repeated: in-progress, first-failed, rolled-back with
+//     503, unconfirmed, unavailable, shutting-down, key-failed, body-unreadable
+//     (https://github.com/httplatch/httplatch/blob/main/docs/problems.md);
+//   - the equivalents of in-progress in other contracts, a 409 with JSON: idempotency_in_flight
+//     of the Agentic Commerce Protocol, idempotency_key_in_use of Stripe;
 //   - an answer of 400 or above with "Stripe-Should-Retry: true".
 //
 // It is not repeated, and the answer or the error is returned unchanged
@@ -55,56 +55,56 @@
 //     ContentLength, or the part of it that was read, is over [WithBodyLimit];
 //   - if the certificate of the server is not valid, the server speaks no TLS, or a
 //     header cannot be sent;
-//   - once the context has ended, or if the pause would outlast its deadline: a
-//     server that sends "Retry-After: 1000000000" is not waited for;
-//   - once a limit is reached: [WithAttempts], [WithMaxWait], [WithBudget].
+//   - if the context has ended, or if the pause would end after the context's deadline, as
+//     after "Retry-After: 1000000000";
+//   - if a limit is reached: [WithAttempts], [WithMaxWait], [WithBudget].
 //
-// The request has one context for all attempts, and [http.Client.Timeout] is a deadline for
-// them together. The wait for a server that accepts a request and never answers ends only
-// there: set ResponseHeaderTimeout on the base transport, too.
+// The request has one context for all attempts, and [http.Client.Timeout] is a deadline for all
+// of them together. If a server accepts a request and never answers, only this deadline ends the
+// wait: set ResponseHeaderTimeout on the base transport, too.
 //
 // # What it did
 //
 // [http.Response.Request] is the request with its Idempotency-Key; [Attempts] returns how often it
-// was sent; [WithHook] reports each attempt. An error is the base transport's, without the key,
-// or the cause of a context that has ended during a pause: a caller who needs the key
-// afterwards sets it with WithKey.
+// was sent; [WithHook] reports each attempt. An error is the error of the base transport, or the
+// cause of a context that has ended during a pause. It does not contain the key: a caller who
+// needs the key afterwards sets it with WithKey.
 //
 // # Bodies
 //
-// A request body without GetBody is kept while it is sent, up to WithBodyLimit. Nothing is read
+// A request body without GetBody is kept while it is sent, up to WithBodyLimit. It is not read
 // ahead.
 //
 // Answers are returned as soon as their headers have come, and are not kept. Only a problem
-// (application/problem+json, 400 or above) and a 409 with JSON are read before, up to 64 KiB
-// and for 5 seconds at most, because the kind of the problem decides.
+// (application/problem+json, 400 or above) and a 409 with JSON are read before they are returned,
+// up to 64 KiB and for 5 seconds at most: their kind decides whether to repeat the request.
 //
 // If an answer below 400 to a request with a key breaks off while its body is read, Read sends
-// the request again, within the same limits, and goes on from the same place, if the new
-// answer is the same as far as that can be seen: of the same class (2xx, say), with the same
-// Location, ETag, Content-Type, Content-Encoding and, if both have it, Content-Length, and with
-// the same bytes so far. If not, Read returns the error of the connection. An answer that
-// announces trailers is not resumed.
+// the request again, within the same limits, and continues from the same place. It does so only
+// if the new answer appears to be the same: it has the same class (2xx, say), the same Location,
+// ETag, Content-Type, Content-Encoding and, if both have it, Content-Length, and the same bytes
+// so far. If not, Read returns the error of the connection. An answer that announces trailers is
+// not resumed.
 //
-// Nor is an answer of 400 or above: its caller has seen that the request failed, a server need
-// not keep such an answer, and the request might run again and succeed unseen.
+// An answer of 400 or above is not resumed either: the caller has seen that the request failed,
+// and a server need not keep such an answer. So the request might run again and succeed unseen.
 //
 // # A trap of net/http
 //
 // [http.Transport] repeats some requests by itself when a connection that it has used before
 // breaks. A request with an Idempotency-Key or X-Idempotency-Key header is one of these if it has
-// no body or a GetBody, whether the server knows that header or not: one POST, two effects,
-// and no trace of the first. Transport prevents that: each attempt at a request with a key is
-// decided, limited and reported here. A request with a body reaches the base without GetBody.
-// A request without a body reaches it with the header's name in lower case, as HTTP/2 sends it,
-// which HTTP/1.1 servers treat alike; a base that looks for the key finds it in
-// Header["idempotency-key"]. net/http may still send over another connection a request of which
-// it has written nothing, and GET, HEAD, OPTIONS and TRACE.
+// no body or a GetBody, even if the server does not know the header: one POST, two effects, and
+// no trace of the first. Transport prevents this: it alone decides about, limits and reports each
+// attempt at a request with a key. It gives base a request with a body without GetBody, and a
+// request without a body with the header's name in lower case. HTTP/2 sends it like that, and
+// HTTP/1.1 servers make no difference. A base that looks for the key finds it in
+// Header["idempotency-key"]. If net/http has written nothing of a request, it may still send the
+// request over another connection. It may also repeat GET, HEAD, OPTIONS and TRACE.
 //
 // # Redirects
 //
 // [http.Client] follows 307 and 308 with the same method and body. To the same origin
-// (scheme, host and port), the request has the same key. To any other origin, and for
-// all that follows, it has none, even if the caller has set the header: a key is known
-// to the server that it was made for only.
+// (scheme, host and port), the request has the same key. To any other origin, and in all later
+// redirects, it has no key, even if the caller has set the header: only the server for which a
+// key was made must learn it.
 package client

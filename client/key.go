@@ -26,8 +26,8 @@ var errKey = errors.New("client: a key has 1 to 255 printable ASCII characters, 
 
 var errNoKey = errors.New("client: the request was not sent: it comes from a guarded handler, which may run again, and its key would be another one then; name the call with client.Step, or give it a key with client.WithKey")
 
-// noKeyError is the error of a request in a guarded handler for which there is no key. It was
-// not sent, and a repeat would fail in the same way.
+// noKeyError is the error of a request without a key in a guarded handler. The request was not
+// sent, and a repeat would fail in the same way.
 type noKeyError struct{ error }
 
 func (e noKeyError) Unwrap() error { return e.error }
@@ -46,9 +46,9 @@ type intent struct {
 // any other request with the key, with key-reused.
 //
 // A key has 1 to 255 printable ASCII characters, none of them a blank or one of "\,;(). A
-// request with any other fails, and nothing is sent. With "" the request is sent without
-// a key, and not again unless its method allows it. A request's own Idempotency-Key
-// header comes first.
+// request with another key fails, and nothing is sent. With "" the request is sent without
+// a key, and repeated only if its method allows it. If the request has its own Idempotency-Key
+// header, that header is used.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, intentContext{}, intent{key: key})
 }
@@ -61,13 +61,13 @@ func WithKey(ctx context.Context, key string) context.Context {
 // The key is the one of middleware.DeriveKey: the same whenever the handler runs again for
 // its submission. So a service that runs each key once has one effect, however often the
 // handler fails and its client repeats. A name stands for one call of the handler, and must
-// not be empty; put the item into it in a loop: "refund/7". Method, URL and body of the call
-// must be the same in each run.
+// not be empty. In a loop, put the item into the name: "refund/7". Method, URL and body of the
+// call must be the same in each run.
 //
-// The guard has to be middleware.Idempotent with WithKeySecret. Under any other guard that
-// runs requests once the request fails, and nothing is sent. Without such a guard around ctx,
-// as in a worker or in a request that middleware lets pass unguarded, Step has no effect.
-// Of Step and [WithKey], the last one counts.
+// The guard has to be middleware.Idempotent with WithKeySecret. Under middleware.Dedupe, or an
+// Idempotent without WithKeySecret, the request fails, and nothing is sent. Without such a guard
+// around ctx, as in a worker or in a request that middleware lets pass unguarded, Step has no
+// effect. If both Step and [WithKey] are used, the last call counts.
 func Step(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, intentContext{}, intent{key: name, step: true})
 }
@@ -168,8 +168,8 @@ func validKey(key string) bool {
 	return key != "" && len(key) <= maxKey
 }
 
-// redirectedAway reports whether the request follows a redirect, and it or one before it
-// went to another origin.
+// redirectedAway reports whether the request follows a redirect, and an earlier request of the same
+// chain of redirects had another origin.
 func redirectedAway(req *http.Request) bool {
 	for from := req.Response; from != nil && from.Request != nil; from = from.Request.Response {
 		if !sameOrigin(from.Request.URL, req.URL) {
@@ -203,8 +203,8 @@ func withHeader(h http.Header, name, value string) http.Header {
 	return more
 }
 
-// hideKey returns a copy of h in which net/http does not find the key, because its name
-// has another spelling. To servers it is the same: names of headers have no case.
+// hideKey returns a copy of h in which net/http does not find the key, because the name of the
+// header is in lower case. Servers find it: the case of header names has no meaning.
 func hideKey(h http.Header) http.Header {
 	hidden := make(http.Header, len(h))
 	for n, v := range h {

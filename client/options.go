@@ -55,10 +55,10 @@ func newConfig(opts []Option) config {
 	return c
 }
 
-// WithAttempts limits how often one request is sent; 4 unless set. An attempt that is
-// answered with in-progress does not count: the first request runs, and [WithMaxWait]
-// limits the wait for its answer. With 1 nothing is sent again, not even after in-progress.
-// It panics if n is less than 1.
+// WithAttempts limits how often one request is sent; 4 unless set. An attempt whose answer is
+// in-progress does not count: the first request still runs, and [WithMaxWait] limits the wait
+// for its answer. With 1, no request is sent again, not even after in-progress. WithAttempts
+// panics if n is less than 1.
 func WithAttempts(n int) Option {
 	if n < 1 {
 		panic("client: WithAttempts needs at least 1")
@@ -77,8 +77,8 @@ func WithBackoff(first, longest time.Duration) Option {
 }
 
 // WithMaxWait limits the time between the beginnings of the first and the last attempt; 1
-// minute unless set. An answer whose Retry-After does not fit is returned at once. The
-// context's deadline applies as well. It panics if d is negative.
+// minute unless set. An answer whose Retry-After would exceed this time is returned at once. The
+// context's deadline applies as well. WithMaxWait panics if d is negative.
 func WithMaxWait(d time.Duration) Option {
 	if d < 0 {
 		panic("client: WithMaxWait needs a duration that is not negative")
@@ -86,10 +86,10 @@ func WithMaxWait(d time.Duration) Option {
 	return option(func(c *config) { c.maxWait = d })
 }
 
-// WithBodyLimit sets how many bytes are kept of a request body that cannot be read again
+// WithBodyLimit sets how many bytes of a request body are kept if the body cannot be read again
 // ([http.Request.GetBody] is nil); 1 MiB unless set. A request is not sent again if its
-// ContentLength is longer, or if more of its body was read. With 0, no body is kept. It
-// panics if bytes is negative.
+// ContentLength is larger, or if more of its body was read. With 0, no body is kept.
+// WithBodyLimit panics if bytes is negative.
 func WithBodyLimit(bytes int64) Option {
 	if bytes < 0 {
 		panic("client: WithBodyLimit needs a number that is not negative")
@@ -99,10 +99,10 @@ func WithBodyLimit(bytes int64) Option {
 
 // WithBudget limits how many requests of this transport are sent again, so that clients
 // that repeat do not double the load of a failing server: perRequest for each request,
-// and burst at once; 0.2 and 10 unless set. One repetition every ten seconds is granted
-// in addition, for clients that send seldom. Repetitions after in-progress are free,
-// because such a server works. When the budget is used up, the answer or the error is
-// returned unchanged. It panics if a number is negative or not finite.
+// and burst at once; 0.2 and 10 unless set. One more repetition is allowed every ten seconds,
+// for clients that send seldom. Repetitions after in-progress do not count, because a server
+// that answers so is not failing. When the budget is used up, the answer or the error is
+// returned unchanged. WithBudget panics if a number is negative or not finite.
 func WithBudget(perRequest float64, burst int) Option {
 	if !(perRequest >= 0) || math.IsInf(perRequest, 1) || burst < 0 {
 		panic("client: WithBudget needs numbers that are finite and not negative")
@@ -110,13 +110,14 @@ func WithBudget(perRequest float64, burst int) Option {
 	return option(func(c *config) { c.perRequest, c.burst = perRequest, burst })
 }
 
-// WithNewKey sets how keys are made for requests without one: 26 random characters
-// ([rand.Text]) unless set. In a guarded handler, none is made ([Step]). f must be safe for
-// concurrent use, and must not read the request's body or change the request. If it returns
-// "", the request is sent without a key. It panics if f is nil.
+// WithNewKey sets the function that makes a key for each request without one. Unless set, a key
+// is 26 random characters ([rand.Text]). For requests that a guarded handler sends, no key is
+// made ([Step]). f must be safe for concurrent use, and must not read the request's body or
+// change the request. If f returns "", the request is sent without a key. WithNewKey panics if
+// f is nil.
 //
-// Two submissions must never get the same key. A key that is made of the content of the
-// request is the same for two equal orders.
+// Two submissions must never get the same key. So do not derive the key from the content of the
+// request: two equal orders would share it.
 func WithNewKey(f func(*http.Request) string) Option {
 	if f == nil {
 		panic("client: WithNewKey needs a function")
@@ -125,9 +126,9 @@ func WithNewKey(f func(*http.Request) string) Option {
 }
 
 // WithQuotedKeys sends keys in quotes, "8e03978e", as a string of RFC 8941, which revision 07
-// of the draft of the Idempotency-Key header demands. They are sent bare unless set, as most
-// servers expect; httplatch takes both, as one key. A header that the request already has is
-// sent as it is.
+// of the draft of the Idempotency-Key header demands. Unless set, they are sent without quotes,
+// as most servers expect. httplatch accepts both as the same key. A header that the request
+// already has is sent unchanged.
 func WithQuotedKeys() Option {
 	return option(func(c *config) { c.quoted = true })
 }

@@ -19,9 +19,9 @@ func (c *call) judgeAttempt(resp *http.Response, err error) (v verdict, broken e
 	return judge(c.shown.Context(), c.shown.Method, c.keyed, resp, p, broken), broken
 }
 
-// repeat prepares the attempt after one with this verdict. again is false if no attempt follows.
-// Otherwise repeat closes resp, waits for the pause, and returns the next body. ended is the cause
-// if the context has ended meanwhile.
+// repeat prepares the attempt that follows this verdict. again is false if no attempt follows.
+// Otherwise repeat closes resp, waits for the pause, and returns the body of the next attempt. If
+// the context ends meanwhile, ended is its cause.
 func (c *call) repeat(v verdict, resp *http.Response, err error) (body io.ReadCloser, again bool, ended error) {
 	ctx := c.shown.Context()
 	body, pause := c.plan(ctx, &v, resp)

@@ -97,8 +97,8 @@ func decodeProblem(resp *http.Response, body []byte) (p *Problem, ok bool) {
 	return p, true
 }
 
-// text returns a member that is a string, and "" for any other, which RFC 9457, section
-// 3.1 ignores.
+// text returns a member that is a string, and "" for any other member: RFC 9457, section 3.1, has
+// clients ignore it.
 func text(member json.RawMessage) string {
 	var s string
 	if json.Unmarshal(member, &s) != nil {
@@ -107,8 +107,8 @@ func text(member json.RawMessage) string {
 	return s
 }
 
-// readStart reads up to limit and one bytes of the body, and puts them back, with the
-// error that reading ended with.
+// readStart reads up to limit+1 bytes of the body, and puts them back, followed by the error with
+// which reading ended.
 func readStart(resp *http.Response, limit int64) ([]byte, error) {
 	start, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	resp.Body = &startedBody{start: start, err: err, rest: resp.Body}

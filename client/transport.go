@@ -13,9 +13,9 @@ import (
 // [http.DefaultTransport] if it is nil. Use one for all requests to a server, because its
 // budget is shared; it is safe for concurrent use. It starts no goroutine.
 //
-// It does not change the requests that it gets. If a key of [WithKey] or [WithNewKey] is
-// not valid, or a request of a guarded handler has neither a key nor a name ([Step]),
-// RoundTrip returns an error, and nothing was sent. Transport panics on a nil Option.
+// The round tripper does not change the requests that it gets. If a key of [WithKey] or
+// [WithNewKey] is not valid, or a request of a guarded handler has neither a key nor a name
+// ([Step]), RoundTrip returns an error and sends nothing. Transport panics on a nil Option.
 func Transport(base http.RoundTripper, opts ...Option) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport

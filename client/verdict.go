@@ -51,8 +51,9 @@ var reactions = map[string]reaction{
 	"shutting-down":         retry,
 }
 
-// judge decides after an attempt with this method, which had a key or not. resp is nil or
-// err is not; both are there if the answer broke off. p is the problem in resp, or nil.
+// judge decides what follows an attempt with this method. keyed says whether the request had a
+// key. At least one of resp and err is not nil; both are set if the answer broke off. p is the
+// problem in resp, or nil.
 func judge(ctx context.Context, method string, keyed bool, resp *http.Response, p *Problem, err error) verdict {
 	v := judgeOutcome(ctx, resp, p, err)
 	if p != nil {
@@ -108,8 +109,8 @@ func judgeProblem(p *Problem) (v verdict, ok bool) {
 	return verdict{}, false
 }
 
-// retriedStatus reports whether an answer says that the request was not processed, or
-// comes from a proxy that does not know.
+// retriedStatus reports whether an answer says that the request was not processed, or comes from a
+// proxy that does not know whether it was.
 func retriedStatus(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -119,8 +120,8 @@ func retriedStatus(status int) bool {
 	return false
 }
 
-// permanent reports whether err is about the request or the server's identity, not about
-// the connection.
+// permanent reports whether err concerns the request or the server's identity, and not the
+// connection.
 func permanent(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true

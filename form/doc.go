@@ -11,11 +11,11 @@
 //	...
 //	<form method="post" action="/orders" data-latch>{{.Field}}
 //
-// Without JavaScript the field alone makes a double click one submission. The script adds a
-// reload, the back button, a copy of the tab, and a retry after a lost connection: it keeps
-// the key of the form, as long as its content is the same and there was no final answer. The
-// guard reports a final answer in a cookie, since it may lead to another site. Guarantees,
-// cases and limits:
+// Without JavaScript, the field alone makes a double click one submission. With the script, a
+// reload, the back button, a copy of the tab, and a retry after a lost connection are the same
+// submission, too: the script keeps the key of the form, as long as the content of the form is
+// the same and there was no final answer. The guard reports a final answer in a cookie, because
+// the answer may lead to another site. Guarantees, cases and limits:
 // https://github.com/httplatch/httplatch/blob/main/docs/forms.md#with-the-script
 //
 // The guard of the handler is middleware.Idempotent over keyfunc.Form("once"). It should wait

@@ -10,8 +10,8 @@ import (
 //
 // The page needs "Cache-Control: no-store". A cached page has a key that may have been
 // used: its form gets the answer of the first submission, or 422 (key-reused) if its
-// content differs. A cache that users share would give all of them one key; a guard with
-// the user as its scope keeps them apart.
+// content differs. A shared cache would give all users the same key. A guard with the user as
+// its scope does not mistake their submissions for repeats.
 func Field() template.HTML {
 	// Text is base32, which needs no escaping. Without autocomplete="off", a browser that
 	// restores the fields of a page would restore an old key.

@@ -2,6 +2,6 @@
 
 package form
 
-// Integrity is the value of the attribute "integrity" for the script that [Script] serves:
-// a browser runs no other. It changes with each version of the script.
+// Integrity is the value of the attribute "integrity" for the script that [Script] serves: with
+// it, a browser runs no other script in its place. It changes with each version of the script.
 const Integrity = "sha384-4nNCVXY6GrQdUo4wN2pAcTrl/6Cs80WX6i3dNke3nkCnYyqcTiCGWTFhh7fIh2GE"

@@ -21,12 +21,12 @@ const scriptAge = "public, max-age=31536000, immutable"
 //
 //	mux.Handle("GET /latch.js", form.Script())
 //
-// With [Integrity] as the parameter "v" of its URL it may be cached for a year, since
-// another version has another URL. Otherwise browsers ask each time, and get a 304 if it
-// is unchanged. It is below 2,048 bytes for clients that accept gzip. It is a classic
-// script, to be loaded with "defer", and works under the Content-Security-Policy
-// "default-src 'none'; script-src 'self'; form-action 'self'". It sets cookies whose
-// names begin with "latch-", which are not secret.
+// With [Integrity] as the parameter "v" of its URL, the script may be cached for a year, because
+// another version has another URL. Without it, browsers ask each time, and get a 304 if the
+// script is unchanged. It has less than 2,048 bytes for clients that accept gzip. It is a classic
+// script: load it with "defer". It works under the Content-Security-Policy
+// "default-src 'none'; script-src 'self'; form-action 'self'". It sets cookies whose names
+// begin with "latch-". They are not secret.
 func Script() http.Handler {
 	const tag = `"` + Integrity + `"`
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
