@@ -12,8 +12,8 @@ import (
 // (WithBodyLimits).
 const maxBody = 1 << 20
 
-// body reads the whole body of r, which stays readable for the next reader. It is empty
-// if code before has parsed it as a form and not put it back.
+// body reads the whole body of r, which stays readable for the next reader. The result is empty
+// if earlier code has parsed the body as a form and not put it back.
 func (s source) body(r *http.Request) ([]byte, error) {
 	data, err := bodybuf.Bytes(r, maxBody)
 	if err != nil {

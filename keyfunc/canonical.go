@@ -66,8 +66,8 @@ type member struct {
 	from, to int // of its text in out
 }
 
-// object writes the members as they come, and then puts them in order, so that each value is
-// visited once.
+// object writes the members in the order of the document, and then sorts what it has written, so
+// that it visits each value only once.
 func (c *canonicalizer) object(i, depth int) (end int, err error) {
 	var members []member
 	sorted := true
@@ -155,8 +155,8 @@ func orderUTF16(r rune) int {
 	return int(r)
 }
 
-// decode returns the characters of a valid JSON string. It refuses half of a surrogate pair,
-// which has no characters.
+// decode returns the characters of a valid JSON string. It refuses half of a surrogate pair, which
+// is not a character.
 func decode(quoted []byte) ([]byte, error) {
 	for i := bytes.IndexByte(quoted, '\\'); i >= 0 && i < len(quoted); i++ {
 		if quoted[i] != '\\' {

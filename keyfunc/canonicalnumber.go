@@ -9,8 +9,9 @@ import (
 
 var errExponent = errors.New("cannot be compared: it has a number with an exponent of more than 9 digits")
 
-// appendNumber appends a valid JSON number in the spelling of ECMAScript, which RFC 8785
-// demands, or with all its digits if that spelling is another number: float64 has rounded it.
+// appendNumber appends a valid JSON number in the spelling of ECMAScript, which RFC 8785 demands.
+// If float64 rounds the number, this spelling would be another number, and appendNumber appends
+// all digits.
 func appendNumber(out []byte, literal string) ([]byte, error) {
 	if len(literal) <= 15 && literal != "-0" && !strings.ContainsAny(literal, ".eE") {
 		return append(out, literal...), nil // an integer that every float64 holds
@@ -47,8 +48,8 @@ func appendFloat(out []byte, f float64) []byte {
 	return out
 }
 
-// decimal is digits, an integer, times ten to the power of exponent. Equal numbers are equal as
-// decimals: there are no zeros at the beginning and end of digits.
+// decimal is the integer digits, times ten to the power of exponent. digits has no zeros at its
+// beginning and end, so equal numbers are equal decimals.
 type decimal struct {
 	negative bool
 	digits   string // "" for zero

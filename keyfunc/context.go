@@ -16,9 +16,9 @@ import (
 // outside the authentication: an [*Error] with status 401 that matches [ErrMissing].
 // Control characters and values over 1 KiB are refused with 400.
 //
-// That 401 does not say how to authenticate. As a rule the authentication asks the client
-// for that (WWW-Authenticate). If it does not, return an [*Error] with that Header from
-// your own function.
+// The 401 does not say how to authenticate. As a rule, the authentication outside sends that
+// header (WWW-Authenticate). If it does not, return an [*Error] with such a Header from your own
+// function.
 //
 // Context panics on a nil get.
 func Context(get func(context.Context) string) Func {

@@ -20,28 +20,30 @@
 //   - JSON with the Content-Type of a form;
 //   - a form field that is also a file.
 //
-// Where two spellings are both fine, they are one key ("%37" and "7" in a path, 42 and "42" in
-// JSON).
+// Two valid spellings of one value are one key ("%37" and "7" in a path, 42 and "42" in JSON).
 //
 // The functions do not know the meaning of values: "Ann" and "ann", "7" and "07", or two
 // Unicode spellings of one letter are different keys. If they are the same to your handler,
 // bring them into one form in your own Func. A value has 1 to 1024 bytes and no control
-// characters. Only [CanonicalJSON] is as long as its body, and a result of [Join] begins with a
-// control character, by which it is recognised.
+// characters. There are two exceptions: the value of [CanonicalJSON] is as long as the body, and
+// a result of [Join] begins with a control character, which marks it.
 //
 // # Read the same value
 //
-// The handler has to take the value from the same place as its key function: after [PathValue]
-// with r.PathValue, after [Query] with r.URL.Query().Get or r.FormValue, after [Form] with
-// r.PostFormValue or r.FormValue, after [JSON] by decoding the body as JSON.
+// The handler must read the value from the same place as the key function:
+//
+//   - for [PathValue], with r.PathValue;
+//   - for [Query], with r.URL.Query().Get or r.FormValue;
+//   - for [Form], with r.PostFormValue or r.FormValue;
+//   - for [JSON], by decoding the body as JSON.
 //
 // A binder takes values from several places, and the client chooses which one wins. echo's Bind
-// overwrites the path value with a member of the body. gin's ShouldBind, and echo's Bind, take a
-// body of JSON, XML or a form by its Content-Type. Form and JSON refuse a value that those two
-// read in another place under the same name, but do not know a tag of another name
-// (json:"order_id" form:"order"): bind JSON with gin's ShouldBindJSON. Query and PathValue do not
-// read a body of JSON or XML, or a multipart form: read their values yourself (c.Query,
-// c.QueryParam, c.Param).
+// overwrites the path value with a member of the body. gin's ShouldBind and echo's Bind parse
+// the body as JSON, XML or a form, whichever its Content-Type names. [Form] and [JSON] refuse a
+// value that the two binders would read elsewhere under the same name. They cannot see a struct
+// tag with another name (json:"order_id" form:"order"): bind JSON with gin's ShouldBindJSON.
+// [Query] and [PathValue] do not look into a body of JSON or XML, or a multipart form: read
+// their values yourself (c.Query, c.QueryParam, c.Param).
 //
 // # Whom to trust
 //
@@ -57,14 +59,14 @@
 //
 // Only the key, and the scope of stored answers, distinguish requests:
 //
-//   - Tenants. The host is no part of a lock's key, nor of a stored answer's scope. If user 42
-//     of one tenant is not user 42 of another, say both:
+//   - Tenants. Neither a lock's key nor a stored answer's scope contains the host. If user 42 of
+//     one tenant is not user 42 of another, use both:
 //     Join(Context(tenant.ID), Context(auth.UserID)).
 //   - Headers. Requests with one idempotency key are compared by query and body, not by
 //     headers. A header that changes the content of the request belongs in
 //     middleware.WithFingerprint, and a header that changes its owner in the scope.
-//   - Permissions. A repeat gets the stored answer, and only middleware outside the guard is
-//     asked again: authorise there.
+//   - Permissions. A repeat gets the stored answer, and only middleware outside the guard runs
+//     again: authorise there.
 //
 // # What a key shows
 //
@@ -74,10 +76,10 @@
 //
 // # Missing or skip
 //
-// A request without the key is refused: [ErrMissing], 400, or 401 from [Context]. So is an empty
-// key, also from your own functions. Nothing runs unguarded by accident. An unguarded request
-// needs a name: [Optional] turns a missing key into [ErrSkip], and your own Func may return
-// ErrSkip. One bucket for all callers has a name as well: [Global].
+// A request without the key is refused: [ErrMissing], 400, or 401 from [Context]. An empty key,
+// also from your own functions, is refused in the same way. So no request runs unguarded by
+// accident: [Optional] turns a missing key into [ErrSkip], and your own Func may return ErrSkip.
+// One key for all callers has to be stated, too: [Global].
 //
 // # Writing your own
 //
@@ -93,11 +95,11 @@
 //
 //	latch.Lock(l, "session", keyfunc.Hash(session))
 //
-// Return [ErrMissing] if there is no key, and an [*Error] for your own status; any other error is
-// a failure of your server, 500. Do not return a value that the client can fill with control
-// characters: a key that starts with the byte 0x1f counts as a joined one. Do not read the
-// body, or the handler will find it empty; build on [JSON] and [Form], which read it once for
-// all functions of a request and put it back.
+// Return [ErrMissing] if there is no key, and an [*Error] for your own status. Any other error is
+// a failure of your server, 500. Do not return a value in which the client can put control
+// characters: a key that starts with the byte 0x1f counts as the result of [Join]. Do not read
+// the body, or the handler will find it empty. Build on [JSON] and [Form], which read the body
+// once for all functions of a request and put it back.
 //
 // # The name
 //

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// Set computes several keys of one request, for middleware.LockAll. Their order means nothing.
-// No keys without an error, and an empty one, are [ErrMissing]. The rest is as for a [Func].
+// Set computes several keys of one request, for middleware.LockAll. Their order has no meaning. If
+// it returns no keys, or an empty one, and no error, that counts as [ErrMissing]. Everything else
+// is as for a [Func].
 type Set func(*http.Request) ([]string, error)
 
 // maxEach bounds the keys of one request.
@@ -20,8 +21,9 @@ var errTooMany = errors.New("has over 64 different values; send fewer in one req
 // which "*" stands for each element of an array. Each value has to be one that JSON would
 // accept, and so has the body.
 //
-// There may be 64 different values, and more are refused with 400. An element without the
-// value is [ErrMissing], since its work would run without a lock. So is no element at all.
+// Up to 64 different values are allowed. More are refused with 400. An element without the value
+// is [ErrMissing], because the work on it would run without a lock. An empty array is
+// [ErrMissing], too.
 //
 // Each panics if pattern is empty or malformed, or has no "*".
 func Each(pattern string) Set {

@@ -11,8 +11,8 @@ import (
 	"github.com/httplatch/httplatch/internal/bodybuf"
 )
 
-// formMemory bounds the memory of many small parts beyond their bytes. Together with the
-// length of the body it lets ReadForm keep all in memory.
+// formMemory is the memory that many small parts of a form need in addition to their bytes. With
+// this and the length of the body as its limit, ReadForm keeps the whole form in memory.
 const formMemory = 32 << 20
 
 // Form takes a field of a form in the request's body: Form("once"). The body is
@@ -30,8 +30,8 @@ const formMemory = 32 << 20
 // refused with 413.
 //
 // The handler gets the body as the client sent it, and r.Form, r.PostForm and
-// r.MultipartForm untouched. If code before the middleware has already parsed the form,
-// its result is used. If it has read the body otherwise, and not put it back, the request is
+// r.MultipartForm untouched. If code before the middleware has already parsed the form, its result
+// is used. If such code has read the body in another way, and not put it back, the request is
 // answered with 500.
 //
 // Form panics on an empty field.
@@ -60,9 +60,9 @@ func Form(field string) Func {
 	}
 }
 
-// parseForm has net/http parse data as the handler will parse the body of r. It does so in a
-// separate request, so that r loses nothing. After an error, that request has the part that did
-// parse.
+// parseForm parses data as net/http will parse the body of r for the handler, and returns a
+// separate request with the form: r does not change. After an error, that request has the
+// fields that were parsed before the error.
 func parseForm(r *http.Request, data []byte) (*http.Request, error) {
 	form := &http.Request{
 		Method: r.Method,

@@ -5,11 +5,11 @@ import "net/http"
 // Func computes the key of a request. Requests with equal keys are "the same" to the
 // middleware that was given the Func.
 //
-// An empty key without an error counts as [ErrMissing]. It is never a bucket that all
-// requests share; that is [Global]. Every error refuses the request, except [ErrSkip],
-// which lets it run unguarded: [ErrMissing] with 400, an [*Error] with its status. Any
-// other error is a failure of the server, like a session store that does not answer: 500,
-// and it is logged.
+// An empty key without an error counts as [ErrMissing]. It is never a key that all requests share:
+// for that, use [Global]. [ErrSkip] lets the request run unguarded. Every other error refuses
+// the request: [ErrMissing] with 400, and an [*Error] with its status. Any other error is a
+// failure of the server, like a session store that does not answer: it is answered with 500 and
+// logged.
 //
 // The request belongs to the Func only for the call. It may replace the Body, as [JSON]
 // and [Form] do, and must change nothing else. Many goroutines call a Func at once.

@@ -15,10 +15,10 @@ import (
 // control characters and values over 1 KiB. An absent or empty header is [ErrMissing].
 //
 // For Authorization, Proxy-Authorization and Cookie, the key is the SHA-256 of the value,
-// as [Hash] makes it: keys can be read in the store, in the console and in logs, and are
-// kept after the request. A password that can be guessed can be guessed from its hash,
-// too; and a renewed token, or any other cookie, is another key. Better take the user
-// from the authentication, with [Context]. Hash any other header that is a secret.
+// as [Hash] makes it: keys can be read in the store, in the console and in logs, and are kept
+// after the request. A password that can be guessed can be guessed from its hash, too. A renewed
+// token, or a change of any cookie, makes another key. It is better to take the user from the
+// authentication, with [Context]. Hash any other header that is a secret.
 //
 // Header panics if name cannot be the name of a header, and for "Host", which net/http
 // moves to Request.Host.

@@ -12,9 +12,9 @@ const maxIdempotencyKey = 255
 //
 //	latch.Idempotent(l, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //
-// The header is a string of RFC 8941 ("8e03978e-40d5"), as its draft demands, or the same
-// without the quotes, as most clients send it. Both are one key. It has 1 to 255
-// printable ASCII characters; without quotes none that has a meaning in a structured
+// The header is a string of RFC 8941 ("8e03978e-40d5"), as its draft demands, or the same without
+// the quotes, as most clients send it. Both are one key. The key has 1 to 255 printable ASCII
+// characters. Without quotes, it must not contain characters with a meaning in a structured
 // field: blank, quote, backslash, comma, semicolon, parenthesis.
 //
 // An absent header is [ErrMissing]. A header that is empty, sent twice, a list, or has
@@ -68,8 +68,8 @@ func bareKey(s string) bool {
 	return true
 }
 
-// structuredString returns the value of a string of RFC 8941. ok is false if s is
-// anything else, or goes on behind it.
+// structuredString returns the value of a string of RFC 8941. ok is false if s is anything else, or
+// has more characters after the string.
 func structuredString(s string) (value string, ok bool) {
 	var unescaped []byte // nil until there is something to unescape, which is rare
 	for i := 1; i < len(s); i++ {

@@ -11,19 +11,18 @@ import (
 // injective: two requests have the same key only if all their parts are equal, whatever
 // bytes the parts have.
 //
-// A joined key starts with a unit separator (0x1f), which no other function of this
-// package returns; behind it are the parts, escaped, with "&" between them.
-// middleware.Lock and lock.Key know that mark: a route with
+// A joined key starts with a unit separator (0x1f), which no other function of this package
+// returns. Then follow the parts, escaped, with "&" between them. middleware.Lock and lock.Key
+// recognise the separator: a route with
 //
 //	latch.Lock(l, "order", keyfunc.Join(a, b))
 //
 // locks the key lock.Key("order", valueOfA, valueOfB), readable as "order=42&7", and
-// never the key lock.Key("order", "42&7"). A part may be a Join itself; it stays one
-// part.
+// never the key lock.Key("order", "42&7"). A part may itself be a Join. It counts as one part.
 //
-// The first error wins, [ErrSkip] included; the functions behind it are not called. An
-// empty part is [ErrMissing]. The middleware refuses a key that is too long for a lock (1
-// KiB); see [Hash].
+// Join returns the first error, [ErrSkip] included, and does not call the later functions. An
+// empty part is [ErrMissing]. The middleware refuses a key that is too long for a lock (1 KiB);
+// see [Hash].
 //
 // Join panics without functions and on a nil one.
 func Join(fs ...Func) Func {

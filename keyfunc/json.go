@@ -23,22 +23,24 @@ import (
 //     behind the value
 //   - an object, anywhere, with two members of the same name, or of names that differ only
 //     in case, which are the same to encoding/json
-//   - a member on the way that matches the pointer only in another case
+//   - a member on the path of the pointer that matches it only in another case
 //   - null, a boolean, an object, an array, or a number with a fraction or an exponent in
 //     place of the key
-//   - a value on the way that is no object, nor an array at a number of the pointer
+//   - a value on the path of the pointer that is neither an object nor, where the pointer has a
+//     number, an array
 //   - control characters, a key over 1 KiB, more than 64 levels of nesting
-//   - a body that is declared as something else, a form or XML, say. The Content-Type must
-//     be there at most once, and be application/json, text/json, a type that ends with
-//     +json and does not begin like a form or XML, or one that says nothing of the body
-//     (text/plain, application/octet-stream, or absent)
-//   - a name of the pointer in the query (in any case, with or without "_" and "-"), of a
-//     GET, or unless the type is application/json: gin's ShouldBind reads it there
+//   - a body that is declared as something else, such as a form or XML. There must be at most
+//     one Content-Type: application/json, text/json, a type that ends with +json and does not
+//     begin like a form or XML, or a type that does not describe the body (text/plain,
+//     application/octet-stream, or none)
+//   - a parameter in the query with the name of a member of the pointer (in any case, with or
+//     without "_" and "-"), if the method is GET or the type is not application/json: gin's
+//     ShouldBind would read the query
 //
-// A body over the limit of the guard, or over 1 MiB under a guard without a limit, is
-// refused with 413, and a body that code before the guard has read and not put back with
-// 500. No body, an absent member or element and an empty string are [ErrMissing]. The
-// handler gets the body as the client sent it.
+// A body over the limit of the guard, or over 1 MiB under a guard without a limit, is refused
+// with 413. A body that code before the guard has read and not put back is refused with 500. A
+// missing body, an absent member or element, and an empty string are [ErrMissing]. The handler
+// gets the body as the client sent it.
 //
 // JSON panics if pointer is empty or malformed.
 func JSON(pointer string) Func {

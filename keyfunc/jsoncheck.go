@@ -17,8 +17,8 @@ func checkJSON(data []byte) error {
 	return err
 }
 
-// checker checks the nesting of a document, and the names in it. json.Valid has done the
-// rest.
+// checker checks the nesting of a document, and the names in it. json.Valid has already checked
+// the grammar.
 type checker struct {
 	document
 	names [][]byte // of the open objects, without case

@@ -19,8 +19,8 @@ func unquote(quoted []byte) []byte {
 	return []byte(s)
 }
 
-// foldCase maps equal names to one text: names that strings.EqualFold finds equal, as
-// encoding/json does for the members of structs. Most names are that text already.
+// foldCase maps names that strings.EqualFold finds equal to the same text. encoding/json compares
+// the members of structs in the same way. Most names are already that text.
 func foldCase(s []byte) []byte {
 	for _, c := range s {
 		if c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {

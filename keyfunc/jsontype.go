@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// declaredAsJSON refuses a request that a handler may not read as JSON by its
-// Content-Type, or not out of the body.
+// declaredAsJSON refuses a request if a handler, because of the Content-Type, could read it in
+// another format than JSON, or from another place than the body.
 func (s source) declaredAsJSON(r *http.Request, tokens []pointerToken) error {
 	var kind string
 	switch types := r.Header["Content-Type"]; len(types) {
@@ -34,8 +34,8 @@ func (s source) declaredAsJSON(r *http.Request, tokens []pointerToken) error {
 	return s.notInQuery(r, tokens)
 }
 
-// ownJSONType reports whether kind ends with +json, and is no other type to a binder that
-// reads only its beginning: gin cuts it at a space, and old echo compares prefixes.
+// ownJSONType reports whether kind ends with +json, and is not another type for a binder that reads
+// only the beginning of kind: gin cuts it at a space, and old versions of echo compare prefixes.
 func ownJSONType(kind string) bool {
 	base, is := strings.CutSuffix(kind, "+json")
 	if !is || strings.ContainsAny(base, " \t,") || !strings.Contains(base, "/") || strings.HasSuffix(base, "/") {
@@ -49,9 +49,9 @@ func ownJSONType(kind string) bool {
 	return true
 }
 
-// notInQuery refuses a value that the query has, too: gin's ShouldBind takes it from
-// there in a GET, and if it does not know the Content-Type. Without a tag, it looks for
-// the name of a Go field, OrderID for order_id.
+// notInQuery refuses a value that is also in the query: gin's ShouldBind reads the query of a GET,
+// and of a request whose Content-Type it does not know. For a struct field without a tag, it looks
+// for the Go name of the field: OrderID for order_id.
 func (s source) notInQuery(r *http.Request, tokens []pointerToken) error {
 	query, _ := url.ParseQuery(r.URL.RawQuery) // if it does not parse, handlers get a part
 	for name := range query {

@@ -9,10 +9,9 @@ import (
 // returns [ErrMissing]. Other errors stay errors: a malformed value is refused, not let
 // through.
 //
-// The client then chooses whether there is a key, so use it where the guard is a service
-// to the client, as an idempotency key is. Inside a [Join] one missing part skips the
-// whole key. As a scope it lets anonymous requests run unguarded; it never puts them into
-// one bucket.
+// The client then chooses whether there is a key. So use Optional where the guard serves the
+// client, as with an idempotency key. Inside a [Join], one missing part skips the whole key. As a
+// scope, Optional lets anonymous requests run unguarded. It never gives them a common scope.
 //
 // Optional panics on a nil f.
 func Optional(f Func) Func {

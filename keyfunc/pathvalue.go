@@ -9,15 +9,15 @@ import (
 // "/orders/{id}/pay", with [http.ServeMux] and with chi.
 //
 // Mount the middleware on the route (mux.Handle(pattern, guard(h)),
-// r.With(guard).Post(...)). Around the whole router no route is known yet, so every
-// request ends as [ErrMissing].
+// r.With(guard).Post(...)). A middleware around the whole router runs before the route is known,
+// so every request is [ErrMissing].
 //
-// For the path "%37", chi returns "%37" and ServeMux "7". PathValue unescapes the value
-// once more, so that it is "7" with both, and a client cannot avoid a lock by its
-// spelling. That has two effects. A ServeMux path with "%2537" is "7" as well, so two odd
-// values may share a key: that makes a lock stricter, and is wrong for distinguishing
-// tenants. And a value with a "%" that is no escape ("100%") is refused with 400. So are
-// control characters and values over 1 KiB.
+// For the path "%37", chi returns "%37" and ServeMux returns "7". PathValue unescapes the value
+// once more, so that it is "7" with both routers, and a client cannot avoid a lock by another
+// spelling. This has two consequences. A ServeMux path with "%2537" is "7" as well, so two
+// unusual values may share a key: a lock is then stricter than needed, but tenants would not be
+// kept apart. And a value with a "%" that does not begin an escape ("100%") is refused with 400,
+// like control characters and values over 1 KiB.
 //
 // PathValue panics on an empty name.
 func PathValue(name string) Func {

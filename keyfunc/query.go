@@ -11,16 +11,20 @@ import (
 
 // Query takes a parameter of the URL's query: Query("order").
 //
-// A parameter that is sent twice is refused with 400, even with equal values: the handler
-// may read the other one. So is a parameter that an urlencoded form in the body of a
-// POST, PUT or PATCH has, too, because r.FormValue reads it there first. So are a query
-// that does not parse (a bad escape, a semicolon), control characters and values over 1
-// KiB. An absent or empty parameter is [ErrMissing].
+// Refused with 400 are
 //
-// Such a form is read before the claim, with the limit of the guard, or 1 MiB under a
-// guard without a limit (413). No other body is read. r.FormValue prefers the query to a
-// multipart form. A handler that takes the value from a JSON body reads another one than
-// this function.
+//   - a parameter that is sent twice, even with equal values: the handler may read the other one;
+//   - a parameter that is also in an urlencoded form in the body of a POST, PUT or PATCH:
+//     r.FormValue prefers that form;
+//   - a query that does not parse (a bad escape, a semicolon), control characters, and values
+//     over 1 KiB.
+//
+// An absent or empty parameter is [ErrMissing].
+//
+// An urlencoded form is read before the claim, up to the limit of the guard, or up to 1 MiB under
+// a guard without a limit. A longer form is refused with 413. No other body is read, because
+// r.FormValue prefers the query to a multipart form. A handler that takes the value from a JSON
+// body reads another value than this function.
 //
 // Query panics on an empty name.
 func Query(name string) Func {
@@ -42,8 +46,8 @@ func Query(name string) Func {
 	}
 }
 
-// notInForm refuses a parameter that the form in the body has, too. Handlers get a part
-// of a form that does not parse, and nothing of a body that was consumed.
+// notInForm refuses a parameter that is also in the form in the body. Of a form that does not parse,
+// handlers get the part before the error. Of a body that was consumed, they get nothing.
 func (s source) notInForm(r *http.Request, name string) error {
 	data, err := s.body(r)
 	if err != nil && !errors.Is(err, bodybuf.ErrConsumed) {

@@ -10,8 +10,8 @@ import (
 // maxValue is the most bytes of a value, and of a lock's key.
 const maxValue = 1024
 
-// source names the place of a value in the texts of errors. The program has chosen it
-// ("header X-User-ID"), never the client.
+// source names the place of a value in the texts of errors, such as "header X-User-ID". It comes
+// from the program, never from the client.
 type source string
 
 // check accepts value as a key or a part of one.
