@@ -11,22 +11,22 @@ import (
 	"github.com/httplatch/httplatch/internal/coverage"
 )
 
-// Coverage fails tb for each route of mux that has no guard: none of package middleware, and no
-// middleware.Refuse. Routes of GET, HEAD, OPTIONS and TRACE need none. exceptions are patterns,
-// as they were registered, of the other routes that need none; a pattern that mux does not have,
-// or that is guarded, fails tb, too.
+// Coverage fails tb for each route of mux that has no guard of package middleware and no
+// middleware.Refuse. Routes of GET, HEAD, OPTIONS and TRACE need no guard. exceptions are the
+// patterns, as they were registered, of other routes that need no guard. Coverage also fails tb
+// for an exception that mux does not have, or that is guarded.
 //
 //	latchtest.Coverage(t, app.Routes(), signedIn, "POST /logout")
 //
-// newRequest makes a request to a route, which has to pass the middleware outside of the guard,
-// authentication above all. With nil it is [httptest.NewRequestWithContext] without a body. A
-// guard that gets the request notes that, and answers in its place: neither a store nor the
-// handler is asked. The handler of a route without a guard runs, once, so give it what tests
-// give it. A route without a method is asked with POST, and wildcards are the text
-// "latch-coverage".
+// newRequest makes a request to a route. The request must pass the middleware outside of the
+// guard, authentication above all. If newRequest is nil, Coverage uses
+// [httptest.NewRequestWithContext] without a body. A guard that gets the request answers it
+// without calling the store or the handler. The handler of a route without a guard runs once, so
+// the handler needs the same set-up as in your other tests. For a route without a method,
+// Coverage sends POST. It replaces wildcards with the text "latch-coverage".
 //
-// A router inside another one has patterns of its own, which mux does not know: name the outer
-// pattern as an exception, and call Coverage for the inner mux.
+// mux does not know the patterns of a router inside it: name the outer pattern as an exception,
+// and call Coverage for the inner mux.
 //
 // net/http does not list the patterns of a mux, so Coverage reads them by reflection. It fails
 // tb if it finds none, as with GODEBUG=httpmuxgo121=1.
@@ -105,8 +105,8 @@ func sampleOf(pattern string) (method, target string) {
 	return method, target
 }
 
-// patternsOf appends the patterns of a node of the mux, and of those below it. A mux of another
-// form has none.
+// patternsOf appends the patterns of a node of the mux, and of the nodes below it. It finds none in
+// a mux of another structure.
 func patternsOf(node reflect.Value, patterns []string) []string {
 	if node.Kind() == reflect.Pointer {
 		node = node.Elem()

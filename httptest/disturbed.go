@@ -19,8 +19,8 @@ type disturbed struct {
 	lag   time.Duration
 }
 
-// disturb returns s with the fault f in the calls that hits picks. A call may take effect
-// until lag after its return.
+// disturb returns s with the fault f in the calls that hits selects. A call may take effect up to
+// lag after its return.
 func disturb(s lock.Store, hits func(Op, string) bool, f fault, lag time.Duration) lock.Store {
 	d := &disturbed{Store: s, hits: hits, fault: f, lag: lag}
 	if inspector, ok := s.(lock.Inspector); ok {
@@ -35,8 +35,8 @@ type inspected struct {
 	lock.Inspector
 }
 
-// Describe returns the description of the store within, with effects up to lag later. It is never
-// Local, so that a Locker bounds the calls.
+// Describe returns the description of the inner store, with lag added to its MaxLag. Local is
+// false, so that a Locker bounds the calls.
 func (d *disturbed) Describe() lock.Description {
 	about := lock.Describe(d.Store)
 	about.Local = false
@@ -50,8 +50,8 @@ func (d *disturbed) meets(ctx context.Context, op Op, key string) bool {
 	return ctx.Err() == nil && d.hits(op, key)
 }
 
-// Claim implements [lock.Store]. Like the other methods it copies slices before the
-// fault, because the call may be made after it has returned.
+// Claim implements [lock.Store]. Like the other methods, it copies slices before the fault, because
+// the call to the inner store may be made after Claim has returned.
 func (d *disturbed) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	if !d.meets(ctx, Claim, key) {
 		return d.Store.Claim(ctx, key, c)
@@ -86,8 +86,8 @@ func (d *disturbed) Amend(ctx context.Context, key, token string, from, to []byt
 	return false, lock.Describe(d.Store).NoAmends
 }
 
-// ClaimSet implements [lock.SetClaimer], if the store within is one. It is a Claim of its first
-// key.
+// ClaimSet implements [lock.SetClaimer], if the inner store does. For faults, it counts as a Claim of
+// its first key.
 func (d *disturbed) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
 	sets, is := d.Store.(lock.SetClaimer)
 	switch {
@@ -100,8 +100,8 @@ func (d *disturbed) ClaimSet(ctx context.Context, keys []string, claims []lock.C
 	return lock.Entry{}, d.fault(ctx, Claim, func(ctx context.Context) { _, _ = sets.ClaimSet(ctx, keys, claims) })
 }
 
-// ReleaseSet implements [lock.SetClaimer], if the store within is one. It is a Release of its first
-// key.
+// ReleaseSet implements [lock.SetClaimer], if the inner store does. For faults, it counts as a
+// Release of its first key.
 func (d *disturbed) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
 	sets, is := d.Store.(lock.SetClaimer)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Begin implements [lock.Transactor], if the store within is one. A settle of the
-// transaction has the same faults as a [Settle] of the store.
+// Begin implements [lock.Transactor], if the inner store does. A settle of the transaction has the
+// same faults as a [Settle] of the store.
 func (d *disturbed) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
 	within, ok := d.Store.(lock.Transactor)
 	if !ok {

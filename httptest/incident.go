@@ -13,14 +13,13 @@ import (
 // out at the client but was applied at the server, and stays because no process cleans it
 // up.
 //
-// wire returns your handler, guarded, over the store that it is given; it is called once
-// a subtest. newRequest returns a request of one and the same user; it is called for
-// every request. Make it with httptest.NewRequest, with a method that is guarded (not
-// GET), with a body that the handler accepts, and with the same Idempotency-Key if you
-// use one.
+// wire returns your guarded handler over the given store. It is called once for each subtest.
+// newRequest returns a request, always of the same user. It is called for every request. Make the
+// request with httptest.NewRequest, with a method that is guarded (not GET), with a body that the
+// handler accepts, and with the same Idempotency-Key if you use one.
 //
-// The first subtest loses nothing; if it fails, the others are not run. Each of the
-// others sends one request, for which the store loses one of these:
+// The first subtest loses nothing. If it fails, the others are not run. Each of the others sends
+// one request, for which the store loses one of these:
 //
 //   - the reply to the claim (to the first of every key, where guards are nested);
 //   - the replies to all claims;
@@ -32,29 +31,28 @@ import (
 //
 //   - no Lock is mounted outside Idempotent or Dedupe: it would refuse repeats instead of
 //     giving them the first answer;
-//   - the first is answered within the limit, with success (below 400) or 503;
-//   - the next, sent as soon as the first is answered, succeeds within it;
-//   - then nothing is held in the store, receipts apart;
-//   - no guard reports that it protects nothing as it is mounted, as in fiber by
-//     adaptor.HTTPMiddleware, or around a writer that the handler does not write to.
+//   - the first request is answered within the limit, with success (below 400) or 503;
+//   - the next request, sent as soon as the first is answered, succeeds within the limit;
+//   - then the store holds no key, except receipts;
+//   - no guard reports that it protects nothing because of the way it is mounted, as in fiber by
+//     adaptor.HTTPMiddleware, or around a writer that the handler does not use.
 //
-// The last subtest sends a request twice whose body cannot be parsed. A failure must stay
-// a failure: its repeat must not succeed, nor meet a cool-down, as it does where the
-// framework answers errors outside of a guard that has recorded a success. The subtest is
-// skipped if newRequest's requests have no body, or the first one is answered with
-// success.
+// The last subtest sends a request twice whose body cannot be parsed. A failure must stay a
+// failure: the repeat must not succeed, and must not be refused by a cool-down. Both happen where
+// a framework answers errors outside of the guard, and the guard has recorded a success. The
+// subtest is skipped if newRequest's requests have no body, or if the first one succeeds.
 //
-// The limit is two seconds and ten times the duration of a request without a fault, which
-// the first subtest measures: enough for a Locker with a budget of half a second, the
-// default. If the next request is refused after the first succeeded, and there is a
-// cool-down or a receipt, Incident removes that and sends the request again: you have
-// configured it, and it locks nobody out.
+// The limit is two seconds plus ten times the duration of a request without a fault, which the
+// first subtest measures. This is enough for a Locker with the default budget of half a second.
+// If the next request is refused after the first succeeded, and there is a cool-down or a
+// receipt, Incident removes it and sends the request again: you have configured it, and it locks
+// no user out.
 //
-// The store is a memory store that a [lock.Locker] treats as a remote one. A Locker's
-// clean-up ends by itself, shortly after the answer; if goroutines are checked for, close
-// the Locker in a t.Cleanup inside wire. Incident takes about four budgets of real time,
-// and cannot be called in a testing/synctest bubble, because it has subtests. The Locker
-// logs the faults; lock.WithLogger keeps it quiet.
+// The store is a memory store that a [lock.Locker] treats as a remote one. A Locker's clean-up
+// ends by itself, shortly after the answer. If your tests check for goroutines, close the Locker
+// in a t.Cleanup inside wire. Incident takes about four budgets of real time, and cannot be
+// called in a testing/synctest bubble, because it has subtests. The Locker logs the faults. Use
+// lock.WithLogger to discard these lines.
 func Incident(t *testing.T, wire func(lock.Store) http.Handler, newRequest func() *http.Request) {
 	t.Helper()
 	if wire == nil || newRequest == nil {

@@ -57,8 +57,8 @@ func (p *probe) interruptible() []*interrupted {
 	return all
 }
 
-// lie says how the result of a call contradicts e, the entry under its key, "" if it does
-// not.
+// lie describes how the result of a call contradicts e, the entry under its key. It returns "" if
+// there is no contradiction.
 func (c *interrupted) lie(e lock.Entry) string {
 	is := func(state lock.State, token string) bool {
 		return e.State == state && (state == lock.Free || e.Token == token)

@@ -24,18 +24,17 @@ const (
 // LoseReply returns s with the replies to the next n calls of op lost: the calls are
 // applied, and their callers get an error that leaves the outcome open (it does not match
 // [lock.ErrNotApplied]), as if the connection had been reset after the request was read.
-// All other calls pass. A call whose context has ended before it passes, too, and does
-// not count.
+// All other calls pass unchanged. A call whose context has already ended also passes, and does not
+// count.
 //
-// The returned store is safe for concurrent use. It is a [lock.Inspector] if s is one,
-// has the MaxLag of s, and never counts as a store whose calls need no bounding, not even
-// over a memory store: a [lock.Locker] uses it like a store across a network. If s is a
-// [lock.Transactor], so is the returned store, and a [Settle] that fails may be the
-// commit of a transaction. Call other methods of s, such as Close, on s itself. Faults
-// are combined by nesting: a call meets the outermost first, and a call that is lost
-// there never gets further in.
+// The returned store is safe for concurrent use. It is a [lock.Inspector] if s is one, and has
+// the MaxLag of s. A [lock.Locker] always uses it like a store across a network, even if s is a
+// memory store. If s is a [lock.Transactor], so is the returned store, and a [Settle] that fails
+// may be the commit of a transaction. Call other methods of s, such as Close, on s itself. To
+// combine faults, nest the stores: a call passes the outermost store first, and a call that is
+// lost there does not reach the inner stores.
 //
-// It panics if s is nil, op is none of the constants, or n is less than 1.
+// LoseReply panics if s is nil, op is not one of the constants, or n is less than 1.
 func LoseReply(s lock.Store, op Op, n int) lock.Store {
 	checkFault("LoseReply", s, op, n)
 	return disturb(s, nextCalls(op, n), loseReply, 0)
@@ -50,14 +49,14 @@ func LoseRequest(s lock.Store, op Op, n int) lock.Store {
 	return disturb(s, nextCalls(op, n), loseRequest, 0)
 }
 
-// Stall returns s with the next n calls of op held up, as by a server or a network that
-// hangs: they return when their context ends, with an error that leaves the outcome open,
-// and are applied when later has passed since they were made, whether their callers still
-// wait or not. A call whose context never ends does not return.
+// Stall returns s with the next n calls of op held up, as by a server or a network that hangs. Each
+// call returns when its context ends, with an error that leaves the outcome open. It is applied
+// when later has passed since it was made, whether its caller still waits or not. A call whose
+// context never ends does not return.
 //
-// A stalled call is on a timer, which ends after later. Then the call has a second to be
-// applied. The MaxLag of the returned store is the MaxLag of s plus both. Otherwise Stall
-// is like [LoseReply]; it panics, too, if later is not positive.
+// A stalled call waits for a timer of the length later. Then it has a second to be applied. The
+// MaxLag of the returned store is the MaxLag of s plus later plus that second. Otherwise Stall is
+// like [LoseReply]. It also panics if later is not positive.
 func Stall(s lock.Store, op Op, n int, later time.Duration) lock.Store {
 	checkFault("Stall", s, op, n)
 	if later <= 0 {

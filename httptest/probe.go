@@ -34,8 +34,8 @@ type reporter interface {
 
 // probe is a store under the test of one rule.
 //
-// Rules claim for short if the claim has to end, and for long if it has to stay, so that
-// a machine that stalls for a lease or more does not fail them.
+// Rules claim with the lease short if the lease has to end, and with long if it has to last, so
+// that no rule fails on a machine that stalls for a lease or more.
 type probe struct {
 	reporter
 	store lock.Store
@@ -100,7 +100,7 @@ func (p *probe) asked(c lock.Claim) lock.Claim {
 	return c
 }
 
-// receipt returns b if the store keeps receipts, and else the empty receipt of a
+// receipt returns b if the store keeps receipts. Otherwise it returns the empty receipt of a
 // cool-down.
 func (p *probe) receipt(b []byte) []byte {
 	if p.locksOnly() {
@@ -109,8 +109,8 @@ func (p *probe) receipt(b []byte) []byte {
 	return b
 }
 
-// brief returns a short lease for rules that only need the linger afterwards. Without a
-// linger, it is long enough for the rule.
+// brief returns a short lease, for rules that test the linger after the lease. For a store
+// without lingers, the lease itself is long enough for the rule.
 func (p *probe) brief() time.Duration {
 	if p.locksOnly() {
 		return p.long / 4
@@ -236,8 +236,8 @@ func (p *probe) wantReceipt(what string, e lock.Entry, c lock.Claim, receipt []b
 	}
 }
 
-// wantLeft checks the time left of e, unless it is not known: it is between atLeast and
-// atMost from now, up to the store's rounding.
+// wantLeft checks the time left of e, if it is known: it must be between atLeast and atMost from
+// now, apart from the store's rounding.
 func (p *probe) wantLeft(what string, e lock.Entry, atLeast, atMost time.Duration) {
 	p.Helper()
 	if e.Left != 0 && (e.Left < atLeast-p.short || e.Left > atMost+p.short) {
@@ -264,7 +264,7 @@ func (p *probe) waitWhile(key string, state lock.State) lock.Entry {
 // waitOutShort waits until a lease or a keep of the length short is over.
 func (p *probe) waitOutShort() { time.Sleep(2*p.short + 2*time.Millisecond) }
 
-// letComplete gives a store time to complete a call: a store over several nodes answers when
-// most of them have. It is for calls that no Locker makes, such as a second settle with
-// another receipt.
+// letComplete gives a store time to complete a call on all nodes: a store over several nodes
+// returns when a majority has answered. It is for calls that no Locker makes, such as a second
+// settle with another receipt.
 func (p *probe) letComplete() { time.Sleep(max(p.short/2, 10*time.Millisecond)) }

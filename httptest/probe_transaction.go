@@ -26,8 +26,8 @@ func (p *probe) needsTransactions() {
 	}
 }
 
-// record returns a key that was never used, of a run-once record, as the keys of a Locker's
-// transactions are. A store may remove a row of any other key as soon as its lease has ended.
+// record returns an unused key of a record of Once, such as a Locker uses for transactions. A store
+// may remove the row of any other key as soon as its lease has ended.
 func (*probe) record() string { return keytext.RecordPrefix + "latchtest=" + rand.Text() }
 
 // opened is a transaction under the test of a rule.

@@ -38,7 +38,7 @@ func (p *probe) inspector() lock.Inspector {
 	return i
 }
 
-// exhibit leaves an entry of each state, and returns their keys by token, and their
+// exhibit makes an entry of each state. It returns the keys of the entries by token, and their
 // claims in the order held, abandoned, settled.
 func (p *probe) exhibit() (keys map[string]string, claims []lock.Claim) {
 	p.Helper()

@@ -148,8 +148,8 @@ func (s *storm) run() time.Duration {
 	return time.Since(began)
 }
 
-// end waits for all calls, whose context has ended, in many short steps: a machine that
-// does not run the process for a while does not make its store late.
+// end waits for all calls after the end of their context, in many short steps. So a machine that
+// does not run the process for a while does not make the store appear late.
 func (s *storm) end(when string) {
 	s.Helper()
 	const steps = 20

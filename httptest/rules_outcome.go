@@ -56,7 +56,7 @@ func transactionOutcomeIsTrue(p *probe) {
 	}
 }
 
-// interruptSettle ends the context of a settle after so long, and checks the results of
+// interruptSettle ends the context of a settle after the given time, and checks the results of
 // Settle and Outcome against the store.
 func (p *probe) interruptSettle(after time.Duration) {
 	p.Helper()

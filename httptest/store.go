@@ -20,9 +20,9 @@ import (
 // wait for leases to end in real time. A busy machine makes them slower, not wrong: no
 // rule depends on a call that returns within a lease.
 //
-// TestStore interrupts calls, and cannot make them slow. Over a slow line it sees more
-// outcomes of interrupted calls: run TestStore of a network store once more through a
-// proxy that delays replies by a few milliseconds.
+// TestStore interrupts calls, but cannot slow them down. Over a slow line, it sees more outcomes
+// of interrupted calls. So run TestStore of a network store a second time, through a proxy that
+// delays replies by a few milliseconds.
 //
 //nolint:tparallel // its caller decides whether it runs in parallel with other tests
 func TestStore(t *testing.T, lease time.Duration, open func(t *testing.T) lock.Store) {

@@ -15,10 +15,10 @@ import (
 // i: a double click, n times over. Count the answers, and count the effects in your own
 // database. The bodies are complete, and need no closing.
 //
-// If n is four or more, Storm sends the last quarter a millisecond later. These requests
-// pass a guard that frees its key before the handler has run, as in fiber by
-// adaptor.HTTPMiddleware. So let a handler under a Lock take some time, as a database
-// does: a handler that has ended by then is not excluded, and need not be.
+// If n is four or more, Storm sends the last quarter a millisecond later. A guard that frees its
+// key before the handler has run, as in fiber by adaptor.HTTPMiddleware, lets these requests
+// pass. So let a handler under a Lock take some time, as a database does: after a handler that
+// has already returned, the late requests may run.
 //
 // newRequest is called with 0 to n-1 in this order before the first request is sent; make
 // the requests with httptest.NewRequest. They are served in this process, without a
@@ -29,9 +29,9 @@ import (
 // If a handler panics, or ends its goroutine, its client would get no answer: the answer is nil.
 // The panic is logged, unless its value is [http.ErrAbortHandler].
 //
-// It panics if h, newRequest or a request is nil, or n is less than 1; and if an answer
-// is marked as a replay (Idempotent-Replayed: true), but differs from the answer to the
-// request that ran, in its status or in having a body. Then the guard has recorded
+// Storm panics if h, newRequest or a request is nil, or n is less than 1. It also panics if an
+// answer is marked as a replay (Idempotent-Replayed: true), but its status differs from the
+// answer to the request that ran, or only one of the two has a body. Then the guard has recorded
 // something else, as it does where a framework answers outside of it.
 func Storm(h http.Handler, n int, newRequest func(i int) *http.Request) []*http.Response {
 	switch {
@@ -49,8 +49,8 @@ func Storm(h http.Handler, n int, newRequest func(i int) *http.Request) []*http.
 		}
 	}
 
-	// All start when the last goroutine runs, or the first would be answered before the last
-	// is sent.
+	// All requests start when the last goroutine runs. Otherwise the first request would be
+	// answered before the last is sent.
 	var ready, done sync.WaitGroup
 	ready.Add(n)
 	gun, second := make(chan struct{}), make(chan struct{})
