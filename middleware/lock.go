@@ -96,8 +96,8 @@ func newGuard(constructor string, l *lock.Locker, name string, keyless bool, opt
 		refuser: refuser{guardCore: guardCore{hints: hint.Hints{Name: name}}},
 		lockConfig: lockConfig{
 			settings:       settings{onError: sendProblem},
-			cooldownStatus: http.StatusTooManyRequests,
-			contention:     http.StatusConflict,
+			cooldownStatus: kinds[ProblemCoolingDown].status,
+			contention:     kinds[ProblemHeld].status,
 		},
 	}
 	for _, o := range opts {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/oncecall"
@@ -128,7 +127,7 @@ func (x *onceRequest) once(r *http.Request) {
 	default:
 		own := x.discard(r)
 		p := x.problem(errors.Join(x.broken(), err))
-		if p.Kind().endsKey() {
+		if kinds[p.Kind()].endsKey {
 			x.report.add(w.Header())
 		}
 		g.refuse(w, own, p)
@@ -151,9 +150,9 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 	switch {
 	case err == nil:
 	case errors.Is(err, recorder.ErrUnanswered):
-		g.refuse(w, r, ProblemOutcomeUnknown.problem(http.StatusConflict, 0, err))
+		g.refuse(w, r, ProblemOutcomeUnknown.problem(err))
 	default:
-		g.refuse(w, r, ProblemResultNotReplayable.problem(http.StatusConflict, 0, err))
+		g.refuse(w, r, ProblemResultNotReplayable.problem(err))
 	}
 }
 
@@ -162,16 +161,11 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 func (g *onceGuard) replayFailure(w http.ResponseWriter, r *http.Request, err error) {
 	f, ok := errors.AsType[*failure](err)
 	if !ok || f.record == nil {
-		g.refuse(w, r, ProblemFirstFailed.problem(http.StatusServiceUnavailable, time.Second, err))
+		g.refuse(w, r, ProblemFirstFailed.problem(err))
 		return
 	}
 	g.replay(w, r, f.record, notKeptMark)
 	markRefused(r, f.status)
-}
-
-// endsKey reports whether no answer to the key will come after this refusal.
-func (k ProblemKind) endsKey() bool {
-	return k == ProblemOutcomeUnknown || k == ProblemResultNotReplayable || k == ProblemKeyReused
 }
 
 // submission returns the identity of the request whose record is id.

@@ -43,38 +43,39 @@ func byField(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) 
 	return latch.Idempotent(l, byUser, keyfunc.Form("once"), opts...)
 }
 
-// statusOf has the status of each kind.
-var statusOf = map[string]int{
-	"held": 409, "cooling-down": 429, "key-missing": 400, "key-invalid": 400, "key-not-supported": 400, "unauthenticated": 401, "body-too-large": 413,
-	"body-unreadable": 400, "body-consumed": 500, "key-failed": 500, "in-progress": 409, "first-failed": 503, "key-reused": 422,
-	"outcome-unknown": 409, "result-not-replayable": 409, "rolled-back": 503, "unconfirmed": 503, "unavailable": 503, "shutting-down": 503,
+// refusals returns a refusal of each kind, in the order of the constants.
+func refusals(t *testing.T) (all []*latch.Problem) {
+	t.Helper()
+	source, err := os.ReadFile("problemkind.go")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`ProblemKind = "([^"]*)"`).FindAllStringSubmatch(string(source), -1) {
+		p := latch.ProblemKind(m[1]).Problem()
+		require.NotEmpty(t, p.Title, "problemkind.go: kinds lacks %s, or its title", m[1])
+		all = append(all, p)
+	}
+	require.NotEmpty(t, all)
+	return all
 }
 
 // TestGoldenPages compares what is said of each kind, with a button, without one, and by a Lock
 // alone, with testdata/pages.txt, and whole pages with their files (-update-pages writes them).
 func TestGoldenPages(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile("problemkind.go")
-	require.NoError(t, err)
 	var said strings.Builder
-	kinds := regexp.MustCompile(`ProblemKind = "([^"]*)"`).FindAllStringSubmatch(string(source), -1)
-	require.NotEmpty(t, kinds)
-	for _, m := range kinds {
-		kind := m[1]
-		require.Contains(t, statusOf, kind, "page_test.go: statusOf lacks a kind")
+	for _, p := range refusals(t) {
+		kind := p.Kind()
+		if kind == latch.ProblemCoolingDown {
+			p.RetryAfter = 90 * time.Second
+		}
 		for _, variant := range []struct {
 			name, body string
 			once       bool
 		}{{"with the form", "once=k", true}, {"without the form", "once=k&", true}, {"Lock alone", "once=k", false}} {
-			p := latch.Problem{Status: statusOf[kind], Type: problemBase + kind, Title: "T"}
-			latch.SetOnce(&p, variant.once)
-			if kind == "cooling-down" {
-				p.RetryAfter = 90 * time.Second
-			}
+			latch.SetOnce(p, variant.once)
 			page, ok := p.Page(submission(variant.body))
 			require.True(t, ok)
-			require.NotEmpty(t, page.Title, kind)
-			require.NotEmpty(t, page.Text, "pagetext.go: no words for %s", kind)
+			require.NotEmpty(t, page.Title, "problemkind.go: the page of %s has no title", kind)
+			require.NotEmpty(t, page.Text, "problemkind.go: the page of %s has no text", kind)
 			require.NotContains(t, page.Text, "")
 			fmt.Fprintf(&said, "%s, %s\n# %s\n%s\n", kind, variant.name, page.Title, strings.Join(page.Text, "\n"))
 			if page.Again != "" {
@@ -101,23 +102,35 @@ func golden(t *testing.T, name, got string) {
 }
 
 // TestOnlySafeButtons: a page offers to send a form again only where that cannot process
-// it twice.
+// it twice, as docs/problems.md says.
 func TestOnlySafeButtons(t *testing.T) {
 	t.Parallel()
-	again := map[string]bool{
-		"held": true, "in-progress": true, "first-failed": true, "rolled-back": true, "unconfirmed": true, "unavailable": true, "shutting-down": true,
+	docs, err := os.ReadFile("../docs/problems.md")
+	require.NoError(t, err)
+	labels := map[string]string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| it [^|]*\|([^|]*)\| (?:\*([^*]*)\*)?[^|]*\|$`).FindAllStringSubmatch(string(docs), -1) {
+		for _, kind := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
+			if _, ok := labels[kind[1]]; !ok { // the second row is for another status
+				labels[kind[1]] = row[2]
+			}
+		}
 	}
-	for kind, status := range statusOf {
+	for _, p := range refusals(t) {
+		kind := string(p.Kind())
+		require.Contains(t, labels, kind, "docs/problems.md: the table of pages")
 		for _, once := range []bool{false, true} {
-			p := latch.Problem{Status: status, Type: problemBase + kind}
-			latch.SetOnce(&p, once)
+			latch.SetOnce(p, once)
+			label := ""
+			if once {
+				label = labels[kind]
+			}
 			page, ok := p.Page(submission("a=b"))
 			require.True(t, ok)
 			require.EqualValues(t, kind, page.Kind)
-			require.Equal(t, once && again[kind], page.Again != "", kind)
-			require.Equal(t, page.Again != "", strings.Contains(serve(page, submission("a=b")).Body.String(), "<form"), kind)
+			require.Equal(t, label, page.Again, kind)
+			require.Equal(t, label != "", strings.Contains(serve(page, submission("a=b")).Body.String(), "<form"), kind)
 			page.Again = "Anyway" // does not make it safe
-			require.Equal(t, once && again[kind], strings.Contains(serve(page, submission("a=b")).Body.String(), "<form"), kind)
+			require.Equal(t, label != "", strings.Contains(serve(page, submission("a=b")).Body.String(), "<form"), kind)
 		}
 	}
 	p := latch.Problem{Status: 500, Type: problemBase + "rolled-back"}
@@ -225,12 +238,12 @@ func TestPageSaysNothingOfTheServer(t *testing.T) {
 		r.Header.Set(name, "MARK")
 	}
 	r.Header.Add("Accept", "x/MARK")
-	for kind, status := range statusOf {
-		p := latch.Problem{Status: status, Type: problemBase + kind, Title: "MARK", Err: io.ErrUnexpectedEOF, Header: http.Header{"X-A": {"MARK"}}}
-		latch.SetOnce(&p, true)
-		body := serve(&p, r).Body.String()
-		require.NotContains(t, body, "MARK", kind)
-		require.NotContains(t, body, "EOF", kind)
+	for _, p := range refusals(t) {
+		p.Title, p.Err, p.Header = "MARK", io.ErrUnexpectedEOF, http.Header{"X-A": {"MARK"}}
+		latch.SetOnce(p, true)
+		body := serve(p, r).Body.String()
+		require.NotContains(t, body, "MARK", p.Kind())
+		require.NotContains(t, body, "EOF", p.Kind())
 	}
 }
 

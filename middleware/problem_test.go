@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -19,33 +20,31 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestProblemTypesAreDescribed compares the types in the code with the sections of the page that
-// their URIs lead to, and with the statuses of its table.
+// TestProblemTypesAreDescribed compares the kinds with the sections of the page that their URIs
+// lead to, and with the statuses and the Retry-After of its table.
 func TestProblemTypesAreDescribed(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/problems.md")
-	require.NoError(t, err)
-	source, err := os.ReadFile("problemkind.go")
 	require.NoError(t, err)
 	var described, used []string
 	for _, m := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(page), -1) {
 		described = append(described, m[1])
 	}
-	for _, m := range regexp.MustCompile(`ProblemKind = "([^"]*)"`).FindAllStringSubmatch(string(source), -1) {
-		used = append(used, m[1])
+	table := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| \\[`([a-z-]+)`\\]\\(#[a-z-]+\\) \\| ([0-9]+)[^|]*\\| (1?)").FindAllStringSubmatch(string(page), -1) {
+		table[m[1]] = m[2] + " " + m[3]
 	}
-	statuses := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| \\[`([a-z-]+)`\\]\\(#[a-z-]+\\) \\| ([0-9]+)").FindAllStringSubmatch(string(page), -1) {
-		statuses[m[1]] = m[2]
-	}
-	require.NotEmpty(t, used)
-	require.ElementsMatch(t, used, described, "problemkind.go, and the sections of docs/problems.md")
-	for _, name := range used {
+	for _, p := range refusals(t) {
+		name, retryAfter := string(p.Kind()), ""
+		if p.RetryAfter > 0 {
+			retryAfter = strconv.Itoa(int(p.RetryAfter / time.Second))
+		}
+		used = append(used, name)
 		// Else GitHub would make another anchor of the heading.
 		require.Regexp(t, "^[a-z-]+$", name)
-		require.Contains(t, statusOf, name, "page_test.go: statusOf lacks a kind")
-		require.Equal(t, strconv.Itoa(statusOf[name]), statuses[name], "docs/problems.md: %s in the first table", name)
+		require.Equal(t, table[name], fmt.Sprint(p.Status, " ", retryAfter), "docs/problems.md: %s in the first table", name)
 	}
+	require.ElementsMatch(t, described, used, "the sections of docs/problems.md, and problemkind.go")
 }
 
 func TestErrorHandler(t *testing.T) {

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"net/http"
 	"strings"
 	"time"
 
@@ -44,30 +45,98 @@ func (p *Problem) Kind() ProblemKind {
 	return ProblemKind(name)
 }
 
-// titles have one fixed sentence a kind, which must be true for every guard: behind
-// [Dedupe] the client has sent no key.
-var titles = map[ProblemKind]string{
-	ProblemHeld:                "Another request for the same thing is still being processed.",
-	ProblemCoolingDown:         "A request for the same thing was answered a moment ago.",
-	ProblemKeyMissing:          "The request lacks the value that says which requests are the same.",
-	ProblemKeyInvalid:          "The value that says which requests are the same is malformed.",
-	ProblemKeyNotSupported:     "The request has an Idempotency-Key, which is not supported here, so it was not processed.",
-	ProblemUnauthenticated:     "The request does not say whose it is.",
-	ProblemBodyTooLarge:        "The request body is too large.",
-	ProblemBodyUnreadable:      "The request body could not be read to its end.",
-	ProblemBodyConsumed:        "The server could not read the request body any more, and did not process the request.",
-	ProblemKeyFailed:           "The server could not find out which requests are the same, and did not process this one.",
-	ProblemInProgress:          "The same request was sent before, and is still being processed.",
-	ProblemKeyReused:           "The key was used for a different request.",
-	ProblemFirstFailed:         "The same request was sent before and failed, and its answer cannot be sent again.",
-	ProblemOutcomeUnknown:      "The same request was sent before and did not finish, and it is not known whether it had an effect.",
-	ProblemResultNotReplayable: "The request was processed, but its answer cannot be sent again.",
-	ProblemRolledBack:          "The request was processed, but could not be completed, and nothing of it was kept.",
-	ProblemUnconfirmed:         "The request was processed, and the database has not confirmed yet whether it took effect.",
-	ProblemUnavailable:         "Duplicates cannot be excluded at the moment, so the request was not processed.",
-	ProblemShuttingDown:        "The server is shutting down and did not process the request.",
+// kindRow describes a kind.
+type kindRow struct {
+	status     int           // unless an option or the cause chooses another
+	retryAfter time.Duration // 0: no Retry-After, unless the time left is known
+	endsKey    bool          // no answer to the key will come after this refusal
+	title      string        // a fixed sentence, true for every guard: behind Dedupe the client has sent no key
+	page       words
 }
 
-func (k ProblemKind) problem(status int, retryAfter time.Duration, err error) *Problem {
-	return &Problem{Status: status, Type: refusal.KindBase + string(k), Title: titles[k], RetryAfter: retryAfter, Err: err}
+// kinds has a row for each kind.
+var kinds = map[ProblemKind]kindRow{
+	ProblemHeld: {status: http.StatusConflict, retryAfter: time.Second, title: "Another request for the same thing is still being processed.", page: words{
+		title:  "Another request is still being processed",
+		effect: notDone + " It has to wait until another request for the same thing is finished.",
+		advice: reload + " It is processed once.",
+		again:  "Look again", underAgain: "Wait a moment, and look again. Your form is then processed, once.",
+		alone: "The form you have just sent was not processed, because another one for the same thing still is. " +
+			"If you have clicked twice, that one is your first click, and what you wanted may be there in a moment. " +
+			"Look for it before you send the form again, or it may happen twice.",
+	}},
+	ProblemCoolingDown: {status: http.StatusTooManyRequests, title: "A request for the same thing was answered a moment ago.", page: words{
+		title:  "This was done a moment ago",
+		effect: notDone + " A request for the same thing was processed just before it.",
+		advice: look + ". Only if you want it once more, send the form again later.", wait: true,
+	}},
+	ProblemKeyMissing:      {status: http.StatusBadRequest, title: "The request lacks the value that says which requests are the same.", page: unusable},
+	ProblemKeyInvalid:      {status: http.StatusBadRequest, title: "The value that says which requests are the same is malformed.", page: unusable},
+	ProblemKeyNotSupported: {status: http.StatusBadRequest, title: "The request has an Idempotency-Key, which is not supported here, so it was not processed.", page: serverFault},
+	ProblemUnauthenticated: {status: http.StatusUnauthorized, title: "The request does not say whose it is.", page: words{
+		title:  "Please sign in",
+		effect: notDone + " The server does not know who has sent it.",
+		advice: "Sign in, and send the form again.",
+	}},
+	ProblemBodyTooLarge: {status: http.StatusRequestEntityTooLarge, title: "The request body is too large.", page: words{
+		title:  "Too large",
+		effect: notDone + " It is larger than this site accepts.",
+		advice: "Go back, and send less text, or smaller files.",
+	}},
+	ProblemBodyUnreadable: {status: http.StatusBadRequest, title: "The request body could not be read to its end.", page: words{
+		title:  "Not all of it has arrived",
+		effect: notDone + " The connection ended too early, or the form was damaged on its way.",
+		advice: reload, alone: notDone + " It has not arrived as a whole. " + firstGone,
+	}},
+	ProblemBodyConsumed: {status: http.StatusInternalServerError, title: "The server could not read the request body any more, and did not process the request.", page: serverFault},
+	ProblemKeyFailed:    {status: http.StatusInternalServerError, title: "The server could not find out which requests are the same, and did not process this one.", page: serverFault},
+	ProblemInProgress: {status: http.StatusConflict, retryAfter: time.Second, title: "The same request was sent before, and is still being processed.", page: words{
+		title:  "Still being processed",
+		effect: "Your form has arrived and is being processed. It is processed only once, however often you send it.",
+		advice: reload + " You get the answer to what you sent first.",
+		again:  "Look again", underAgain: "Wait a moment, and look again. You get the answer as soon as there is one.",
+	}},
+	ProblemFirstFailed: {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "The same request was sent before and failed, and its answer cannot be sent again.", page: words{
+		title:  "That did not work",
+		effect: "You have sent this form more than once. The first time has failed, and this time it was not processed.",
+		advice: reload, again: "Send again", underAgain: "Please send it again.",
+	}},
+	ProblemKeyReused: {status: http.StatusUnprocessableEntity, endsKey: true, title: "The key was used for a different request.", page: words{
+		title:  "This form was sent before, with something else in it",
+		effect: "What you have just sent was not processed. What you sent first may be done, or on its way.",
+		advice: "Look for that first. If you want to send something else, open the form again, and send it from there.",
+	}},
+	ProblemOutcomeUnknown: {status: http.StatusConflict, endsKey: true, title: "The same request was sent before and did not finish, and it is not known whether it had an effect.", page: words{
+		title:  "It is not known whether this was done",
+		effect: "The server was interrupted while it processed your form. What you wanted may be there, in part, or not at all.",
+		advice: look + ". Sending this form again does nothing. If it is not there, open the form again, and send it from there.",
+	}},
+	ProblemResultNotReplayable: {status: http.StatusConflict, endsKey: true, title: "The request was processed, but its answer cannot be sent again.", page: words{
+		title:  "This was done",
+		effect: "Your form was processed, once. Only the answer to it cannot be shown again.",
+		advice: "Do not send it again. Look for the result where you would look for it otherwise.",
+	}},
+	ProblemRolledBack: {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "The request was processed, but could not be completed, and nothing of it was kept.", page: words{
+		title:  "That did not work",
+		effect: "Your form could not be processed to its end, and everything was undone. There is nothing of it.",
+		advice: reload, again: "Send again", underAgain: "Please send it again.",
+	}},
+	ProblemUnconfirmed: {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "The request was processed, and the database has not confirmed yet whether it took effect.", page: words{
+		title:  "Not confirmed yet",
+		effect: "Your form was processed, but the database has not confirmed it yet. It counts as a whole or not at all.",
+		advice: reload + " You get the answer, and nothing is done twice.",
+		again:  "Look again", underAgain: "Wait a moment, and look again. You get the answer, and nothing is done twice.",
+	}},
+	ProblemUnavailable:  {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "Duplicates cannot be excluded at the moment, so the request was not processed.", page: notNow},
+	ProblemShuttingDown: {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "The server is shutting down and did not process the request.", page: notNow},
+}
+
+// problem returns a refusal because of err, with the status and the Retry-After of its kind.
+func (k ProblemKind) problem(err error) *Problem {
+	row := kinds[k]
+	return k.problemWith(row.status, row.retryAfter, err)
+}
+
+func (k ProblemKind) problemWith(status int, retryAfter time.Duration, err error) *Problem {
+	return &Problem{Status: status, Type: refusal.KindBase + string(k), Title: kinds[k].title, RetryAfter: retryAfter, Err: err}
 }

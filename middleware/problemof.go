@@ -36,11 +36,11 @@ func ProblemOf(err error) *Problem {
 	case aborted, unconfirmed, undone:
 		return transactionProblem(err)
 	case errors.Is(err, lock.ErrLost): // whatever else: the work has begun
-		return ProblemOutcomeUnknown.problem(http.StatusConflict, 0, err)
+		return ProblemOutcomeUnknown.problem(err)
 	case refused != nil && errors.Is(err, lock.ErrSettled):
-		return ProblemCoolingDown.problem(http.StatusTooManyRequests, max(refused.Entry.Left, time.Second), err)
+		return ProblemCoolingDown.problemWith(kinds[ProblemCoolingDown].status, max(refused.Entry.Left, time.Second), err)
 	case refused != nil && errors.Is(err, lock.ErrHeld):
-		return ProblemHeld.problem(http.StatusConflict, time.Second, err)
+		return ProblemHeld.problem(err)
 	case refused != nil, errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrClosed):
 		return onceProblem(err, nil)
 	case chosen, errors.Is(err, keyfunc.ErrMissing):
@@ -54,9 +54,9 @@ func ProblemOf(err error) *Problem {
 // could not find out who has its key.
 func unservedProblem(err error) *Problem {
 	if errors.Is(err, lock.ErrClosed) {
-		return ProblemShuttingDown.problem(http.StatusServiceUnavailable, time.Second, err)
+		return ProblemShuttingDown.problem(err)
 	}
-	return ProblemUnavailable.problem(http.StatusServiceUnavailable, time.Second, err)
+	return ProblemUnavailable.problem(err)
 }
 
 // lockProblem is the answer to a request whose lock was not acquired because of err.
@@ -64,17 +64,17 @@ func lockProblem(err error, c *lockConfig) *Problem {
 	var refused *lock.RefusedError
 	switch {
 	case errors.As(err, &refused) && errors.Is(err, lock.ErrSettled) && record.IsUnknown(refused.Entry.Receipt):
-		return ProblemHeld.problem(c.contention, max(refused.Entry.Left, time.Second), err)
+		return ProblemHeld.problemWith(c.contention, max(refused.Entry.Left, time.Second), err)
 	case refused != nil && errors.Is(err, lock.ErrSettled):
 		retryAfter := max(refused.Entry.Left, time.Second)
 		if c.cooldownStatus != http.StatusTooManyRequests {
 			retryAfter = 0 // this status is for clients that must not repeat, and some repeat after any Retry-After
 		}
-		return ProblemCoolingDown.problem(c.cooldownStatus, retryAfter, err)
+		return ProblemCoolingDown.problemWith(c.cooldownStatus, retryAfter, err)
 	case refused != nil:
 		// A renewed lease says nothing about the end of its work, so its time left is no reason to
 		// wait that long.
-		return ProblemHeld.problem(c.contention, time.Second, err)
+		return ProblemHeld.problemWith(c.contention, time.Second, err)
 	default:
 		return unservedProblem(err)
 	}
@@ -91,9 +91,9 @@ func onceProblem(err error, fingerprint []byte) *Problem {
 	case errors.As(err, &refused) && errors.Is(err, lock.ErrMismatch):
 		return mismatchProblem(refused, fingerprint)
 	case errors.Is(err, lock.ErrAbandoned), errors.Is(err, lock.ErrLost):
-		return ProblemOutcomeUnknown.problem(http.StatusConflict, 0, err)
+		return ProblemOutcomeUnknown.problem(err)
 	case refused != nil:
-		return ProblemInProgress.problem(http.StatusConflict, time.Second, err)
+		return ProblemInProgress.problem(err)
 	default:
 		return unservedProblem(err)
 	}
@@ -106,32 +106,32 @@ func transactionProblem(err error) *Problem {
 	_, early := errors.AsType[*recorder.EarlyError](err)
 	switch {
 	case aborted, early:
-		return ProblemRolledBack.problem(http.StatusInternalServerError, 0, err)
+		return ProblemRolledBack.problemWith(http.StatusInternalServerError, 0, err)
 	case errors.Is(err, lock.ErrLost):
 		// All was rolled back. The other request decides.
-		return ProblemInProgress.problem(http.StatusConflict, time.Second, err)
+		return ProblemInProgress.problem(err)
 	case errors.Is(err, lock.ErrUnknown):
-		return ProblemUnconfirmed.problem(http.StatusServiceUnavailable, time.Second, err)
+		return ProblemUnconfirmed.problem(err)
 	default:
-		return ProblemRolledBack.problem(http.StatusServiceUnavailable, time.Second, err)
+		return ProblemRolledBack.problem(err)
 	}
 }
 
 func mismatchProblem(refused *lock.RefusedError, fingerprint []byte) *Problem {
 	theirs := refused.Entry.Fingerprint
 	if len(theirs) == 0 || len(fingerprint) == 0 || theirs[0] == fingerprint[0] {
-		return ProblemKeyReused.problem(http.StatusUnprocessableEntity, 0, refused)
+		return ProblemKeyReused.problem(refused)
 	}
 	// The fingerprints were made in different ways, before and after a deployment, so they
 	// do not say whether the requests differ.
 	switch refused.Entry.State {
 	case lock.Settled:
-		return ProblemResultNotReplayable.problem(http.StatusConflict, 0, refused)
+		return ProblemResultNotReplayable.problem(refused)
 	case lock.Abandoned:
-		return ProblemOutcomeUnknown.problem(http.StatusConflict, 0, refused)
+		return ProblemOutcomeUnknown.problem(refused)
 	case lock.Held, lock.Free:
 	}
-	return ProblemInProgress.problem(http.StatusConflict, time.Second, refused)
+	return ProblemInProgress.problem(refused)
 }
 
 // bodyError is for a body that cannot be read, or was read before.
@@ -146,9 +146,9 @@ func identityProblem(err error) *Problem {
 	case !errors.As(err, &body), errors.Is(body, bodybuf.ErrConsumed):
 		return keyProblem(err)
 	case errors.Is(body, bodybuf.ErrTooLarge):
-		return ProblemBodyTooLarge.problem(http.StatusRequestEntityTooLarge, 0, body)
+		return ProblemBodyTooLarge.problem(body)
 	default:
-		return ProblemBodyUnreadable.problem(http.StatusBadRequest, 0, body)
+		return ProblemBodyUnreadable.problem(body)
 	}
 }
 
@@ -159,9 +159,9 @@ func keyProblem(err error) *Problem {
 	own, ok := errors.AsType[*keyfunc.Error](err)
 	switch {
 	case errors.Is(err, bodybuf.ErrConsumed):
-		return ProblemBodyConsumed.problem(http.StatusInternalServerError, 0, err)
+		return ProblemBodyConsumed.problem(err)
 	case !ok && !errors.Is(err, keyfunc.ErrMissing):
-		return ProblemKeyFailed.problem(http.StatusInternalServerError, 0, err)
+		return ProblemKeyFailed.problem(err)
 	}
 	p := refusedKey(own, err)
 	if own != nil {
@@ -177,15 +177,15 @@ func refusedKey(own *keyfunc.Error, err error) *Problem {
 	}
 	switch {
 	case status == http.StatusUnauthorized:
-		return ProblemUnauthenticated.problem(status, 0, err)
+		return ProblemUnauthenticated.problem(err)
 	case status == http.StatusRequestEntityTooLarge:
-		return ProblemBodyTooLarge.problem(status, 0, err)
+		return ProblemBodyTooLarge.problem(err)
 	case status != http.StatusBadRequest:
 		// The key function has chosen the status, so our own texts may be wrong.
 		return &Problem{Status: status, Title: http.StatusText(status), Err: err}
 	case errors.Is(err, keyfunc.ErrMissing):
-		return ProblemKeyMissing.problem(status, 0, err)
+		return ProblemKeyMissing.problem(err)
 	default:
-		return ProblemKeyInvalid.problem(status, 0, err)
+		return ProblemKeyInvalid.problem(err)
 	}
 }

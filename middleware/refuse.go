@@ -25,7 +25,7 @@ func Refuse() func(http.Handler) http.Handler {
 				next.ServeHTTP(w, r)
 				return
 			}
-			p := ProblemKeyNotSupported.problem(http.StatusBadRequest, 0, nil)
+			p := ProblemKeyNotSupported.problem(nil)
 			p.ServeHTTP(w, r)
 			markRefused(r, p.Status) // for a Dedupe around
 		})
