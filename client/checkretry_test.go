@@ -34,7 +34,7 @@ func TestCheckRetryDecidesAsTransport(t *testing.T) {
 		require.NoError(t, err)
 		return again
 	}
-	for _, tt := range kinds {
+	for _, tt := range kinds(t) {
 		resp := problem(tt.status, tt.kind)()
 		require.Equal(t, tt.again, check(http.MethodPost, true, resp), "%d %s", tt.status, tt.kind)
 		require.Contains(t, bodyOf(t, resp), tt.kind, "the body is put back")

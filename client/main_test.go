@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -115,16 +113,4 @@ func bodyOf(tb testing.TB, resp *http.Response) string {
 	require.NoError(tb, err)
 	require.NoError(tb, resp.Body.Close())
 	return string(body)
-}
-
-// kindsOf are the headings of docs/problems.md.
-func kindsOf(t *testing.T) []string {
-	t.Helper()
-	page, err := os.ReadFile("../docs/problems.md")
-	require.NoError(t, err)
-	var kinds []string
-	for _, m := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(page), -1) {
-		kinds = append(kinds, m[1])
-	}
-	return kinds
 }
