@@ -442,7 +442,7 @@ func TestHandlers(t *testing.T) {
 		require.NoError(t, os.WriteFile("../handlers.md", []byte(b.String()), 0o644))
 		return
 	}
-	require.Equal(t, b.String(), read(t, "../handlers.md"), "write it again with: go test ./docs/snippets -run TestHandlers -update")
+	require.Equal(t, read(t, "../handlers.md"), b.String(), "write it again with: go test ./docs/snippets -run TestHandlers -update")
 }
 
 // settledBadly is a store whose transactions end as settle does, with an error of a guard that has lost

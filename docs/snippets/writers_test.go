@@ -233,5 +233,5 @@ func TestWriters(t *testing.T) {
 		require.NoError(t, os.WriteFile("../writers.md", []byte(b.String()), 0o644))
 		return
 	}
-	require.Equal(t, b.String(), read(t, "../writers.md"), "write it again with: go test ./docs/snippets -run TestWriters -update")
+	require.Equal(t, read(t, "../writers.md"), b.String(), "write it again with: go test ./docs/snippets -run TestWriters -update")
 }

@@ -17,14 +17,14 @@ const page = "../../docs/semantics.md"
 // TestPage: the page says what the rows check.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	want := render(table())
+	got := render(table())
 	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
+		require.NoError(t, os.WriteFile(page, []byte(got), 0o644))
 		return
 	}
-	got, err := os.ReadFile(page)
+	want, err := os.ReadFile(page)
 	require.NoError(t, err)
-	require.Equal(t, want, string(got),
+	require.Equal(t, string(want), got,
 		"docs/semantics.md is not what the table says; write it again with: go test ./internal/semantics -run TestPage -update")
 }
 
