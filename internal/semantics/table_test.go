@@ -156,11 +156,12 @@ func TestRowsAreWhole(t *testing.T) {
 		seen := make(map[string]bool)
 		for _, r := range s.rows {
 			count++
-			require.False(t, seen[r.name], "%s: %s is there twice", s.title, r.name)
+			name := s.title + ": " + r.name
+			require.False(t, seen[r.name], "%s is there twice", name)
 			seen[r.name] = true
-			require.NotEmpty(t, r.steps, r.name)
-			require.NotEmpty(t, r.practice, "%s: %s", s.title, r.name)
-			require.Equal(t, r.only == "", r.because == "", r.name)
+			require.NotEmpty(t, r.steps, "%s lacks steps", name)
+			require.NotEmpty(t, r.practice, "%s lacks practice: what others do", name)
+			require.Equal(t, r.only == "", r.because == "", "%s needs because with only, and only with because", name)
 		}
 	}
 	require.GreaterOrEqual(t, count, 150)
