@@ -179,6 +179,7 @@ func redirectedAway(req *http.Request) bool {
 	return false
 }
 
+// sameOrigin compares whole URLs, of which only one may name the default port of its scheme.
 func sameOrigin(a, b *url.URL) bool {
 	return strings.EqualFold(a.Scheme, b.Scheme) && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }

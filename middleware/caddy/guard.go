@@ -152,7 +152,8 @@ func (g *guard) build(l *lock.Locker) (func(http.Handler) http.Handler, error) {
 // same text.
 func offer(field, text string) string { return field + " " + text }
 
-// host keeps the requests of two sites apart that share a store.
+// host keeps the requests of two sites apart that share a store. The port is left out, because a
+// site behind two listeners is one site.
 func host(r *http.Request) (string, error) {
 	name, _, err := net.SplitHostPort(r.Host)
 	if err != nil {

@@ -20,6 +20,8 @@ func WayBack(r *http.Request) string {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin":
 	case "": // an older browser; behind a proxy that changes the host, the hosts differ
+		// The ports are compared as they are: browsers omit a default one in both, and behind a
+		// proxy that ends TLS, the scheme of r is not known.
 		if !strings.EqualFold(from.Host, r.Host) {
 			return "/"
 		}
