@@ -24,8 +24,8 @@ type App struct {
 	// The table in PostgreSQL, which is made if it is missing; "latch_entries" unless set.
 	Table string `json:"table,omitempty"`
 
-	// Keys of 32 bytes, in base64, with which kept answers are encrypted. The first one seals,
-	// all open.
+	// Keys of 32 bytes, in base64, that encrypt the kept answers. The first key encrypts, and
+	// all keys decrypt.
 	Seal []string `json:"seal,omitempty"`
 
 	ctx      caddy.Context
@@ -39,8 +39,8 @@ func (App) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "latch", New: func() caddy.Module { return new(App) }}
 }
 
-// Provision opens the store, or takes the open one of an earlier configuration. It contacts no
-// server.
+// Provision opens the store, or uses the open store of an earlier configuration. It does not
+// contact a server.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	var errs []error

@@ -3,7 +3,7 @@
 //
 //	xcaddy build --with github.com/httplatch/httplatch/middleware/caddy
 //
-// The directory cmd/caddy has the same as a program of ten lines.
+// The directory cmd/caddy has a program of ten lines that does the same.
 //
 // # The store
 //
@@ -18,15 +18,15 @@
 //		}
 //	}
 //
-// The store is shared by all configurations of the process that name it. A reload in the middle
-// of a request keeps its lease, and its repeats get its answer. If a configuration names another
-// store, requests have ten seconds to release what they hold in the old one. Caddy starts
-// without a store that does not answer, and guarded requests get 503 until it does.
+// All configurations of the process that name the same store share it. So a request keeps its lease
+// during a reload, and its repeats get its answer. If a configuration names another store,
+// requests have ten seconds to release their keys in the old one. Caddy also starts while the
+// store does not answer. Until it answers, guarded requests get 503.
 //
 // # Guards
 //
-// The directive is ordered before handle, route and reverse_proxy, so authentication comes
-// before it. Guards run in their order: the first one is outermost.
+// Caddy orders the directive before handle, route and reverse_proxy, and after authentication. The
+// guards run in the order of the file: the first one is outermost.
 //
 //	latch /orders* {
 //		idempotent orders {
@@ -40,27 +40,26 @@
 //	}
 //
 // The guards are idempotent ([middleware.Idempotent]), dedupe ([middleware.Dedupe]), lock
-// ([middleware.Lock]) and refuse ([middleware.Refuse]). Their fields are those of package
-// policy, contract among them. A lock needs its name, the others can have one, for metrics and
-// the console. In JSON, a guard is an object with the fields of package policy, and its name in
+// ([middleware.Lock]) and refuse ([middleware.Refuse]). They have the fields of package policy,
+// including contract. A lock needs a name. The other guards can have one, for metrics and the
+// console. In JSON, a guard is an object with the fields of package policy, and its name in
 // "guard".
 //
 // A key, a scope or a fingerprint is one of these, or several, with blanks between them:
 //
-//	{http.auth.user.id}        a placeholder of Caddy, as those of headers, cookies and variables
+//	{http.auth.user.id}        a placeholder of Caddy, also of headers, cookies and variables
 //	idempotency-key            [keyfunc.IdempotencyKey]; optional-idempotency-key where it may be missing
 //	json:/order/id             [keyfunc.JSON]
 //	form:order                 [keyfunc.Form]
 //	canonical-json             [keyfunc.CanonicalJSON], for a fingerprint
 //	global                     [keyfunc.Global], one for all callers
 //
-// A placeholder without a value refuses the request with 400. Any client can send a header: use
-// one only if it is set by authentication, as the copy_headers of forward_auth. The host of the
+// If a placeholder has no value, the request is refused with 400. Any client can send a header: use
+// one only if your authentication sets it, as with copy_headers of forward_auth. The host of the
 // request is part of each scope, so two sites can share a store.
 //
-// The work of a guarded request goes on when its client hangs up. An error of a handler behind
-// the guard is given to handle_errors, and an error that is kept is given to it again for a
-// repeat.
+// The work of a guarded request goes on when its client hangs up. handle_errors gets an error of a
+// handler behind the guard, and gets a kept error again for each repeat.
 //
 // # The upstream
 //
@@ -72,7 +71,7 @@
 //	}
 //
 // It takes the fields of the transport http, or the name of another transport and its fields.
-// php_fastcgi takes no transport; these lines do the same:
+// php_fastcgi does not accept a transport. Use these lines instead:
 //
 //	try_files {path} {path}/index.php index.php
 //	@php path *.php
@@ -82,12 +81,12 @@
 //		}
 //	}
 //
-// Without it, a lost answer would free the key, and the repeat would be a second order. So a
-// configuration is not started if a reverse_proxy behind a guard has another transport. After
-// four seconds without a request a connection is closed, unless keepalive says otherwise: Node
-// closes it after five. A request that was sent is never sent again, whatever lb_retry_match
-// says. An answer of FastCGI without Content-Length does not show whether it is whole, and is
-// not kept.
+// Without this transport, a lost answer would free the key, and the repeat would be a second order.
+// So Caddy refuses a configuration in which a reverse_proxy behind a guard has another transport.
+// Unless keepalive is set, the transport closes a connection after four seconds without a
+// request: Node closes it after five. A request that was sent is never sent again, whatever
+// lb_retry_match is. An answer of FastCGI without Content-Length does not show whether it is
+// whole, and is not kept.
 //
 // The upstream gets Latch-Key and Latch-Attempt, and may answer with Latch-Commit, as
 // [middleware.WithUpstreamHeaders] says. Headers of clients that begin with Latch- do not reach
@@ -95,6 +94,6 @@
 //
 // # Metrics
 //
-// The metrics of package lockotel are in Caddy's registry, and so on its metrics endpoint. They
-// count on over a reload.
+// The metrics of package lockotel are in Caddy's registry, and so on its metrics endpoint. A reload
+// does not reset them.
 package latchcaddy

@@ -148,8 +148,8 @@ func (g *guard) build(l *lock.Locker) (func(http.Handler) http.Handler, error) {
 	return guards.Get(name), nil
 }
 
-// offer names a key of a field for package policy: the scope has more to it than a key with the
-// same text.
+// offer returns the name under which package policy finds the key of a field. The name contains the
+// field: a scope also has the host, so it differs from a key with the same text.
 func offer(field, text string) string { return field + " " + text }
 
 // host keeps the requests of two sites apart that share a store. The port is left out, because a

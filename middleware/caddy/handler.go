@@ -106,8 +106,8 @@ func safe(method string) bool {
 	return false
 }
 
-// deliver runs the handlers behind the guards. An error of theirs is an answer to the guards,
-// which keep it or not as they do with other answers.
+// deliver runs the handlers behind the guards. For the guards, an error of these handlers is an
+// answer, which they keep or do not keep like other answers.
 func deliver(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r.Context())
 	if x.err = x.next.ServeHTTP(w, r); x.err == nil {
@@ -121,8 +121,8 @@ func deliver(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-// failedHeader marks an answer as an error of a handler of Caddy. It reaches no client, and the
-// transport takes it from the answers of upstreams.
+// failedHeader marks an answer as an error of a handler of Caddy. It is not sent to clients, and
+// the transport removes it from the answers of upstreams.
 const failedHeader = "Latch-Failed"
 
 // errorWriter leaves errors of handlers to Caddy, which writes their answers.

@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 )
 
-// logHandler writes to the default log of the configuration that is loaded: a store outlives its
-// configuration, whose log is closed with it.
+// logHandler writes to the default log of the configuration that is currently loaded. A store can
+// outlive the configuration that has opened it, and the log of that configuration is closed.
 type logHandler struct {
 	derive func(slog.Handler) slog.Handler // adds groups and attributes; nil: none
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/httplatch/httplatch/lock/lockotel"
 )
 
-// meters are the metrics of the process. Caddy makes a registry for each configuration, and
-// counters that began anew with it would hide what happened during a reload.
+// meters are the metrics of the process. Caddy makes a new registry for each configuration. If the
+// counters began anew as well, they would hide events during a reload.
 type meters struct {
 	registration
 
@@ -71,6 +71,6 @@ func leaveMeters() error {
 	return err
 }
 
-// Destruct forgets the metrics with the last configuration. Its provider has no goroutine and
-// nothing to send.
+// Destruct drops the metrics at the end of the last configuration. Their provider has no goroutine
+// to stop and no data to send.
 func (*meters) Destruct() error { return nil }

@@ -33,8 +33,8 @@ type proxyWalk struct {
 	err   error
 }
 
-// list goes through routes, and reports whether the routes behind them are guarded. guarded says
-// whether the first of routes is guarded.
+// list goes through routes in order, and reports whether the routes after them are guarded. guarded
+// says whether the first of routes is guarded.
 func (w *proxyWalk) list(routes caddyhttp.RouteList, guarded bool) bool {
 	before := make(map[string]bool) // groups: only one of their routes gets the request
 	for _, route := range routes {

@@ -158,8 +158,8 @@ type shared struct {
 	preparing sync.WaitGroup
 }
 
-// stores has the stores of the process. Caddy loads a configuration before it unloads the old
-// one, so a store that both name stays open.
+// stores has the stores of the process. Caddy loads a new configuration before it unloads the old
+// one, so a store that both of them name stays open.
 var stores = caddy.NewUsagePool() //nolint:gochecknoglobals // the configurations of a process have nothing else in common
 
 // use returns the store of s, which [leave] gives back.
@@ -192,8 +192,9 @@ func (s source) leave() error {
 	return err
 }
 
-// start contacts the server. A server that does not answer stops no configuration, which may
-// serve other sites: it is tried again in the background, and guarded requests get 503.
+// start contacts the server. If the server does not answer, the configuration is loaded all the
+// same, because it may serve other sites. start then tries again in the background, and guarded
+// requests get 503.
 func (s *shared) start() {
 	if s.prepare == nil {
 		return

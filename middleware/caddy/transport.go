@@ -36,8 +36,8 @@ func (Transport) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.reverse_proxy.transport.latch", New: func() caddy.Module { return new(Transport) }}
 }
 
-// idleTime is shorter than the five seconds after which Node closes an idle connection: a request
-// that meets the end of its connection has an unknown outcome.
+// idleTime is shorter than the five seconds after which Node closes an idle connection: if the
+// upstream closes a connection while a request is sent, the outcome of the request is unknown.
 const idleTime = 4 * time.Second
 
 // Provision loads the other transport.
@@ -77,8 +77,8 @@ var (
 	errSentYet  = errors.New("latch: the request may have reached an upstream before, and is not sent again")
 )
 
-// RoundTrip sends a guarded request once: unless there was no connection, the first attempt may
-// have had its effect, and a retry of the reverse_proxy would be the second.
+// RoundTrip sends a guarded request once. If there was a connection, the first attempt may have had
+// its effect, and a retry of the reverse_proxy could have it a second time.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
 	if x == nil || safe(r.Method) {
