@@ -41,8 +41,8 @@ type answer struct {
 	exposed bool // every client can probably reach the console
 }
 
-// secure sets headers that make the bytes of others in a page harmless: no scripts, no
-// inline content, no content of other sites, no frame, no cache, no referrer.
+// secure sets headers that make untrusted bytes in a page harmless: no scripts, no inline content,
+// no content of other sites, no frame, no cache, no referrer.
 func (a *answer) secure() {
 	h := a.w.Header()
 	h.Set("Content-Security-Policy",
@@ -90,7 +90,7 @@ func (a *answer) send(status int, name string, data any) {
 	_, _ = body.WriteTo(a.w)
 }
 
-// fail answers with f. Unlike a guard's problem it has no type, because only people read
+// fail answers with f. Unlike a guard's problem, the answer has no type, because only people read
 // it.
 func (a *answer) fail(f failure) {
 	if a.html() {

@@ -15,17 +15,16 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Erase removes the stored answers of requests behind Idempotent and Dedupe with this
-// label: the scope, mostly the user ID, or the text of latch.WithLabel. A scope of
-// keyfunc.Join is given by its parts, in order: Erase(ctx, l, tenant, user). A repeat of
-// such a request runs as if it were new. Requests that run, and requests of unknown
-// outcome, stay; left counts them. If both numbers are 0, no record has the label, and
-// the Locker's logger has a warning.
+// Erase removes the stored answers of requests behind Idempotent and Dedupe with this label: the
+// scope, mostly the user ID, or the text of latch.WithLabel. For a scope of keyfunc.Join, pass its
+// parts in order: Erase(ctx, l, tenant, user). A later repeat of such a request runs as if it were
+// new. The records of running requests, and of requests of unknown outcome, stay. left counts
+// them. If both numbers are 0, no record has the label, and the Locker's logger has a warning.
 //
 // Erase reads all entries of the store, in steps of 1,000. If the store fails or ctx
 // ends, it returns the counts so far with the store's error, or the cause of ctx. An
-// error that matches errors.ErrUnsupported says that the store cannot list. Answers that
-// are stored meanwhile may stay: call Erase when the user can send no more.
+// error that matches errors.ErrUnsupported says that the store cannot list. Answers that are
+// stored during Erase may stay: call it when the user can no longer send requests.
 func Erase(ctx context.Context, l *lock.Locker, label string, parts ...string) (erased, left int, err error) {
 	h := &handler{locker: l, store: l.Store()}
 	done, err := h.erase(ctx, labelOf(append([]string{label}, parts...)), "")

@@ -45,8 +45,8 @@ func unansweredText(err error) string {
 		"Call those who run the store; look again when it answers."
 }
 
-// classed returns the class of err in brackets, as in the log and the metrics, "" if it
-// has none.
+// classed returns the class of err in brackets, or "" if err has no class. The log and the metrics
+// have the same classes.
 func classed(err error) string {
 	if class := lock.Class(err); class != "_OTHER" {
 		return " (" + visible(class) + ")"

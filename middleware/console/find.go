@@ -41,8 +41,8 @@ func (h *handler) showEntry(a *answer, key, mistake string) {
 	a.send(status, "entry", page)
 }
 
-// showRecord answers with the record of a request behind Idempotent. Its key is a hash,
-// which no operator can type.
+// showRecord answers with the record of a request behind Idempotent, for an operator who knows the
+// request: the key of the record is a hash.
 func (h *handler) showRecord(a *answer, query url.Values) {
 	path, err := url.ParseRequestURI(query.Get("path"))
 	if err != nil {

@@ -18,8 +18,8 @@ const maxForm = 16 << 10
 
 // post frees the key of the page's form, if the operator has typed the key.
 func (h *handler) post(a *answer) {
-	// Only this encoding is read. The other bodies that a page of another site can send
-	// without a preflight are not even parsed.
+	// Only this encoding is read. A page of another site can send other encodings without a
+	// preflight, and these are not even parsed.
 	if media, _, err := mime.ParseMediaType(a.r.Header.Get("Content-Type")); err != nil || media != "application/x-www-form-urlencoded" {
 		a.fail(wrongMedia)
 		return

@@ -105,8 +105,8 @@ func (l *list) Unknown() (n int) {
 // Long reports whether the page has too many entries for whole summaries.
 func (l *list) Long() bool { return len(l.Entries) > maxWhole }
 
-// Whose returns the label whose stored answers can be erased from this page, "" if there
-// is none.
+// Whose returns the label whose stored answers can be erased from this page, or "" if there is no
+// such label.
 func (l *list) Whose() string {
 	for i := range l.Entries {
 		if e := &l.Entries[i]; e.Situation == situationAnswer && e.Request != nil && (e.Request.Label == requestinfo.Short(l.Query) || e.Request.Shown() == l.Query) {
@@ -119,8 +119,8 @@ func (l *list) Whose() string {
 // FormWhose encodes the label for a form.
 func (l *list) FormWhose() string { return formField(l.Whose()) }
 
-// goesOn reports whether the page loads the next one by itself, because it has found
-// nothing yet.
+// goesOn reports whether the page loads the next page by itself, because the search has found no
+// entry yet.
 func (l *list) goesOn() bool {
 	return l.Query != "" && l.Next != "" && len(l.Entries) == 0 && l.Trouble == ""
 }
@@ -149,8 +149,8 @@ func (l *list) page(after string) string {
 // Shown returns the query for display.
 func (l *list) Shown() string { return visible(l.Query) }
 
-// troubled sets the trouble of the list: err, with some entries found or none. gone is
-// the error of a single read after it.
+// troubled sets the trouble of the list to err, whether or not entries were found before it. gone is
+// the error of a single read after err.
 func (l *list) troubled(err error, some bool, gone error) {
 	switch {
 	case errors.Is(err, errNoList):

@@ -19,9 +19,9 @@ type handler struct {
 	mount   openMount
 }
 
-// lookUpWhole looks text up as a whole key, in three readings: unchanged; as name=value whose
-// value lock.Key would escape; and as a key of lock.Locker.Once. Whole keys are found at
-// once, however many entries there are. free has the free ones that read like a key.
+// lookUpWhole looks text up as a whole key, in three readings: unchanged; as name=value with a
+// value that lock.Key would escape; and as a key of lock.Locker.Once. The time for this does not
+// depend on the number of entries. free has the readings that look like a key but are free.
 func (h *handler) lookUpWhole(ctx context.Context, text string) (found []lock.Entry, free []string, err error) {
 	candidates := []string{text}
 	if name, value, ok := strings.Cut(text, "="); ok {
@@ -93,8 +93,8 @@ func (h *handler) unopened(ctx context.Context, key string) (lock.Entry, error) 
 	return lock.Entry{Key: key}, nil
 }
 
-// forget removes an entry if it has token. Release is as safe as Forget, and does not
-// remove receipts.
+// forget removes an entry if it has token. For a store without Forget it uses Release, which is as
+// safe, but does not remove receipts.
 func (h *handler) forget(ctx context.Context, key, token string) (bool, error) {
 	if inspector, ok := h.store.(lock.Inspector); ok {
 		if ok, err := inspector.Forget(ctx, key, token); !errors.Is(err, errors.ErrUnsupported) {

@@ -7,13 +7,12 @@ import (
 	"sync"
 )
 
-// openMount notices that every client can reach the console. It cannot know the
-// middleware in front, but a client that was authenticated there usually carries a sign
-// of it.
+// openMount detects that every client can reach the console. It does not know the middleware in
+// front, but the request of an authenticated client usually has a sign of the authentication.
 type openMount struct{ once sync.Once }
 
-// signs are headers that browsers carry, or proxies set, for an authenticated client.
-// Checking their values is up to the middleware in front.
+// signs are headers that a browser sends, or a proxy sets, for an authenticated client. The
+// middleware in front has to check their values.
 var signs = []string{
 	"Authorization", "Cookie",
 	"Remote-User", "X-Remote-User", "X-Forwarded-User", "X-Forwarded-Email", "X-Auth-Request-User",

@@ -39,8 +39,8 @@ func (r *request) What() string {
 // Shown returns the label for display, and for typing.
 func (r *request) Shown() string { return shownLabel(r.Label) }
 
-// shownLabel returns label for display. A joined scope looks as in the keys of locks,
-// without the mark at its beginning.
+// shownLabel returns label for display. A joined scope is shown as in the keys of locks, without
+// the separator at its beginning.
 func shownLabel(label string) string {
 	return visible(strings.TrimPrefix(label, string(keytext.Marker)))
 }

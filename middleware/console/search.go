@@ -32,9 +32,9 @@ func searchFor(text string) search {
 	return s
 }
 
-// key returns a filter for keys that contain the text, in any case: unchanged, as
-// displayed, or as a value before lock.Key has escaped it; and for the key whose hash is
-// the text. It is nil for all keys.
+// key returns a filter for keys that contain the text, in upper or lower case: unchanged, as
+// displayed, or as a value before lock.Key has escaped it. The filter also accepts the key whose
+// hash is the text. It is nil if it would accept all keys.
 func (s search) key() func(key string) bool {
 	if s.texts == nil {
 		return nil
@@ -46,8 +46,8 @@ func (s search) key() func(key string) bool {
 	}
 }
 
-// read returns a filter for the keys of entries that have to be read: the entry may match
-// although its key does not.
+// read returns a filter for the keys of entries that have to be read, because the entry may match
+// even if its key does not.
 func (s search) read() func(key string) bool {
 	match := s.key()
 	if match == nil {
@@ -76,8 +76,8 @@ type walk struct {
 const (
 	maxStep = 1000 // entries in one call of the store
 
-	// searchTime bounds the time in which one request reads entries that do not match.
-	// With the last step and the page it stays below a second.
+	// searchTime bounds the time for which one request reads entries that do not match.
+	// Together with the last step and the page, a request takes less than a second.
 	searchTime = 800 * time.Millisecond
 )
 
@@ -116,8 +116,7 @@ func (w *walk) step(ctx context.Context, store lock.Store, n int, match func(key
 	return page, nil
 }
 
-// collect reads on from the place of l until there are enough entries, or its time is
-// over.
+// collect reads entries, from the place of l on, until there are enough or the search time is over.
 func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []lock.Entry, err error) {
 	w, s := h.walkFrom(cursor), searchFor(l.Query)
 	defer func() {
@@ -146,9 +145,9 @@ func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []
 	}
 }
 
-// readReceipts reads the receipts, which pages omit, of at most most entries, and returns
-// how many of these reads are left: a stored answer may turn out to be a request of
-// unknown outcome. An entry that cannot be read stays an answer.
+// readReceipts reads the receipts of entries, which pages of the store omit: a receipt may show that
+// the outcome of the request is unknown. It makes at most most reads, and returns how many of them
+// are left. An entry that cannot be read counts as a stored answer.
 func (h *handler) readReceipts(ctx context.Context, page []lock.Entry, most int) (left int) {
 	for i := range page {
 		if !storedAnswer(page[i]) || most == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 )
 
-// visible escapes all characters of s that are invisible, or change the look of others:
-// keys and owners are bytes of others, and an operator must see exactly these.
+// visible escapes all characters of s that are invisible, or change the look of other characters:
+// keys and owners are untrusted, and an operator must see their exact bytes.
 func visible(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return s
@@ -79,8 +79,8 @@ func ceil(d, unit time.Duration) int64 { return int64((d-1)/unit) + 1 }
 // ago returns the time since t in words.
 func ago(t time.Time) string { return span(max(time.Since(t), time.Millisecond)) }
 
-// lastPart returns the part of a displayed key that an operator may type instead of all
-// of it: the value behind its name, or the end of a hash.
+// lastPart returns the part of a displayed key that an operator may type instead of the whole key:
+// the value after the name, or the end of a hash.
 func lastPart(shown string) string {
 	part := shown
 	if _, value, found := strings.Cut(shown, "="); found {
@@ -116,6 +116,6 @@ func answersLink(label string) string {
 	return "?" + q.Encode()
 }
 
-// formField encodes bytes for a hidden field. A browser would change line ends, and bytes that are
-// not UTF-8.
+// formField encodes bytes for a hidden field. Without the encoding, a browser would change line
+// ends and bytes that are not UTF-8.
 func formField(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
