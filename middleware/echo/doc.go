@@ -8,18 +8,18 @@
 // # Errors
 //
 // echo turns the error of a handler into an answer after all middleware has returned. [Use] does
-// that inside the guard, with the HTTPErrorHandler of the Echo, so that the answer is kept or
-// not like any other, and outer middleware does not get the error. If the HTTPErrorHandler
-// writes nothing, the request has failed: its key is free as after a 500, and the error goes on
-// to outer middleware.
+// this inside the guard, with the HTTPErrorHandler of the Echo. So the guard can keep this answer
+// like any other, and outer middleware does not get the error. If the HTTPErrorHandler writes
+// nothing, the request has failed: its key is free as after a 500, and outer middleware gets the
+// error.
 //
-// A handler that returns nil and has not answered may be answered by outer middleware, as a
-// success or as a failure: the guard logs that once, keeps no answer, and refuses repeats with
-// 409 result-not-replayable. To answer an empty 200, say c.NoContent(http.StatusOK).
+// If a handler returns nil and has written no answer, outer middleware may still answer, with a
+// success or a failure. The guard then logs this once, keeps no answer, and refuses repeats with
+// 409 result-not-replayable. To answer with an empty 200, call c.NoContent(http.StatusOK).
 //
-// echo.WrapMiddleware(guard) compiles, and misses the errors of handlers: the guard sees a
-// handler that has answered nothing. It then logs that, keeps no answer, and refuses repeats
-// with 409 result-not-replayable.
+// echo.WrapMiddleware(guard) compiles, but misses the errors of handlers: for the guard, such a
+// handler has written no answer. The guard logs this, keeps no answer, and refuses repeats with
+// 409 result-not-replayable.
 //
 // # Requests
 //

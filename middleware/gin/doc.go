@@ -8,17 +8,17 @@
 // # Errors
 //
 // gin's handlers may leave their answer to outer middleware: they call c.Error, and the
-// middleware answers after c.Next has returned. The guard cannot record that answer. If handlers
-// behind the guard have recorded an error and written no body, with a status or without, the
-// request has failed: its key is free as after a 500, no cool-down begins, the answer is left
-// to outer middleware, and a repeat runs the handler again. After lock.Commit, a repeat gets 409
-// result-not-replayable instead. To have such an answer kept, write it inside the guard: mount
-// the middleware behind it.
+// middleware answers after c.Next has returned. The guard cannot record that answer. So if
+// handlers behind the guard have recorded an error and written no body, with a status or without,
+// the request has failed: its key is free as after a 500, no cool-down begins, outer middleware
+// answers, and a repeat runs the handler again. After lock.Commit, a repeat gets 409
+// result-not-replayable instead. To keep such an answer, mount the middleware that writes it
+// inside the guard.
 //
-// A handler that sets a status and writes nothing (c.Status) has answered. A handler that does
-// not even set a status may be answered by outer middleware, as a success or as a failure: the
-// guard logs that once, keeps no answer, and refuses repeats with 409 result-not-replayable. To
-// answer an empty 200, say c.Status(http.StatusOK).
+// A handler that sets a status and writes nothing (c.Status) has answered. If a handler does not
+// even set a status, outer middleware may still answer, with a success or a failure. The guard
+// then logs this once, keeps no answer, and refuses repeats with 409 result-not-replayable. To
+// answer with an empty 200, call c.Status(http.StatusOK).
 //
 // # Requests
 //

@@ -79,9 +79,9 @@ func (u *use) finish() {
 	}
 }
 
-// restore restores the request and the writer of the context. If the answer is left to
-// outer middleware, it keeps the writers of inner middleware, as without the guard: a
-// compressing one must see that the answer is an error.
+// restore restores the request and the writer of the context. If outer middleware is to write the
+// answer, it keeps the writers of inner middleware, as without the guard: a writer that compresses
+// must notice that the answer is an error.
 func (u *use) restore() {
 	u.c.Request = u.request
 	if u.left {

@@ -52,8 +52,7 @@ type builder struct {
 	onceOptions       []latch.IdempotentOption
 }
 
-// wrong reports a mistake in the value of a field, or in the guard if it does not have
-// the field.
+// wrong reports a mistake in the value of a field, or in the guard if the guard lacks the field.
 func (b *builder) wrong(field, format string, args ...any) {
 	at, given := b.places[field]
 	if !given {

@@ -10,11 +10,10 @@
 //	...
 //	if err := guards.Check(); err != nil { // file and code disagree
 //
-// A file has no paths: it would duplicate the router's decision, and a rewritten path would get
-// around it.
+// A file has no paths: they would duplicate the router's decision, and a rewritten path would
+// escape its guard.
 //
-// The guards are made by the constructors of package middleware, so requests pay nothing for
-// the file.
+// The constructors of package middleware make the guards, so the file costs requests nothing.
 //
 // # The file
 //
@@ -58,5 +57,5 @@
 //
 // The error of [Load] has all mistakes of the file, one to a line, each with its line and
 // column and a correction. Mistakes are unknown fields, names that occur twice, and values for
-// which the constructors would panic. If the text is no JSON, that is the only one.
+// which the constructors would panic. If the text is not JSON, Load reports only this.
 package policy

@@ -73,8 +73,8 @@ func (d *document) guards() []member {
 	return d.members(d.skip(0), `an object with a guard under each name, like {"submit-order": {"kind": "lock", ...}}`)
 }
 
-// members returns the members of the object at the offset, each name once. It reports
-// anything that is not an object, with want.
+// members returns the members of the object at the offset, each name once. If there is no object,
+// it reports a mistake that says what it wants.
 func (d *document) members(at int, want string) []member {
 	// The text is valid JSON, so the decoder cannot fail.
 	dec := json.NewDecoder(bytes.NewReader(d.text[at:]))

@@ -71,10 +71,9 @@ func (g *Guards) Get(name string) func(http.Handler) http.Handler {
 	return g.refuseAll(name)
 }
 
-// Check compares the file with the code. Its error names, one to a line, each guard that
-// Get was asked for and the file does not have, and each guard of the file that Get was
-// not asked for. Call it when all routes are set up, and do not serve if it returns an
-// error.
+// Check compares the file with the code. Its error names, one to a line, each guard that the code
+// has asked for and the file lacks, and each guard of the file that the code has not asked for
+// ([Guards.Get]). Call it when all routes are set up, and do not serve if it returns an error.
 func (g *Guards) Check() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

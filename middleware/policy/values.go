@@ -151,8 +151,8 @@ func takeFailOpen(b *builder, m member) bool {
 	return read
 }
 
-// onlyTrue refuses false: no option takes back what the code says, and the file would seem to do
-// so.
+// onlyTrue refuses false: no option can undo a setting of the code, although a file with false
+// would appear to do so.
 func onlyTrue(set func(b *builder)) func(b *builder, m member) bool {
 	return func(b *builder, m member) bool {
 		on, read := value[bool](b, m, "true: write that, without quotes, or remove the field")
