@@ -11,16 +11,16 @@ import (
 )
 
 // DoNotKeep says that the answer of the running handler is not final, whatever its status. The
-// guards then treat it like a 500: none around the handler keeps it, or starts a cool-down, and
-// the next request with the key runs. It is the opposite of [lock.Commit]. A handler that has
-// called both has done work that must not be done again, and its answer must not be repeated:
+// guards around the handler then treat the answer like a 500: they do not keep it and start no
+// cool-down, and the next request with the key runs. DoNotKeep is the opposite of [lock.Commit].
+// If a handler calls both, its work must not be done again, and its answer must not be repeated:
 // repeats get 409 result-not-replayable.
 //
-// ctx is the context of the handler's request, or derived from it. Without a guard around, and
-// after the handler has returned, DoNotKeep does nothing. It is safe for concurrent use.
+// ctx is the context of the handler's request, or derived from it. Without a guard, and after the
+// handler has returned, DoNotKeep does nothing. It is safe for concurrent use.
 //
-// If the handler answers nothing at all, [Idempotent] and [Dedupe] send nothing either, so that
-// outer middleware can answer, as the error middleware of a framework does.
+// If the handler writes no answer, [Idempotent] and [Dedupe] send nothing either, so that outer
+// middleware can answer, as the error middleware of a framework does.
 func DoNotKeep(ctx context.Context) {
 	for c := lockedOf(ctx); c != nil; c = lockedOf(c.Context) {
 		c.doNotKeep.Store(true)
@@ -54,8 +54,8 @@ func lockedOf(ctx context.Context) *lockedContext {
 	return c
 }
 
-// holds reports whether the guard of c has key. The key of permits ends with the "#" behind
-// which a slot has its number.
+// holds reports whether the guard of c has key. If the guard has permits, key ends with "#", without
+// the number of a slot.
 func (c *lockedContext) holds(key string) bool {
 	switch h := c.lease.(type) {
 	case *lock.Set:
@@ -88,8 +88,8 @@ func (c *lockedContext) Value(key any) any {
 	return value
 }
 
-// String keeps code that prints a context, as mocks do with their arguments, from reading the
-// fields of a guard in use.
+// String is for code that prints a context, as mocks do with their arguments. Without it, such
+// code would read the fields of a guard in use.
 func (c *lockedContext) String() string { return "middleware.Lock.Context" }
 
 // lockedRequest is a guard's own copy of a request, and the context of its handler, in one

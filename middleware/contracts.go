@@ -11,17 +11,22 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// ACP has [Idempotent] answer as the Agentic Commerce Protocol demands (release of
+// ACP makes [Idempotent] answer as the Agentic Commerce Protocol demands (release of
 // 2026-04-17, section 6 of its RFC of the checkout):
 //
 //	latch.Idempotent(l, keyfunc.Context(auth.Agent), keyfunc.IdempotencyKey, latch.ACP())
 //
-// It is [WithFingerprint] with the JSON of the body, by its meaning ([keyfunc.CanonicalJSON]);
-// [WithFinal] with all answers below 500, so mount authentication and rate limits outside, as
-// their refusals would be kept; [WithErrorHandler] with the protocol's errors; and the key of
-// the request on each answer. Later options override it. The protocol demands a key of each
-// POST, so do not pass [keyfunc.Optional], and 24 hours or more of [lock.WithKeep], without
-// which Idempotent panics.
+// It sets these options:
+//
+//   - [WithFingerprint] with the meaning of the JSON body ([keyfunc.CanonicalJSON]).
+//   - [WithFinal] with all answers below 500. So mount authentication and rate limits outside:
+//     otherwise their refusals would be kept.
+//   - [WithErrorHandler] with the protocol's errors.
+//   - Each answer has the key of the request in a header.
+//
+// Later options override these. The protocol demands a key of each POST, so do not use
+// [keyfunc.Optional]. It demands 24 hours or more of [lock.WithKeep]: with less, Idempotent
+// panics.
 //
 // docs/contracts.md lists each requirement of the protocol, and the few that are not met.
 func ACP() IdempotentOption {
@@ -31,28 +36,28 @@ func ACP() IdempotentOption {
 	})
 }
 
-// UCP has [Idempotent] answer as the Universal Commerce Protocol demands ("Replay Protection"
-// of its message signatures): another body is refused with 409, a store that does not answer
-// with 503 even if the Locker fails open, and refusals are a JSON object with code and
+// UCP makes [Idempotent] answer as the Universal Commerce Protocol demands ("Replay Protection"
+// of its message signatures). A repeat with another body gets 409. If the store does not answer,
+// requests get 503, even if the Locker fails open. Refusals are a JSON object with code and
 // content. Bodies are compared byte by byte, as without an option.
 //
-// The protocol has no status for a request whose first one is in flight, and 409 says that
-// the body is another one. So it is 503 with Retry-After, after which the client sends the
-// same key again. An outcome that is unknown or cannot be replayed is 500, after which the
-// client looks at the checkout. Later options override it. The protocol demands 24 hours of
-// [lock.WithKeep], without which Idempotent panics, and recommends 48.
+// In the protocol, 409 says that the body is another one, and there is no status for a repeat
+// while the first request is in flight. So such a repeat gets 503 with Retry-After, and the
+// client sends the same key again. If the outcome is unknown or cannot be replayed, a repeat
+// gets 500, and the client looks at the checkout. Later options override these. The protocol
+// demands 24 hours of [lock.WithKeep], and recommends 48: with less than 24, Idempotent panics.
 //
 // docs/contracts.md lists each requirement of the protocol, and the few that are not met.
 func UCP() IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.onError, c.outage, c.contract = ucpError, lock.WithFailClosed(), true })
 }
 
-// Stripe has [Idempotent] answer as Stripe's API does (version 1), for clients that know it:
-// an answer is kept unless its status is 400, 401, 403 or 429, a 500 included; another body is
-// refused with 400 and idempotency_error; and refusals have the format of Stripe's errors. A
-// panic is no answer, so mount a middleware inside that turns it into one. Later options
-// override it. Stripe's keys are optional ([keyfunc.Optional]), and kept for 24 hours or more:
-// Idempotent panics if [lock.WithKeep] says less.
+// Stripe makes [Idempotent] answer as Stripe's API does (version 1), for clients that know it. All
+// answers are kept, even a 500, except 400, 401, 403 and 429. A repeat with another body gets 400
+// with idempotency_error. Refusals have the format of Stripe's errors. A panic that reaches the
+// guard is not kept, so mount a middleware inside that turns it into an answer. Later options
+// override these. Stripe's keys are optional ([keyfunc.Optional]), and kept for 24 hours or more:
+// Idempotent panics if [lock.WithKeep] is shorter.
 //
 // docs/payments.md compares Stripe's rules with the rules of this package.
 func Stripe() IdempotentOption {

@@ -11,11 +11,11 @@
 // [Lock] runs one request at a time per name and key, in all processes that share a
 // store. A duplicate is answered with 409 and does not reach the handler. The key is free
 // again before the end of a buffered answer is sent, so a client that has read its answer
-// can submit again at once. It is freed just the same if the handler panics, ends its
-// goroutine, or the client has gone away.
+// can submit again at once. The key is also freed if the handler panics or ends its
+// goroutine, and if the client has gone away.
 //
-// [LockAll] does so for several keys of one request, all or none, and [WithPermits] lets n
-// requests run at the same time instead of one.
+// [LockAll] locks several keys of one request, all or none, and [WithPermits] lets n requests
+// run at the same time instead of one.
 //
 // # What Idempotent and Dedupe guarantee
 //
@@ -29,37 +29,37 @@
 // While a record lives, the handler's effect happens at most once, with two exceptions:
 // the handler failed (500 or above, a panic, or an answer that [WithFinal] does not keep)
 // without having called [lock.Commit], or [lock.WithRerunAbandoned] was chosen. If the
-// process dies in the middle, it is unknown whether there was an effect, and repeats get
-// that answer.
+// process dies in the middle, it is unknown whether there was an effect, and repeats are
+// answered with 409 (outcome-unknown).
 //
 // The answer is held back until its record is settled. It is sent even if the store does
-// not confirm that: the record is then completed in the background, and the key stays
-// taken until it is. Three answers cannot be held back: an answer that is longer than
-// [WithBodyLimits] allows, one without a Content-Length that is flushed, and a hijacked one.
-// Such an answer is sent as it is written, after the record says that it cannot be
-// replayed. It is never a reason to run a request twice: where the answer would have been
-// kept, repeats get 409. An answer with trailers of the handler, or shorter than its
-// Content-Length, is not replayed either. Trailers that outer middleware announces are
-// its own, and come with each answer.
+// not confirm the settle: the record is then completed in the background, and the key stays
+// taken until then. Three kinds of answers cannot be held back: an answer that is longer than
+// [WithBodyLimits] allows, an answer without a Content-Length that is flushed, and a hijacked
+// connection. The record then first says that the answer cannot be replayed, and after that
+// the answer is sent as it is written. Even so, the request does not run twice: if the answer
+// would have been kept, repeats get 409. An answer with trailers of the handler, or shorter
+// than its Content-Length, is not replayed either. Trailers that outer middleware announces
+// are its own, and come with each answer.
 //
 // With [lock.WithTransaction] the handler's effect and the record of its answer are
-// committed together, and the answer is sent after that: a failure, a crash, or a lost
+// committed together, and the answer is sent after the commit. A failure, a crash, or a lost
 // lease has no effect, and the next try runs. If the commit got no answer, the database
-// is asked; in the rare case that it cannot say yet, the client gets 503, and a repeat
-// the true answer. An answer that cannot be held back is not possible then: a Flush does
-// nothing, a Hijack is not supported, and an answer longer than WithBodyLimits allows
-// fails, is rolled back, and replaced by 500.
+// is asked for the outcome. In the rare case that it cannot tell yet, the client gets 503, and
+// a repeat gets the true answer. In a transaction every answer is held back: a Flush does
+// nothing, a Hijack is not supported, and an answer longer than WithBodyLimits allows is
+// replaced by 500 and rolled back.
 //
-// Repeats that arrive while the first request runs get 409, or with [lock.WithWait] its
-// answer when it has one. If it fails and leaves no record, the repeats that have waited
-// for it in the same process get the failed answer, too, with "Idempotent-Replayed:
-// not-kept": sixty duplicates that wait are not sixty tries. The next request with the
-// key runs. A 401 or 403 is shared with none of them: it depends on the caller, so the
-// next one runs.
+// Repeats that arrive while the first request runs get 409, or with [lock.WithWait] the
+// first answer when there is one. If the first request fails and leaves no record, the
+// repeats that have waited for it in the same process get the failed answer, too, with
+// "Idempotent-Replayed: not-kept": so sixty waiting duplicates are not sixty tries. The next
+// request with the key runs. A 401 or 403 is not shared with waiting repeats: it depends on
+// the caller, so the next of them runs.
 //
-// The whole request body is read before anything is claimed, and the handler finds it as
-// the client sent it. If code outside has parsed a form out of it, the form counts as the
-// content of the request. If code outside has read the body and not put it back, the
+// The whole request body is read before the key is claimed, and the handler finds it as
+// the client sent it. If outer middleware has parsed a form out of it, the form counts as the
+// content of the request. If outer middleware has read the body and not put it back, the
 // request is refused, because it cannot be compared with its repeats.
 //
 // Three answers are sent, and not kept: a refusal by a lock or a guard of this package
@@ -67,34 +67,34 @@
 // above that says when to try again (Retry-After).
 //
 // A repeat gets the headers that the handler set or changed, and the headers that
-// describe the body, whichever code has set them: all of Content-* except
-// Content-Encoding, ETag and Last-Modified. Other headers that outer middleware sets
-// belong to the current request, and so do its values of a header to which the handler
-// has added; [WithKeepHeaders] names exceptions. Never replayed are Set-Cookie, Date,
-// headers of authentication and of the connection, and headers that net/http did not send
-// to the first client.
+// describe the body, whichever code has set them: ETag, Last-Modified, and all of Content-*
+// except Content-Encoding. Other headers that outer middleware sets belong to the current
+// request. If the handler has added values to such a header, only those values are replayed.
+// [WithKeepHeaders] names exceptions. Never replayed are Set-Cookie, Date, headers of
+// authentication and of the connection, and headers that net/http did not send to the first
+// client.
 //
-// A request with the cookie that the script of package form sets for its key gets that
-// cookie, set to "1", with each final answer. The key is the field "once" of the body.
-// Other requests get no cookie.
+// The script of package form sets a cookie for the key of a form, the field "once" of the body.
+// A request with this cookie gets it back, set to "1", with each final answer. Other requests
+// get no cookie.
 //
 // # Effects in another service
 //
 // A gateway, and a handler that calls another service, answer with a failure when they
 // get no answer from there, although that service may have done the work. [Upstream] is
-// the transport for such calls: once a request may have left, a failure does not free the
-// key, and repeats get 409. [Unknown] says so of a call by other means. Do not use Upstream for a
-// service that takes a key for each call: call that service with a key of [DeriveKey], which is
-// the same in each attempt.
+// the transport for such calls: as soon as a request may have been sent, a failure does not
+// free the key, and repeats get 409. For a call by other means, use [Unknown]. Do not use
+// Upstream for a service that takes an idempotency key: call that service with a key of
+// [DeriveKey], which is the same in each run.
 //
 // # Limits
 //
 // A lock is a lease, and so is the claim of a request that runs. If it is lost meanwhile
 // (the store was away for longer than the lease, an operator removed the entry), the
 // context of the request ends with a cause that matches [lock.ErrLost], and the handler
-// must stop. A handler that does not look, or a process that is paused, can outlive its
-// lease. An effect that must not happen even then needs the fence ([lock.Lease.Fence]) at
-// the resource that is written to.
+// must stop. A handler that does not check its context, or a process that is paused, can
+// outlive its lease. If even then no effect may happen, the resource has to check the fence
+// ([lock.Lease.Fence]) of each write.
 //
 // If an answer is larger than the buffer of net/http and has a Content-Length, its client can
 // read it one round trip before the key is free.
@@ -131,7 +131,7 @@
 //
 // Authentication goes outside, because the key usually names the user, and so that
 // repeats are authenticated, too. Then comes Idempotent or Dedupe, then Lock, then the
-// handler. The other way round, the lock and its cool-down would refuse repeats; that is
+// handler. With Lock outside, the lock and its cool-down would refuse repeats. Such an order is
 // logged as an error, once.
 //
 // Middleware that compresses goes outside of Idempotent, or all repeats get the coding of

@@ -9,12 +9,12 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// formReport is the cookie that notifies the script of package form of a final answer to
-// the key of a form. It is nil for requests that need none.
+// formReport is the cookie by which the script of package form learns of a final answer to the
+// key of a form. It is nil for requests without such a cookie.
 //
-// The page that follows an answer may be on another site, and says nothing of the answer.
-// So the script sets a cookie, named for the key, to "0" when it sends the form, and the
-// guard sets it to "1" with each final answer. Other clients never get it.
+// The page that follows an answer may be on another site, and does not show that there was an
+// answer. So the script sets a cookie, named for the key, to "0" when it sends the form, and the
+// guard sets it to "1" with each final answer. Other clients never get the cookie.
 type formReport http.Cookie
 
 // The same as in latch.js.

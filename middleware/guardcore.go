@@ -42,10 +42,10 @@ func safe(method string) bool {
 	return false
 }
 
-// handBack gives r, the request of the guard's caller, two things that the handler has left in
-// the guard's own request: the files of a multipart form, because net/http removes the files
-// of its own request only, and the pattern of a router inside the guard, for an access log
-// outside. Nothing else changes, because others may still read the request of the caller.
+// handBack copies two things that the handler has left in the guard's own request to r, the
+// request of the guard's caller: the files of a multipart form, because net/http removes only the
+// files of r, and the pattern of a router inside the guard, for an access log outside. Nothing
+// else changes, because other goroutines may still read r.
 func handBack(r, own *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = own.MultipartForm

@@ -15,21 +15,21 @@ import (
 //
 //	latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //
-// scope is the caller: no caller gets the answer of another one. Take it from your
-// authentication, which must be mounted outside; if all callers are one, say
-// [keyfunc.Global]. In the embedded store, a scope has its share of the room
-// ([memstore.WithScopeShare]). key says which requests of the caller are the same. A
-// request for which one of the two returns [keyfunc.ErrSkip], as [keyfunc.Optional] does,
-// runs unguarded; "" is [keyfunc.ErrMissing], and every other error refuses the request.
+// scope identifies the caller: no caller gets the answer of another one. Take it from your
+// authentication, which must be mounted outside. If all callers share one scope, use
+// [keyfunc.Global]. In the embedded store, a scope can use only a part of the memory
+// ([memstore.WithScopeShare]). key decides which requests of the caller are the same. If one of
+// the two functions returns [keyfunc.ErrSkip], as [keyfunc.Optional] does, the request runs
+// unguarded. The result "" is [keyfunc.ErrMissing]. Every other error refuses the request.
 //
-// The path is the guard's view of it, in one spelling: "/a%3Bb" is "/a;b", and "/a%2Fb"
-// is not "/a/b". Routes that [http.StripPrefix] makes equal are one, and need Lockers or
-// scopes that distinguish them.
+// The path is the path of the request that the guard gets, in one spelling: "/a%3Bb" is "/a;b",
+// but "/a%2Fb" is not "/a/b". If [http.StripPrefix] outside the guard makes the paths of two
+// routes equal, use different Lockers or scopes for them.
 //
-// Three things do not distinguish requests: the host, so a service with several tenants
-// puts the tenant into the scope; headers, unless [WithFingerprint] reads them; and the
-// rights of the caller. A repeat gets the stored answer even if a check inside the guard
-// would refuse it by now: authorise outside.
+// Three things do not distinguish requests: the host, so put the tenant into the scope if a
+// service has several; headers, unless [WithFingerprint] reads them; and the rights of the
+// caller. A repeat gets the stored answer even if a check inside the guard would now refuse the
+// request: authorise outside.
 //
 // The handler's context outlives the client's connection: a browser gives up the first
 // request of a double click, and its work must be completed. The context ends when the
@@ -38,9 +38,9 @@ import (
 // the first, and the outcome of a crash. Pass locker.With(...) for one route.
 //
 // Answers of 500 and above, a panic, 401, 403, 408, 425, 429, and answers of 400 and
-// above with Retry-After free the key ([WithFinal]); repeats that wait for such an answer
-// get it, marked with "Idempotent-Replayed: not-kept", except a 401 or 403: the next of
-// them runs. See the package's documentation for the rest.
+// above with Retry-After free the key ([WithFinal]). Repeats that wait for such an answer
+// get it, marked with "Idempotent-Replayed: not-kept". But after a 401 or 403 the next of
+// them runs. For more, see the package's documentation.
 //
 // For operators, the record has the name of its guard ([WithName]), method, path, the
 // time at which the request began, and its scope, or the text of [WithLabel]. Package
@@ -68,12 +68,13 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 
 // Dedupe runs a request once within window, and answers the same request again with the
 // first answer. It needs no key from the client: requests of one scope are the same if
-// method, URL path, query and body are ([WithFingerprint]). The window begins with the
-// end of the first.
+// method, URL path, query and body are the same ([WithFingerprint]). The window begins
+// when the first request ends.
 //
-// A duplicate that arrives while the first still runs gets 409, or with [lock.WithWait]
-// the answer of the first. Otherwise it is like [Idempotent], except that two equal
-// submissions that are both meant are one: keep the window as short as a double click.
+// A duplicate that arrives while the first request still runs gets 409, or with
+// [lock.WithWait] the answer of the first. In all else Dedupe is like [Idempotent]. But a
+// user who means to submit the same twice within the window gets one submission: keep the
+// window as short as a double click.
 //
 // It is not for a PUT or PATCH that sets a value: if a client, within the window,
 // sets 1, then 2, then 1 again, the third request is a repeat of the first, and 2 stays.

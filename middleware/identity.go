@@ -20,8 +20,8 @@ func call(f keyfunc.Func, r *http.Request) (string, error) {
 	return key, err
 }
 
-// identify sets the record of x and its fingerprint. It reads the whole body first, so
-// that a client that sends it slowly holds no claim meanwhile.
+// identify sets the record of x and its fingerprint. It reads the whole body before the claim, so
+// that a client that sends its body slowly does not hold the key meanwhile.
 func (x *onceRequest) identify() error {
 	g, r := x.guard, x.request
 	scope, err := call(g.scope, r)
@@ -54,8 +54,8 @@ func (x *onceRequest) identify() error {
 	return nil
 }
 
-// fingerprintOf returns the fingerprint of a request. err is nil, or says that the body
-// was read before, which matters only if the whole request is compared.
+// fingerprintOf returns the fingerprint of a request. err is set if outer middleware has consumed
+// the body. This matters only if the whole request is compared.
 func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, err error) (fingerprint.Sum, error) {
 	if g.fingerprint != nil {
 		chosen, missing := call(g.fingerprint, r)

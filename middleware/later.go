@@ -16,22 +16,23 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
-// Later says that the answer of the running handler is not the last: a worker, here or in
-// another process, will give the final one by [Finish], with the ticket that Later returns. The
-// handler enqueues the ticket and answers 202, with a Location where the work can be followed.
-// Repeats get this answer until Finish, and the final one from then on.
+// Later says that the answer of the running handler is not the final one: a worker, here or in
+// another process, will give the final answer by [Finish], with the ticket that Later returns.
+// The handler enqueues the ticket and answers 202, with a Location where the client can follow
+// the work. Repeats get this answer until Finish, and then the final one.
 //
 // A ticket is at most 512 bytes of A to Z, a to z, 0 to 9, "-" and "_". Its bearer can answer
-// the request, so keep it out of logs. It is good for as long as the record is kept
-// ([lock.WithKeep]), and for nothing if the answer of the handler is not kept. With
+// the request, so keep it out of logs. It is valid for as long as the record is kept
+// ([lock.WithKeep]), and not at all if the answer of the handler is not kept. With
 // [lock.WithTransaction], insert the job and its ticket in the handler's transaction: then the
-// job, the ticket and the 202 are committed together. Otherwise enqueue it last, and call
-// [lock.Commit] before: a request that fails after that would run again, and enqueue a second job.
+// job, the ticket and the 202 are committed together. Otherwise call [lock.Commit], and then
+// enqueue the ticket as the last step: without Commit, a request that fails after the enqueue
+// would run again, and enqueue a second job.
 //
 // ctx is the context of the handler's request, or derived from it. The ticket belongs to the
-// innermost [Idempotent] or [Dedupe] around the handler. Later returns an error outside of both,
-// also if they let the handler run unprotected ([WithFailOpen]), after the handler has returned,
-// and over a store that cannot replace a receipt, which matches errors.ErrUnsupported.
+// innermost [Idempotent] or [Dedupe] around the handler. Later returns an error without such a
+// guard, if the guard runs the handler unprotected ([WithFailOpen]), and after the handler has
+// returned. Over a store that cannot replace a receipt, the error matches errors.ErrUnsupported.
 func Later(ctx context.Context) (ticket string, err error) {
 	r := runOf(ctx)
 	if r == nil || r.context.returned.Load() {
@@ -73,15 +74,15 @@ type Answer struct {
 //   - An error that matches [lock.ErrLost] if the record is gone: its keep is over, the request
 //     has failed, or an operator has freed it. No repeat gets this answer.
 //   - An error that matches [lock.ErrUnavailable] if the store did not serve a call within the
-//     budget. If it matches [lock.ErrUnknown], the answer may have been given. Call Finish again.
-//     It matches [lock.ErrFull] if the store has no room for the answer.
+//     budget. If it also matches [lock.ErrUnknown], the answer may have been stored. Call Finish
+//     again. The error matches [lock.ErrFull] if the store has no room for the answer.
 //   - An error that matches errors.ErrUnsupported over a store that cannot replace a receipt.
 //   - An error that matches [lock.ErrClosed] after Close, or the cause of ctx if ctx ends first.
 //   - Another error if the ticket was cut or altered, or if no record can have the answer.
 //
-// If the process of the handler has vanished before its answer was recorded, the final answer
-// takes the place of "the outcome is unknown". In a transaction, the error matches
-// [lock.ErrAbandoned] instead.
+// If the process of the handler has vanished before its answer was recorded, the outcome of the
+// request is unknown, and Finish settles it with the final answer. In a transaction, Finish
+// returns an error that matches [lock.ErrAbandoned] instead.
 func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) error {
 	if l == nil {
 		panic("middleware.Finish: nil *lock.Locker")

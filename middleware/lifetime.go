@@ -8,11 +8,11 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
-// WithLifetimeHeader adds Idempotency-Key-Lifetime to the answers that are kept, and to the
-// answers of repeats: for how many more seconds, at least, the key is remembered. A repeat that
-// comes later is a new request. No record has the header, so each repeat gets the time that is
-// left of [lock.WithKeep]. Over Redis, a repeat costs one more round trip for that, and has no
-// header if it fails. There is no such header unless set.
+// WithLifetimeHeader adds the header Idempotency-Key-Lifetime to the answers that are kept, and to
+// the answers of repeats. Its value is the number of seconds for which the key is remembered at
+// least. A later repeat is a new request. The header is not recorded: each repeat gets the time
+// that is left of [lock.WithKeep]. Over Redis, a repeat costs one more round trip for this time,
+// and lacks the header if that call fails. Unless set, there is no such header.
 func WithLifetimeHeader() IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.saysLifetime = true })
 }

@@ -30,23 +30,23 @@ import (
 // A request for which key returns [keyfunc.ErrSkip] runs unguarded; "" is
 // [keyfunc.ErrMissing], and every other error refuses the request.
 //
-// A client that can name a key holds it for as long as its request takes: authorise it
-// outside, or an outsider keeps the owner out. If the handler reads a body, a client that
-// sends it slowly holds the key until the ReadTimeout of the server: [WithBodyFirst]
-// prevents that.
+// A client that can name a key holds it for as long as its request takes. So authorise requests
+// outside, or an outsider can lock out the owner. If the handler reads a body, a client that
+// sends the body slowly holds the key until the ReadTimeout of the server: [WithBodyFirst]
+// prevents this.
 //
-// The handler's context ends when the client goes away, even in the middle of the work. A
-// second click on a form does that: the browser gives up the first request. The second
-// request is refused while the first runs, and runs if it comes later.
-// With a Locker that has [lock.WithDetached], the work goes on, as behind [Idempotent]
-// and [Dedupe].
+// The handler's context ends when the client goes away, even in the middle of the work. This
+// happens at a second click on a form: the browser gives up the first request. The second
+// request is refused while the first still runs. If it arrives later, it runs.
+// With a Locker that has [lock.WithDetached], the work of the first request goes on, as behind
+// [Idempotent] and [Dedupe].
 //
 // The key is free when the handler returns. [http.TimeoutHandler] returns before the
 // handler that it runs, so it goes outside of Lock: inside, its 503 frees the key, and
 // another request runs while the handler is still running. Lock logs an error, once, if
 // it wraps a TimeoutHandler, or if a handler behind it asks its context for a value, or
-// for its lease, after Lock has returned. A goroutine that goes on after the answer has
-// no lock either.
+// for its lease, after Lock has returned. A goroutine of the handler that goes on after the
+// answer does not hold the lock either.
 //
 // Options are [WithPermits], [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
 // [WithUnknownHold], [WithBodyFirst], and every [Option]: [With], [WithFailOpen],
@@ -60,17 +60,16 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
 }
 
-// LockAll is [Lock] for several keys of one request: the handler runs while all of them are
-// held, or not at all. The locked keys are lock.Key(name, value) for each value of keys,
-// claimed as [lock.Locker.AcquireAll] does, so requests that share a key exclude each other and
-// never wait for each other in a circle. The handler finds its set with
-// [lock.SetFromContext].
+// LockAll is [Lock] for several keys of one request: the handler runs only while all of them are
+// held. The locked keys are lock.Key(name, value) for each value of keys. They are claimed as by
+// [lock.Locker.AcquireAll], so requests that share a key exclude each other and never wait for
+// each other in a circle. The handler finds its set with [lock.SetFromContext].
 //
 //	perItem := latch.LockAll(locker, "item", keyfunc.Each("/items/*/sku"))
 //
 // A request is refused if one of its keys is held or cools down, with the answers of Lock.
-// After an answer below 400, [WithCooldown] keeps all keys taken. A key that a guard further
-// out has is not claimed again.
+// After an answer below 400, [WithCooldown] keeps all keys taken. If an outer guard of the
+// request holds one of the keys, that key is not claimed again.
 //
 // Everything else is as for Lock. LockAll panics where Lock does, and with [WithPermits].
 func LockAll(l *lock.Locker, name string, keys keyfunc.Set, opts ...LockOption) func(http.Handler) http.Handler {
@@ -82,8 +81,8 @@ func LockAll(l *lock.Locker, name string, keys keyfunc.Set, opts ...LockOption) 
 	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
 }
 
-// newGuard returns a guard whose key function is still to be set. It panics if keyless is true: the
-// caller of the constructor has given none.
+// newGuard returns a guard without its key function, which the caller sets. It panics if keyless is
+// true: the constructor was called without a key function.
 func newGuard(constructor string, l *lock.Locker, name string, keyless bool, opts []LockOption) *guard {
 	switch {
 	case l == nil:
@@ -124,8 +123,8 @@ type guard struct {
 	lockConfig
 }
 
-// keyOf returns the lock's key for r. Its error is the key function's, or says that the
-// key or the body is not acceptable.
+// keyOf returns the lock's key for r. The error comes from the key function, or says that the key
+// or the body is not acceptable.
 func (g *guard) keyOf(r *http.Request) (string, error) {
 	if g.bodyFirst > 0 {
 		bodybuf.Limit(r, g.bodyFirst)
@@ -191,8 +190,8 @@ func (g *guard) readBody(r *http.Request) error {
 	return nil
 }
 
-// serve guards one request. The handler runs without a guard if the request has no key
-// and may go without, or if an outer guard has its lock.
+// serve guards one request. The handler runs unguarded if the key function returns ErrSkip, or if
+// an outer guard of the request already holds the key.
 func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	x := &lockedRequest{request: *r}
 	own := &x.request
@@ -287,9 +286,9 @@ type leaseOrSet interface {
 	Release(ctx context.Context) error
 }
 
-// locked runs next under lease. The lease ends in a deferred call that does not recover:
-// panics keep their value and their stack, and runtime.Goexit releases, too. It ends before net/http
-// sends the end of a buffered answer.
+// locked runs next under lease. The lease ends in a deferred call that does not recover: panics
+// keep their value and their stack, and runtime.Goexit also ends the lease. The lease ends before
+// net/http sends the end of a buffered answer.
 func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease leaseOrSet, protected bool) {
 	if !protected {
 		defer release(ctx, lease)

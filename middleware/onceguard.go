@@ -70,8 +70,8 @@ func copyOf(r *http.Request) (*http.Request, *onceRequest) {
 	return &own.Request, &own.onceRequest
 }
 
-// serve guards one request. The handler runs without a guard if the request has no key
-// and may go without, or if an outer guard has its record.
+// serve guards one request. The handler runs unguarded if a key function returns ErrSkip, or if an
+// outer guard of the request already has the record.
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	g.hints.CheckOrder(r.Context())
 	own, x := copyOf(r)
@@ -156,8 +156,8 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 	}
 }
 
-// replayFailure sends the answer of a request that has failed with err, for which this one has
-// waited.
+// replayFailure sends the answer of a failed request to a repeat that has waited for it. err is the
+// error of that request.
 func (g *onceGuard) replayFailure(w http.ResponseWriter, r *http.Request, err error) {
 	f, ok := errors.AsType[*failure](err)
 	if !ok || f.record == nil {

@@ -28,8 +28,8 @@ type onceRequest struct {
 	unprotected bool        // it was run without one
 }
 
-// Run runs the handler under the lease of ctx, and returns the record of its answer. A panic
-// goes through it. Without a lease, because the store did not answer and the Locker fails
+// Run runs the handler under the lease of ctx, and returns the record of its answer. It does not
+// recover panics. If there is no lease, because the store did not answer and the Locker fails
 // open, the handler runs as if there were no guard.
 func (x *onceRequest) Run(ctx context.Context) ([]byte, error) {
 	if x.call.Run == nil {
@@ -79,14 +79,14 @@ type notKeptError struct{ answer *recorder.Answer }
 
 func (notKeptError) Error() string { return "middleware: the answer is not kept" }
 
-// Shared reports whether the answer means anything to other requests. An answer that depends
-// on the caller does not: the next caller may be signed in.
+// Shared reports whether other requests may get the answer. A 401 or 403 depends on the caller and
+// is not shared: the next caller may be signed in.
 func (n notKeptError) Shared() bool {
 	return n.answer.Code() != http.StatusUnauthorized && n.answer.Code() != http.StatusForbidden
 }
 
-// Share returns a copy of the answer for the requests that have waited for it, and would
-// otherwise each do the same work and fail.
+// Share returns a copy of the answer for the requests that have waited for it. Without it, each of
+// them would do the same work and fail.
 func (n notKeptError) Share() error { return &failure{n.answer.Code(), n.answer.Copy()} }
 
 // failure is the end of a run whose answer was not recorded, for requests that have waited
@@ -98,8 +98,8 @@ type failure struct {
 
 func (*failure) Error() string { return "middleware: the first request failed" }
 
-// fingerprint returns the fingerprint of the request, which repeats must share. It is nil for
-// Dedupe, whose id is made of it.
+// fingerprint returns the fingerprint of the request, which every repeat must have, too. It is
+// nil for Dedupe, whose record is already named by the fingerprint.
 func (x *onceRequest) fingerprint() []byte {
 	if x.guard.key == nil {
 		return nil
@@ -124,9 +124,10 @@ func (x *onceRequest) broken() error {
 	return x.run.answer.Failed()
 }
 
-// discard drops the handler's answer, and returns the request for another answer. After a run,
-// this is a copy of the handler's request with the context of r, the caller's request: the
-// context of the run has ended, and a goroutine of the handler may still read its request.
+// discard drops the handler's answer, and returns the request with which to write another answer.
+// After a run, this is a copy of the handler's request with the context of r, the caller's
+// request: the context of the run has ended, and a goroutine of the handler may still read the
+// handler's request.
 func (x *onceRequest) discard(r *http.Request) *http.Request {
 	if x.run != nil {
 		x.run.answer.Discard()

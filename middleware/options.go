@@ -94,8 +94,8 @@ func (os options) applyIdempotent(c *idempotentConfig) {
 	}
 }
 
-// With makes one option of several: the defaults of an application, to be named at every
-// route. If two options set the same, the last one counts.
+// With combines several options into one, such as the defaults of an application for all of its
+// routes. If two options set the same thing, the last one counts.
 func With(opts ...Option) Option {
 	for _, o := range opts {
 		if o == nil {
@@ -106,11 +106,10 @@ func With(opts ...Option) Option {
 }
 
 // WithFailOpen runs the handler unprotected if the store does not answer, or denies the
-// call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then says false,
-// and observers get an [lock.EventBypassed]. Duplicates in the same process are refused all
-// the same; duplicates in other processes are not. All guards of a Locker with
-// [lock.WithFailOpen] do the same. A guard of a Locker with [lock.WithTransaction] panics
-// with this option.
+// call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then returns false,
+// and observers get an [lock.EventBypassed]. Duplicates in the same process are still refused,
+// but duplicates in other processes are not. All guards of a Locker with [lock.WithFailOpen]
+// do the same. A guard of a Locker with [lock.WithTransaction] panics with this option.
 func WithFailOpen() Option {
 	return option(func(s *settings) { s.outage = lock.WithFailOpen() })
 }
@@ -122,12 +121,12 @@ func WithFailClosed() Option {
 	return option(func(s *settings) { s.outage = lock.WithFailClosed() })
 }
 
-// WithErrorHandler has f write the answers to refused requests. Retry-After,
-// Cache-Control and [Problem.Header] are already set; f writes status, Content-Type and
-// body. f can read the body of r from its first byte, as far as the client has sent it. f
-// calls p.ServeHTTP for the default answer, which is a page for clients that prefer
-// text/html and JSON for all others. p.Page lets f change the texts of the page, or show
-// them in its own. It panics if f is nil.
+// WithErrorHandler makes f write the answers to refused requests. Retry-After,
+// Cache-Control and [Problem.Header] are already set. f writes status, Content-Type and
+// body. f can read the body of r from its first byte, as far as the client has sent it. For the
+// default answer, f calls p.ServeHTTP: a page for clients that prefer text/html, and JSON for
+// all others. With p.Page, f can change the texts of the page, or show them in its own page.
+// WithErrorHandler panics if f is nil.
 func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)) Option {
 	if f == nil {
 		panic("middleware.WithErrorHandler: nil function")
@@ -135,52 +134,52 @@ func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)
 	return option(func(s *settings) { s.onError = f })
 }
 
-// WithCooldown keeps the key taken for d after an answer below 400. Requests that meet it
-// get 429 with the time left in Retry-After. A handler that answers 400 or above, or
-// panics, frees the key at once. There is no cool-down unless set. It panics if d is not
-// positive.
+// WithCooldown keeps the key taken for d after an answer below 400. Requests during this
+// cool-down get 429 with the time left in Retry-After. A handler that answers 400 or above, or
+// panics, frees the key at once. There is no cool-down unless set. WithCooldown panics if d is
+// not positive.
 //
-// Many HTTP clients repeat a 429 by themselves after Retry-After, and the repeat is a new
-// order then: see [WithCooldownStatus].
+// Many HTTP clients repeat a 429 by themselves after Retry-After, and the repeat is then a new
+// order: see [WithCooldownStatus].
 //
-// The handler's ResponseWriter is then one of this package. It has Flush and Unwrap; use
-// [http.ResponseController] for the rest. The answer of a hijacked connection counts as
+// With this option the handler gets a ResponseWriter of this package. It has Flush and Unwrap;
+// use [http.ResponseController] for the rest. The answer of a hijacked connection counts as
 // below 400.
 func WithCooldown(d time.Duration) LockOption {
 	must(setting.ValidatePositive(d), "WithCooldown(%v)", d)
 	return lockOption(func(c *lockConfig) { c.cooldown = d })
 }
 
-// WithCooldownStatus sets the status for a request that meets a cool-down: 429 unless
-// set, or 409 for clients that repeat a 429 by themselves. A 409 has no Retry-After: it
-// says that the earlier request was done, and asks for no other one. An error handler
-// ([WithErrorHandler]) finds the time left of the cool-down in the [lock.RefusedError] of
-// its Problem. It panics on any other status.
+// WithCooldownStatus sets the status for a request during a cool-down: 429 unless set, or 409 for
+// clients that repeat a 429 by themselves. A 409 has no Retry-After: it says that the earlier
+// request was done, and that none should follow. An error handler ([WithErrorHandler]) finds the
+// time left of the cool-down in the [lock.RefusedError] of its Problem. WithCooldownStatus panics
+// on any other status.
 func WithCooldownStatus(code int) LockOption {
 	must(setting.ValidateCooldownStatus(code), "WithCooldownStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.cooldownStatus = code })
 }
 
-// WithBodyFirst reads the whole body, of up to limit bytes, before the key is claimed,
-// and the handler finds it as the client sent it: a client that sends its body slowly
-// holds no lock meanwhile. A longer body is refused with 413, and a body that ends too
-// early with 400, before anything is claimed. The limit is also the limit of key
-// functions that read the body. Unless set, the handler reads the body under the lock.
-// Behind [Idempotent] and [Dedupe] only requests that they let pass unguarded need it. It
-// panics if limit is not positive.
+// WithBodyFirst reads the whole body, of up to limit bytes, before the key is claimed, so that a
+// client that sends its body slowly does not hold the lock meanwhile. The handler finds the body
+// as the client sent it. A longer body is refused with 413, and a body that ends too early with
+// 400, before the key is claimed. The limit is also the limit of key functions that read the
+// body. Unless set, the handler reads the body under the lock. Behind [Idempotent] and [Dedupe],
+// only requests that they let pass unguarded need it. WithBodyFirst panics if limit is not
+// positive.
 func WithBodyFirst(limit int64) LockOption {
 	must(setting.ValidateBodyFirst(limit), "WithBodyFirst(%d)", limit)
 	return lockOption(func(c *lockConfig) { c.bodyFirst = limit })
 }
 
 // WithPermits lets n requests with one key run at the same time, in all processes that share the
-// store, instead of one. A request takes one of n slots, whichever is free: lock.Slots(name, n,
-// value), which a worker passes to [lock.Locker.DoAny] to share them. Each slot is an ordinary
+// store, instead of one. A request takes one of n slots, whichever is free. A worker shares the
+// slots if it passes lock.Slots(name, n, value) to [lock.Locker.DoAny]. Each slot is an ordinary
 // key, with its own lease and its own cool-down ([WithCooldown]): n requests in each d.
-// A request that finds no free slot has asked for each of them.
+// A request is refused only after it has asked for each slot.
 //
-// Give all processes the same n. While they differ, as during a deployment, the largest
-// counts. It panics if n is not 1 to 64.
+// Use the same n in all processes. While they differ, as during a deployment, the largest n is the
+// limit. WithPermits panics if n is not 1 to 64.
 func WithPermits(n int) LockOption {
 	must(setting.ValidatePermits(n), "WithPermits(%d)", n)
 	return lockOption(func(c *lockConfig) { c.permits = n })
@@ -194,15 +193,15 @@ func WithContentionStatus(code int) LockOption {
 }
 
 // WithUnknownHold keeps the key taken for d after a call through [Upstream] whose answer is lost
-// or late, the client's hanging up included, or says that a gateway further on has lost it: the
-// service may still be at work. Until then, requests get the answer for a key that is held, with
-// the time left in Retry-After. Unless set, the key is free as soon as the handler has returned.
-// Choose d longer than the service works at most.
+// or late, because the service may still be at work. An answer also counts as lost if the client
+// hangs up, or if a gateway further on reports that it has lost the answer. During d, requests
+// get the answer for a key that is held, with the time left in Retry-After. Unless set, the key
+// is free as soon as the handler has returned. Choose d longer than the service ever works.
 //
-// An answer that has begun is not lost, so d also does not count if its body breaks off. Only
-// Lock alone needs WithUnknownHold: a repeat behind [Idempotent] or [Dedupe] does not reach the
-// service. Each [WithCooldown] is kept to as well. It panics if d is not positive, and Lock and
-// LockAll panic if they have it over a store without receipts (package quorum).
+// An answer that has begun is not lost: if its body breaks off, the key is not kept. Only Lock
+// alone needs WithUnknownHold: a repeat behind [Idempotent] or [Dedupe] does not reach the
+// service. A [WithCooldown] applies as well. WithUnknownHold panics if d is not positive, and
+// Lock and LockAll panic if they have it over a store without receipts (package quorum).
 func WithUnknownHold(d time.Duration) LockOption {
 	must(setting.ValidatePositive(d), "WithUnknownHold(%v)", d)
 	return lockOption(func(c *lockConfig) { c.unknownHold = d })
@@ -215,20 +214,20 @@ func WithUnknownHold(d time.Duration) LockOption {
 // Unless set, all answers below 500 are kept except 401, 403, 408, 425, 429, and answers
 // of 400 and above with a Retry-After header: the same request may well succeed later. A
 // 202 or 303 with Retry-After is kept: it says when to look for the result of work that
-// has begun, and must not begin again.
+// has begun. That work must not begin again.
 //
-// Three rules stand above final. The first that applies decides:
+// Three rules take precedence over final. The first that applies decides:
 //
 //  1. A refusal by a guard of this package further in is never kept.
-//  2. After [lock.Commit] every answer is kept. With [lock.WithTransaction] it is kept if
-//     final says so; else the work is rolled back, and repeats get 409.
+//  2. After [lock.Commit] every answer is kept. But with [lock.WithTransaction] it is kept only
+//     if final returns true. If not, the work is rolled back, and repeats get 409.
 //  3. A refusal of a guarded service, which the handler of a gateway passes on, is not kept.
 //     It is recognised by its status, 400 or above, and by its body: application/problem+json
 //     of up to 4 KiB with one of the types of docs/problems.md, or a [Page] with one of
 //     them. A compressed body is not recognised, and counts like any other.
 //
-// A webhook, say, keeps only successes, so that a redelivery runs once the bug behind a
-// 400 is fixed:
+// A webhook, for example, keeps only successes, so that a redelivery runs again after the bug
+// behind a 400 is fixed:
 //
 //	latch.WithFinal(func(status int) bool { return status < 300 })
 func WithFinal(final func(status int) bool) IdempotentOption {
@@ -238,11 +237,11 @@ func WithFinal(final func(status int) bool) IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.answers.Final = final })
 }
 
-// WithFingerprint sets which part of two requests with one key has to be equal: the
-// result of f, in addition to the method and the path. A request that differs in it is
-// answered with 422. Unless set it is the query, in any order, and the body: a multipart
-// form by its parts, a form that was parsed outside by its values and files. For [Dedupe]
-// it decides which requests are the same. It panics if f is nil.
+// WithFingerprint sets what two requests with one key must have in common, in addition to the
+// method and the path: the result of f. A request with another fingerprint is answered with 422.
+// Unless set, the query, in any order, and the body are compared. A multipart form is compared by
+// its parts, and a form that outer middleware has parsed by its values and files. For [Dedupe],
+// the fingerprint decides which requests are the same. WithFingerprint panics if f is nil.
 //
 //	latch.WithFingerprint(keyfunc.Join(keyfunc.JSON("/amount"), keyfunc.JSON("/currency")))
 //	latch.WithFingerprint(keyfunc.CanonicalJSON) // for clients that serialise again when they repeat
@@ -258,13 +257,13 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 // A replay has the value at the time when the handler began its answer, in place of the
 // value of its own request.
 //
-// Without it, a record has the headers that the handler set, changed or removed. Of the
-// headers that were set outside, it has only the ones that describe the body: all of Content-*
-// except Content-Encoding, ETag and Last-Modified. Outer middleware sets all others anew for
-// each request.
+// Without it, a record has the headers that the handler set, changed or removed. Of the headers
+// that outer middleware has set, it has only the ones that describe the body: ETag,
+// Last-Modified, and all of Content-* except Content-Encoding. Outer middleware sets all others
+// anew for each request.
 //
-// Names are in any case. It panics without a name, on a malformed name, and on headers
-// that no record has, as Set-Cookie: they are for the first client only.
+// The case of names has no meaning. WithKeepHeaders panics without a name, on a malformed name,
+// and on a header that is never recorded, such as Set-Cookie, which is for the first client only.
 func WithKeepHeaders(names ...string) IdempotentOption {
 	if len(names) == 0 {
 		panic("middleware.WithKeepHeaders: no name")
@@ -279,31 +278,32 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.answers.Keep = append(slices.Clip(c.answers.Keep), keep...) })
 }
 
-// WithBodyLimits sets two limits. A request body beyond the first is refused with 413
-// before anything is claimed (for [keyfunc.JSON] and [keyfunc.Form] under this guard,
-// too). The body of an answer beyond the second is sent as it is written, and cannot be
-// replayed (with [lock.WithTransaction]: it fails, and is answered with 500). Both are
-// 1 MiB unless set. It panics if one of them is not positive.
+// WithBodyLimits sets two limits. A request whose body is longer than the first is refused with
+// 413 before the key is claimed. The first is also the limit of [keyfunc.JSON] and [keyfunc.Form]
+// under this guard. An answer whose body is longer than the second is sent as it is written, and
+// cannot be replayed. With [lock.WithTransaction], such an answer fails instead, and the client
+// gets 500. Both limits are 1 MiB unless set. WithBodyLimits panics if one of them is not
+// positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
 	must(setting.ValidateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
 	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.answers.Limit = request, response })
 }
 
-// WithName sets the name of the guard in metrics, logs, records and the console:
-// "idempotent" or "dedupe" unless set. It is no part of the records' keys, so a guard
-// with a new name finds its old records. It panics if name is empty, has more than
-// 64 bytes, or a control character.
+// WithName sets the name of the guard in metrics, logs, records and the console: "idempotent" or
+// "dedupe" unless set. The keys of records do not contain it, so a guard with a new name finds
+// its old records. WithName panics if name is empty, has more than 64 bytes, or contains a
+// control character.
 func WithName(name string) IdempotentOption {
 	must(setting.ValidateGuardName(name), "WithName(%q)", name)
 	return idempotentOption(func(c *idempotentConfig) { c.guardName = name })
 }
 
-// WithLabel sets the text by which operators find a record (package console): the result
-// of f, such as an order number or a hash, or "" for nothing. Unless set it is the scope,
-// mostly the user ID. A label stands in the store in plain text, unless the store is sealed,
-// for as long as the record is kept. A label of more than 128 bytes is cut, and ends with
-// a hash. f gets the guard's own request, before the handler, and must be safe for
-// concurrent use. It panics if f is nil.
+// WithLabel sets the text by which operators find a record (package console): the result of f,
+// such as an order number or a hash, or "" for no text. Unless set, it is the scope, mostly the
+// user ID. For as long as the record is kept, the label is in the store in plain text, unless the
+// store is sealed. A label of more than 128 bytes is cut, and ends with a hash. f is called with
+// the guard's own request before the handler runs, and must be safe for concurrent use. WithLabel
+// panics if f is nil.
 func WithLabel(f func(r *http.Request) string) IdempotentOption {
 	if f == nil {
 		panic("middleware.WithLabel: nil function")

@@ -34,26 +34,25 @@ type Page struct {
 	Title string      // says what happened
 	Text  []string    // paragraphs: whether there was an effect, and the next step
 
-	// Again labels the button that sends Fields again, to the same URL, and so gets the
-	// first answer, or runs the request once. Without a button it is "": a repeat would
-	// be useless, could process the request twice ([Lock] alone), or is impossible. It is
-	// impossible if a script or another site has sent the form, or the form has files,
-	// more than 200 fields or 16 KiB, an encoding that browsers do not use, or a field
-	// that is named like a password, a payment card or another secret, which no page
-	// repeats.
+	// Again labels the button that sends Fields again, to the same URL. The repeat gets the
+	// first answer, or runs the request once. If Again is "", there is no button: a repeat
+	// would be useless, could process the request twice ([Lock] alone), or is impossible. It
+	// is impossible if a script or another site has sent the form, or the form has files,
+	// more than 200 fields or 16 KiB, or an encoding that browsers do not use. Nor does a page
+	// repeat a field that is named like a password, a payment card or another secret.
 	Again  string
 	Fields []Field
 
-	// Back labels the link to BackTo, the path and query of the page with the form, or
-	// "/" if the request does not say which page it was. "": there is no link.
+	// Back labels the link to BackTo, the path and query of the page with the form, or "/" if
+	// the request does not name that page. If Back is "", there is no link.
 	Back, BackTo string
 
 	problem *Problem
 	resend  bool
 }
 
-// Page returns p as a page if r prefers text/html to JSON, by the weights of its Accept
-// header. At equal weights it prefers the page if it names text/html, and JSON only by
+// Page returns p as a page if r prefers text/html to JSON, by the weights of its Accept header.
+// At equal weights, r prefers the page if the header names text/html, and covers JSON only by
 // */*. Page may read up to 16 KiB of the body of r, which can be read again afterwards.
 func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
 	if !refusal.PrefersPage(r) {

@@ -53,8 +53,8 @@ var (
 	serverFault = words{title: "A mistake of this server", effect: notDone, advice: noFix}
 )
 
-// words returns the texts for the kind of p, or for a problem whose Type is the
-// application's.
+// words returns the texts for the kind of p, or the general texts if the application has defined
+// the Type of p.
 func (p *Problem) words() words {
 	kind := p.Kind()
 	row, ok := kinds[kind]

@@ -11,9 +11,9 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
-// Problem is a refusal, as RFC 9457 describes it. It is an [http.Handler] that sends
-// itself as application/problem+json, or as a [Page] to a client that prefers one.
-// [WithErrorHandler] replaces it and can fall back on it.
+// Problem is a refusal in the format of RFC 9457. It is an [http.Handler] that sends itself as
+// application/problem+json, or as a [Page] to a client that prefers a page. The function of
+// [WithErrorHandler] can send another answer, or call the handler.
 type Problem struct {
 	Status     int           // 400 to 599
 	Type       string        // a URI that is stable per case and leads to its description; "": none beyond the status
@@ -79,8 +79,8 @@ func (p *Problem) writeHeader(h http.Header) {
 	}
 }
 
-// setOnce sets the header with this canonical name unless it already has that value: a
-// guard has set it before it asks for the body.
+// setOnce sets the header with this canonical name unless it already has this value: a guard sets
+// the headers before ServeHTTP.
 func setOnce(h http.Header, name, value string) {
 	if is := h[name]; len(is) != 1 || is[0] != value {
 		h[name] = []string{value}

@@ -13,10 +13,10 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
-// ProblemOf returns the refusal by which a handler answers err, an error of
-// [lock.Locker.Do], Acquire, Once, or of a [keyfunc.Func] that it calls itself. It is the
-// refusal of a guard with default options, and no guard around the handler keeps it. It
-// is nil if err is nil, or has another cause:
+// ProblemOf returns the refusal with which a handler can answer err, an error of
+// [lock.Locker.Do], Acquire or Once, or of a [keyfunc.Func] that the handler has called. It is
+// the refusal that a guard with default options would send, and guards around the handler do not
+// keep it. ProblemOf returns nil if err is nil, or has another cause:
 //
 //	err := locker.Do(r.Context(), lock.Key("coupon", code), redeem)
 //	if p := latch.ProblemOf(err); p != nil {
@@ -24,8 +24,8 @@ import (
 //		return
 //	}
 //
-// The function of Do or Once may return an error of another Locker. That is answered as a
-// refusal, too.
+// The function of Do or Once may return an error of another Locker. ProblemOf returns a refusal
+// for such an error, too.
 func ProblemOf(err error) *Problem {
 	refused, _ := errors.AsType[*lock.RefusedError](err)
 	_, unconfirmed := errors.AsType[*oncecall.UnconfirmedError](err)
@@ -72,8 +72,8 @@ func lockProblem(err error, c *lockConfig) *Problem {
 		}
 		return ProblemCoolingDown.problemWith(c.cooldownStatus, retryAfter, err)
 	case refused != nil:
-		// A renewed lease says nothing about the end of its work, so its time left is no reason to
-		// wait that long.
+		// The time left of a renewed lease does not show when its work ends, so it is not used
+		// as the time to wait.
 		return ProblemHeld.problemWith(c.contention, time.Second, err)
 	default:
 		return unservedProblem(err)
@@ -122,8 +122,8 @@ func mismatchProblem(refused *lock.RefusedError, fingerprint []byte) *Problem {
 	if len(theirs) == 0 || len(fingerprint) == 0 || theirs[0] == fingerprint[0] {
 		return ProblemKeyReused.problem(refused)
 	}
-	// The fingerprints were made in different ways, before and after a deployment, so they
-	// do not say whether the requests differ.
+	// A deployment has changed how fingerprints are made, so the two do not show whether the
+	// requests differ.
 	switch refused.Entry.State {
 	case lock.Settled:
 		return ProblemResultNotReplayable.problem(refused)

@@ -7,9 +7,9 @@ import (
 )
 
 // Refuse refuses requests with an Idempotency-Key, with 400 (key-not-supported), and lets all
-// others pass. It is for routes that no [Idempotent] guards: a client that sends a key repeats
-// its request after a lost answer, and must not find out by a second order that the key was
-// ignored:
+// other requests pass. It is for routes without [Idempotent]. A client that sends a key repeats
+// its request after a lost answer. If the route ignored the key, the repeat would be a second
+// order:
 //
 //	mux.Handle("POST /comments", latch.Refuse()(createComment))
 //

@@ -19,8 +19,8 @@ type refuser struct {
 	conf settings // of the guard, with its options
 }
 
-// reject refuses r, which is a guard's own request, before the Locker was asked. err comes from
-// a key function, or says that the body cannot be read.
+// reject refuses r, a guard's own request, before the claim. err comes from a key function, or says
+// that the body cannot be read.
 func (f *refuser) reject(w http.ResponseWriter, r *http.Request, err error) {
 	p := identityProblem(err)
 	f.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: f.hints.Name, Once: f.conf.once, Err: rejection{p}})

@@ -64,9 +64,9 @@ func (r *handlerRun) Settle(receipt []byte, header http.Header) error {
 	return nil
 }
 
-// runContext is the context of a handler whose answer is recorded. It ends with the lease
-// until the answer is streamed, and with the client's request from then on: the outcome
-// is recorded and the lease over, and only a client that goes away ends a stream of events.
+// runContext is the context of a handler whose answer is recorded. It ends with the lease. After
+// the answer has become a stream, it ends with the client's request instead: by then the outcome
+// is recorded and the lease over, and a stream of events ends when its client goes away.
 type runContext struct {
 	lease  context.Context //nolint:containedctx // followed first
 	client context.Context //nolint:containedctx // followed then
@@ -104,8 +104,8 @@ func (c *runContext) follow(parent context.Context) {
 	c.followLocked(parent)
 }
 
-// begin returns the context with an end of its own. It follows the lease unless the answer
-// was streamed in the meantime.
+// begin returns a context that can be cancelled. It ends with the lease, unless the answer was
+// streamed in the meantime.
 func (c *runContext) begin() *cancelctx.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,6 +164,6 @@ func (c *runContext) current() context.Context {
 	return c.lease
 }
 
-// String keeps code that prints a context, as mocks do with their arguments, from reading its
-// fields while they are in use.
+// String is for code that prints a context, as mocks do with their arguments. Without it, such
+// code would read fields that are in use.
 func (*runContext) String() string { return "middleware.Idempotent.Context" }

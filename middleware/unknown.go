@@ -8,11 +8,12 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Unknown says that the running handler does not know whether its effect has happened: a call
-// to a service was lost or late that was not made through [Upstream], which does this by itself.
-// From here on a failure of the handler (an answer that the guard does not keep, see [WithFinal],
+// Unknown says that the running handler does not know whether its effect has happened, because
+// the answer of a call to another service was lost or late. ([Upstream] does this by itself.) From
+// here on, a failure of the handler (an answer that the guard does not keep, see [WithFinal],
 // a panic, or a crash) does not free the key. Repeats get 409 (outcome-unknown), until the key
-// expires or an operator frees it. An answer that the guard keeps is kept:
+// expires or an operator frees it. If the guard keeps the answer of the handler, repeats get that
+// answer:
 //
 //	if err := printer.Print(label); err != nil {
 //		_ = latch.Unknown(r.Context())
@@ -23,11 +24,11 @@ import (
 // ([lock.WithRerunAbandoned], [lock.WithTransaction]). If the effect has certainly happened, call
 // [lock.Commit] instead. Under a [Lock] with [WithUnknownHold], the key stays taken for a time.
 //
-// ctx is the context of the handler's request, or derived from it; it may have ended. Unknown
-// returns an error outside of [Idempotent], [Dedupe] and Lock, also if they let the handler run
-// unprotected ([WithFailOpen]). It returns the errors of lock.Commit if a guard could not note it,
-// and one that matches [lock.ErrLost] after the handler has returned. It is safe for concurrent
-// use.
+// ctx is the context of the handler's request, or derived from it. It may have ended. Unknown
+// returns an error outside of [Idempotent], [Dedupe] and Lock, and if they let the handler run
+// unprotected ([WithFailOpen]). It returns the errors of lock.Commit if a guard could not record
+// the unknown outcome, and an error that matches [lock.ErrLost] after the handler has returned.
+// It is safe for concurrent use.
 func Unknown(ctx context.Context) error {
 	run, locked := runOf(ctx), lockedOf(ctx)
 	switch {

@@ -19,54 +19,53 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// Upstream returns a round tripper for a handler behind [Idempotent] or [Dedupe] whose
-// effect happens in another service: the Transport of an
-// [net/http/httputil.ReverseProxy], or of a client. It sends requests through base,
-// [http.DefaultTransport] if that is nil, and the guard remembers that they were sent:
-// once a request may have left, a lost answer does not free the key. A client must send
-// with the context of the handler's request.
+// Upstream returns a round tripper for a handler behind [Idempotent] or [Dedupe] whose effect
+// happens in another service. Use it as the Transport of a [net/http/httputil.ReverseProxy], or of
+// a client, which must send with the context of the handler's request. It sends requests through
+// base, or [http.DefaultTransport] if base is nil, and the guard records that they were sent. As
+// soon as a request may have been sent, a lost answer does not free the key.
 //
 // A call has one of three outcomes:
 //
 //	no connection was made                                no effect
 //	the answer is 400 to 501, or 505 to 511               no effect
-//	it is 503 with Retry-After                            no effect
-//	it is 502, 504, 512 to 599, or 503 without that       unknown: a gateway further on may have lost its answer
-//	it is lost, late, or cut off                          unknown
-//	it is below 400                                       an effect
+//	the answer is 503 with Retry-After                    no effect
+//	it is 503 without Retry-After, 502, 504, 512 to 599   unknown: a gateway further on may have lost the answer
+//	the answer is lost, late, or cut off                  unknown
+//	the answer is below 400                               an effect
 //
-// If all calls of a handler had no effect, its failure frees the key, as without
-// Upstream. If not, a failure (an answer that the guard does not keep, see [WithFinal],
-// or a panic) does not: repeats get 409 (outcome-unknown), until the key expires or an
-// operator frees it. An answer that the guard keeps is kept, whatever the outcomes of the
-// calls.
+// If all calls of a handler had no effect, its failure frees the key, as without Upstream.
+// Otherwise, a failure (an answer that the guard does not keep, see [WithFinal], or a panic) does
+// not free the key: repeats get 409 (outcome-unknown), until the key expires or an operator frees
+// it. If the guard keeps the answer of the handler, repeats get that answer, whatever the
+// outcomes of the calls.
 //
-// An answer of no more than the second limit of [WithBodyLimits] is read to its end
-// before RoundTrip returns it, with its length, so that it can be kept although a proxy
-// flushes it; and an answer that is cut off is an error, not half an answer. Streams are
-// not read, and not kept if they are flushed: text/event-stream, gRPC, and answers with
-// X-Accel-Buffering: no. The same holds for answers over HTTP/1 that end with their
-// connection, because they do not show whether they are whole.
+// An answer up to the second limit of [WithBodyLimits] is read to its end before RoundTrip
+// returns it, with its length. So it can be kept although a proxy flushes it, and an answer that
+// is cut off is an error, and not half an answer. Streams are not read, and not kept if they are
+// flushed: text/event-stream, gRPC, and answers with X-Accel-Buffering: no. The same holds for
+// answers over HTTP/1 that end with their connection, because they do not show whether they are
+// whole.
 //
-// Headers of a request that begin with Latch- or Latch_ are not sent, and the Latch-Commit of an
-// answer is not returned, nor one in a trailer or in an informational answer, so neither a
-// client nor a service behind it can speak in the name of the other: see [WithUpstreamHeaders].
+// Headers of a request that begin with Latch- or Latch_ are not sent, and Latch-Commit is removed
+// from answers, trailers and informational answers. So a client cannot pretend to be the gateway,
+// and a service cannot answer a client with such a header: see [WithUpstreamHeaders].
 //
 // With [lock.WithRerunAbandoned] and [lock.WithTransaction], the store notes the request
 // before it is sent, which costs a round trip. RoundTrip returns an error and has sent
 // nothing if the store does not note it, if the lease is lost, or if the handler has
 // returned and its key is free.
 //
-// Other than that, requests of a safe method (GET, HEAD, OPTIONS, TRACE) go to base unchanged,
-// and so do requests outside of Idempotent and Dedupe, under [Lock] alone for example, with one
-// exception. When a connection breaks, net/http sends a request with an Idempotency-Key again
-// if it has no body, or a GetBody. To prevent this, base gets the name of that header in
-// lower case, which is the same to a server. So base must not look for the key.
+// Apart from these headers, requests of a safe method (GET, HEAD, OPTIONS, TRACE) and requests
+// outside of Idempotent and Dedupe, such as under [Lock] alone, go to base unchanged, with one
+// exception. When a connection breaks, net/http repeats a request with an Idempotency-Key if it
+// has no body, or a GetBody. To prevent this, base gets the name of that header in lower case,
+// which makes no difference to servers. So base must not look for the key.
 //
 // base must not repeat requests by itself, and should call the hooks of package
-// [net/http/httptrace], as [http.Transport] and its wrappers do: without them, a failure
-// before there is a connection is unknown, too. Upstream is safe for concurrent use if
-// base is. It panics on a nil option.
+// [net/http/httptrace], as [http.Transport] and its wrappers do. Without these hooks, the outcome
+// is unknown even if no connection could be made. Upstream is safe for concurrent use if base is.
+// It panics on a nil option.
 func Upstream(base http.RoundTripper, opts ...UpstreamOption) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -217,8 +216,8 @@ func (c *connecting) trace() *httptrace.ClientTrace {
 	}
 }
 
-// failed reports whether there was no connection to write to. A base without hooks may
-// have written.
+// failed reports whether there was no connection to write to. It is false for a base that does not
+// call the hooks, which may have written the request.
 func (c *connecting) failed() bool { return c.asked.Load() && !c.got.Load() }
 
 // noEffect reports whether the answer says that the request had no effect.
@@ -231,8 +230,8 @@ func (c commitment) isUnknown(answer *http.Response) bool {
 	return c == unsaid && answer.StatusCode >= 400 && !saysNoEffect(answer)
 }
 
-// saysNoEffect reports whether the status says that the request had no effect. A gateway
-// that answers for itself has lost an answer.
+// saysNoEffect reports whether the status says that the request had no effect. A 502 or 504 comes
+// from a gateway that may have lost the answer of the service.
 func saysNoEffect(answer *http.Response) bool {
 	switch status := answer.StatusCode; status {
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
@@ -244,8 +243,8 @@ func saysNoEffect(answer *http.Response) bool {
 	}
 }
 
-// readWhole reads the body of an answer that is no stream, and is no longer than limit.
-// It fails if the body is cut off.
+// readWhole reads the body of an answer into memory. It leaves a stream, and a body longer than
+// limit, to the caller. It fails if the body is cut off.
 func readWhole(answer *http.Response, limit int64) error {
 	if answer.Body == nil || answer.ContentLength > limit || streams(answer) {
 		return nil
@@ -276,7 +275,7 @@ type begun struct {
 	io.Closer
 }
 
-// streams reports whether the end of the answer may be far, or cannot be distinguished from a
+// streams reports whether the answer may go on for long, or its end cannot be distinguished from a
 // broken connection.
 func streams(answer *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))

@@ -27,21 +27,22 @@ type upstreamOption func(u *upstream)
 
 func (o upstreamOption) applyUpstream(u *upstream) { o(u) }
 
-// WithUpstreamHeaders lets a gateway and its upstream, in any language, speak about a request
-// under [Idempotent] or [Dedupe]. Without it, these headers are neither sent nor read:
+// WithUpstreamHeaders sets headers with which a gateway and its upstream, in any language, inform
+// each other about a request under [Idempotent] or [Dedupe]. Without it, these headers are neither
+// sent nor read:
 //
-//	Latch-Key: ...       to it: the identity of the submission, [Key]; none where Key has none
-//	Latch-Attempt: 1     to it: [lock.Attempt], more than 1 after a crash of the gateway
-//	Latch-Commit: yes    from it: the effect has happened
-//	Latch-Commit: no     from it: there was no effect
+//	Latch-Key: ...       to the upstream: the identity of the submission, [Key], if there is one
+//	Latch-Attempt: 1     to the upstream: [lock.Attempt], more than 1 after a crash of the gateway
+//	Latch-Commit: yes    from the upstream: the effect has happened
+//	Latch-Commit: no     from the upstream: there was no effect
 //
-// A whole answer with yes is kept, whatever its status, as after [lock.Commit]. After one with
-// no, the request had no effect, whatever its status: if the guard does not keep the answer, a
-// repeat is sent. Another value counts as none. The value is trusted, so the upstream must send
-// no only if its work was rolled back.
+// A whole answer with yes is kept, whatever its status, as after [lock.Commit]. After an answer
+// with no, the request had no effect, whatever the status: if the guard does not keep the answer,
+// a repeat is sent. Any other value is ignored. The value is trusted, so the upstream must send no
+// only if its work was rolled back.
 //
-// It is for the Transport of a proxy, which sends one request on. The calls of a handler that
-// makes several would all have the same Latch-Key.
+// The option is for the Transport of a proxy, which sends each request on once. If a handler makes
+// several calls, all of them would have the same Latch-Key.
 func WithUpstreamHeaders() UpstreamOption {
 	return upstreamOption(func(u *upstream) { u.headers = true })
 }
@@ -65,8 +66,8 @@ const (
 	notCommitted
 )
 
-// takeCommitment removes Latch-Commit from an answer and returns its value. Only the header
-// counts: a trailer comes when the answer may be on its way.
+// takeCommitment removes Latch-Commit from an answer and returns its value. Only the header counts:
+// when a trailer comes, the answer may already be on its way to the client.
 func takeCommitment(answer *http.Response) commitment {
 	if mayTrail(answer) {
 		delete(answer.Trailer, commitHeader) // announced
@@ -88,8 +89,8 @@ func takeCommitment(answer *http.Response) commitment {
 	return unsaid
 }
 
-// commit keeps the answer of the handler of ctx. If that fails, its outcome is unknown: the
-// request stays in doubt.
+// commit makes the guard keep the answer of the handler of ctx. If this fails, the outcome of the
+// request stays unknown.
 func (c commitment) commit(ctx context.Context) {
 	if c == committed {
 		_ = lock.Commit(ctx)
@@ -147,8 +148,8 @@ func (b *untrailed) Close() error {
 	return err
 }
 
-// withoutEarly returns r. If its context passes informational answers on, as a ReverseProxy's
-// does, these come without Latch-Commit.
+// withoutEarly returns r. If the context of r passes informational answers on, as that of a
+// ReverseProxy does, the returned request removes Latch-Commit from them.
 func withoutEarly(r *http.Request) *http.Request {
 	if hooks := httptrace.ContextClientTrace(r.Context()); hooks == nil || hooks.Got1xxResponse == nil {
 		return r

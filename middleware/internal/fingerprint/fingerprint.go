@@ -22,9 +22,8 @@ const (
 // Sum is a fingerprint: its kind and a hash.
 type Sum [1 + sha256.Size]byte
 
-// OfRequest hashes method, path, query and body. If code outside the guard has parsed a
-// form, it hashes the form and the rest of the body: all of it if it was put back, else
-// nothing, or the bytes behind the form.
+// OfRequest hashes method, path, query and body. If outer middleware has parsed a form, it hashes
+// the form and the unread part of the body: the whole body if the middleware has put it back.
 func OfRequest(r *http.Request, path string, body []byte) (Sum, error) {
 	b := make([]byte, 0, 512)
 	b = lenprefix.Append(b, r.Method)

@@ -10,11 +10,10 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
-// appendMultipart appends a hash of a multipart body. Browsers choose a new boundary for
-// each submission, so the hash leaves it out if the body is a form of parts and nothing
-// else, as all forms of browsers are: boundary and parts, byte by byte, are then all of it.
-// In any other body, bytes around the parts may have a meaning, and so may every parameter
-// of the type.
+// appendMultipart appends a hash of a multipart body. Browsers choose a new boundary for each
+// submission. So the hash omits the boundary if the body consists only of the parts of a form, as
+// browsers send it. In any other body, bytes around the parts may have a meaning, and so may every
+// parameter of the type: all of it is hashed.
 func appendMultipart(b []byte, contentType string, body []byte) []byte {
 	h := sha256.New()
 	kind, params, err := mime.ParseMediaType(contentType)
@@ -32,10 +31,10 @@ func appendMultipart(b []byte, contentType string, body []byte) []byte {
 	return h.Sum(append(b, 'm'))
 }
 
-// hashParts writes the parts of body, with their headers, to h. It reports false if the
-// delimiter occurs outside the lines before, between and behind the parts, or the body has
-// bytes other than parts and those lines. It accepts an empty line in front: some writers
-// begin a form without parts with it.
+// hashParts writes the parts of body, with their headers, to h. It returns false if the delimiter
+// occurs elsewhere than in the lines around the parts, or if the body has bytes other than parts
+// and those lines. It accepts an empty line at the beginning, which some writers put before a form
+// without parts.
 func hashParts(h hash.Hash, body, delimiter []byte) bool {
 	const newline = "\r\n"
 	rest, found := bytes.CutPrefix(bytes.TrimPrefix(body, []byte(newline)), delimiter)

@@ -15,8 +15,8 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
-// parsedFormSum hashes a form that code outside the guard has parsed, which is the handler's
-// view of it. Its error matches bodybuf.ErrConsumed.
+// parsedFormSum hashes a form that outer middleware has parsed, as the handler sees it. Its error
+// matches bodybuf.ErrConsumed.
 func parsedFormSum(r *http.Request) (sum [sha256.Size]byte, err error) {
 	all := lenprefix.Append(nil, r.PostForm.Encode())
 	if form := r.MultipartForm; form != nil {

@@ -1,5 +1,5 @@
-// Package guardtest is shared by the tests of middleware and of the packages around it: Lockers
-// that end with their test, stores that fail, and requests.
+// Package guardtest has helpers for the tests of middleware and of the packages around it: Lockers
+// that are closed at the end of a test, stores that fail, and requests.
 package guardtest
 
 import (

@@ -41,8 +41,8 @@ func FlakyStore(down *atomic.Bool, err error) *StubStore {
 	}}
 }
 
-// MortalStore is a memory store as seen by a process that dies: from then on
-// none of its commands arrives.
+// MortalStore is a memory store as seen by a process that dies: after its death, none of the
+// process's commands arrives.
 type MortalStore struct {
 	lock.Store
 	Dead atomic.Bool

@@ -1,5 +1,5 @@
-// Package hint reports to the developer, in the log, how a guard is mounted or used in a
-// wrong way. Each hint is logged once a guard, because every request can repeat it.
+// Package hint logs hints to the developer about a guard that is mounted or used in a wrong way.
+// Each hint is logged once for each guard, because every request can repeat it.
 package hint
 
 import (
@@ -42,8 +42,8 @@ func (h *Hints) CheckOrder(ctx context.Context) {
 			"authentication, then Idempotent, then Lock, then the handler")
 }
 
-// MountedTwice reports a guard inside of itself. The inner one does nothing: it would refuse
-// every request because of the entry that the outer one holds for it.
+// MountedTwice reports a guard inside of itself. The inner guard does nothing: otherwise it would
+// refuse every request because of the entry that the outer guard holds.
 func (h *Hints) MountedTwice(ctx context.Context) {
 	if !h.mountedTwice.first() {
 		return

@@ -21,11 +21,11 @@ func (h *Hints) Outlived(ctx context.Context) {
 			"a goroutine that uses the lease of its request behind the answer has none, and needs a lock of its own")
 }
 
-// ValueAfterReturn looks at a use of a handler's context, for key, after its guard has returned.
-// Not each is a mistake: a goroutine may carry values on, the transport of an HTTP client may
-// still dial, and the adapter of a router may have left the guard's request to outer
-// middleware. It is a mistake if a handler asks for any value, or if other code asks for the
-// lease: answer is then the lease.
+// ValueAfterReturn checks a use of a handler's context, for key, after its guard has returned. Some
+// uses are fine: a goroutine may pass values on, the transport of an HTTP client may still dial,
+// and the adapter of a router may have left the guard's request to outer middleware. It is a
+// mistake if a handler asks for any value, or if other code asks for the lease: answer is then the
+// lease.
 func (h *Hints) ValueAfterReturn(ctx context.Context, key, answer any) {
 	if _, cancels := key.(*int); cancels || h.outlived.done.Load() { // package context asks by *int how to end a context
 		return
@@ -35,8 +35,9 @@ func (h *Hints) ValueAfterReturn(ctx context.Context, key, answer any) {
 	}
 }
 
-// insideHandler reports whether a ServeHTTP is running on this goroutine, and no server has
-// started it: a handler of a server has returned from the guard, or serves another request.
+// insideHandler reports whether a ServeHTTP is running on this goroutine that was not started by a
+// server. A handler that a server has started has returned from the guard, or serves another
+// request.
 func insideHandler() bool {
 	var callers [256]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers[:])])

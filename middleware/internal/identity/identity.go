@@ -14,9 +14,9 @@ import (
 // Idempotent begins the keys of the records of middleware.Idempotent.
 const Idempotent = "idempotent"
 
-// Of returns the key of a record. It is a hash: the parts may be long, and must not stand
-// in an event or a log. The Locker hashes it once more, which takes one block if it has
-// at most 55 bytes.
+// Of returns the key of a record. It is a hash: the parts may be long, and must not appear in
+// an event or a log. The Locker hashes the key once more, which takes one block of SHA-256 if
+// the key has at most 55 bytes.
 func Of(name string, parts ...string) string {
 	b := make([]byte, 0, 512)
 	for _, p := range parts {
@@ -44,6 +44,6 @@ func Path(u *url.URL) string {
 	return strings.Join(segments, "/")
 }
 
-// unescapedInPaths undoes the escapes that the default encoding makes in a segment, and
-// not in a path.
+// unescapedInPaths undoes those escapes of the default encoding of a segment that the encoding of a
+// whole path does not make.
 var unescapedInPaths = strings.NewReplacer("%3B", ";", "%2C", ",")

@@ -20,8 +20,8 @@ func Cut(s string) (text, rest string, ok bool) {
 	return s[:n], s[n:], true
 }
 
-// CutNumber cuts a number off the beginning of s. It counts something in s, so ok is false for
-// one above the length of s.
+// CutNumber cuts a number off the beginning of s. The number counts something in s, so ok is false
+// if it is larger than the length of s.
 func CutNumber(s string) (n int, rest string, ok bool) {
 	var v uint64
 	for i := range min(len(s), 9) { // more would be more than an int can count

@@ -8,8 +8,8 @@
 //	          values, each text behind its length, numbers as uvarints
 //	4 bytes   length of the headers
 //
-// The body comes first because it is written to its place before the headers are complete. A
-// record of an unknown version is not read.
+// The body comes first because it is already written to the record before the headers are
+// complete. A record of an unknown version is not read.
 package record
 
 import (
@@ -84,9 +84,9 @@ func Tombstone(status int, location []string) []byte {
 // MarkPending notes in a complete record that another answer will take its place.
 func MarkPending(b []byte) { b[1] |= flagPending }
 
-// IsOpen reports whether b may be replaced by a final answer: it is pending, or says only that
-// the outcome of the request is not known. An empty record says that the request was processed,
-// and no more.
+// IsOpen reports whether b may be replaced by a final answer: b is pending, or says only that the
+// outcome of the request is unknown. An empty record is not open: it says that the request was
+// processed.
 func IsOpen(b []byte) bool {
 	if len(b) == 0 || IsUnknown(b) {
 		return true
@@ -95,8 +95,8 @@ func IsOpen(b []byte) bool {
 	return err == nil && r.Pending
 }
 
-// Unknown returns the record of a request that may have had an effect, and has no answer:
-// a tombstone without a status, which an older version of this package reads as one.
+// Unknown returns the record of a request that may have had an effect, and has no answer. It is a
+// tombstone without a status. An older version of this package reads it as a tombstone.
 func Unknown() []byte { return Tombstone(0, nil) }
 
 // IsUnknown reports whether b is a record of Unknown.
@@ -159,9 +159,9 @@ func (r *Record) check() error {
 	return nil
 }
 
-// SetHeader sets the headers of the record and more, in place of the values in h. A
-// header without values is set to none. Values that the handler had added to the values
-// of outer middleware are added to the values in h.
+// SetHeader sets the headers of the record, and the headers in more, in place of the values in h.
+// A header without values is set to no values. If the handler had added values to the values of
+// outer middleware, SetHeader adds them to the values in h.
 func (r *Record) SetHeader(h http.Header, more ...[2]string) {
 	all := make([]string, 0, r.values+len(more))
 	for rest := r.headers; len(rest) > 0; {

@@ -25,14 +25,14 @@ type Settings struct {
 // Run is the run of the handler whose answer is recorded.
 type Run interface {
 	// InTransaction reports whether the handler runs in a transaction, which is committed
-	// after it has returned.
+	// after the handler has returned.
 	InTransaction() bool
 
 	// Committed reports whether the handler has called lock.Commit.
 	Committed() bool
 
-	// Settle leaves receipt as the outcome before the handler returns. It fails if the lease
-	// was lost. It may add to header, the headers of the final answer, unless that is nil.
+	// Settle records receipt as the outcome before the handler returns. It fails if the lease
+	// was lost. header has the headers of the final answer, or is nil. Settle may add to it.
 	Settle(receipt []byte, header http.Header) error
 }
 
@@ -77,8 +77,8 @@ func (a *Answer) Start(s *Settings, r Run, out http.ResponseWriter, request *htt
 	a.record = record.Open(a.buffers.record)
 }
 
-// MarkRefused notes that a guard further in has refused the request with status. Such an
-// answer is not recorded: it is true at this moment only, and nothing was done.
+// MarkRefused notes that an inner guard has refused the request with status. Such an answer is not
+// recorded: it is true only at this moment, and no work was done.
 func (a *Answer) MarkRefused(status int) {
 	a.refused.Store(int32(status)) //nolint:gosec // three digits
 }
@@ -86,12 +86,12 @@ func (a *Answer) MarkRefused(status int) {
 // DoNotKeep notes that the answer is not final, whatever its status.
 func (a *Answer) DoNotKeep() { a.doNotKeep.Store(true) }
 
-// Header returns the headers that the handler sets. They begin with the headers that outer
-// middleware has set before.
+// Header returns the headers that the handler sets. At first, these are the headers that outer
+// middleware has set.
 func (a *Answer) Header() http.Header { return a.header }
 
-// WriteHeader notes the status and the headers. Informational answers are sent at once and
-// not recorded. After 101 nothing of HTTP follows, so it is the answer.
+// WriteHeader notes the status and the headers. Informational answers are sent at once and not
+// recorded, except 101: no further HTTP answer follows it, so it is the answer.
 func (a *Answer) WriteHeader(status int) {
 	switch {
 	case status < 100 || status > 999:
@@ -111,8 +111,8 @@ func (a *Answer) WriteHeader(status int) {
 	}
 }
 
-// begin fixes the status and the headers: later changes of the handler have no effect, as in
-// net/http, except for trailers.
+// begin fixes the status and the headers: as in net/http, later changes by the handler have no
+// effect, except for trailers.
 func (a *Answer) begin(status int) {
 	a.status, a.declared = status, -1
 	if cl := a.header["Content-Length"]; len(cl) > 0 {

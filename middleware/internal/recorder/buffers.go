@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// buffers hold an answer while its handler runs. Then they go to the next answers of the
-// guard: the Locker has its own copy of the record, and no handler has seen them.
+// buffers hold an answer while its handler runs. Later answers of the guard reuse them: the Locker
+// has its own copy of the record, and no handler has access to them.
 type buffers struct {
 	record   []byte   // without the headers
 	headers  []byte   // of the record
@@ -53,8 +53,9 @@ func (p *pool) put(b *buffers) {
 
 var errReturned = errors.New("middleware: the handler has returned")
 
-// takeHeaders copies the headers now of an answer that begins, and encodes what the handler
-// did to before. The handler can change the values in place, so they are copied.
+// takeHeaders copies now, the headers of an answer that begins, and encodes the changes that the
+// handler has made to the headers before. It copies the values, because the handler can change
+// them in place.
 func (b *buffers) takeHeaders(before, now http.Header, keep HeaderNames, http2 bool) {
 	for name, values := range now {
 		first := len(b.texts)

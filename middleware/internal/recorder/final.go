@@ -7,11 +7,12 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
-// final reports whether the answer is recorded. The refusal of a guard never is. A guard
-// further in has marked its own (a refusal that the handler has replaced by another answer
-// does not count). The refusal of a guard in another process is recognised in the
-// answer. An answer after lock.Commit is always recorded: the work must not run again. In a
-// transaction, the Locker ensures that, and an answer that is not final rolls the work back.
+// final reports whether the answer is recorded. The refusal of a guard is never recorded. An inner
+// guard marks its refusal (which does not count if the handler has replaced it by another
+// answer). The refusal of a guard in another process is recognised by the answer itself. An
+// answer after lock.Commit is always recorded: the work must not run again. In a transaction, an
+// answer that is not final rolls the work back, and the Locker makes sure that the work does not
+// run again after lock.Commit.
 func (a *Answer) final() bool {
 	switch {
 	case int(a.refused.Load()) == a.status:
@@ -26,8 +27,8 @@ func (a *Answer) final() bool {
 	return finalByDefault(a.status) && (a.status < 400 || !a.retryLater() && !a.refusal())
 }
 
-// finalByDefault reports whether the same request would get this status again, whatever the
-// moment and the caller.
+// finalByDefault reports whether the same request would get this status again, at any time and for
+// any caller.
 func finalByDefault(status int) bool {
 	return status < 500 && !slices.Contains([]int{
 		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout,

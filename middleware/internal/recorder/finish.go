@@ -20,10 +20,10 @@ const (
 	Outside
 )
 
-// Complete completes the answer after the handler has returned. A handler that has written
-// nothing has answered with an empty 200, as in net/http. But a failure that is written
-// outside of the guard must not become a success: then the answer has the status of the
-// writer outside, and cannot be replayed.
+// Complete completes the answer after the handler has returned. A handler that has written nothing
+// has answered with an empty 200, as in net/http. But a failure that outer middleware writes must
+// not become a success: if a writer outside the guard was used, the answer has its status, and
+// cannot be replayed.
 func (a *Answer) Complete() Completion {
 	how := Answered
 	switch {
@@ -79,8 +79,8 @@ func (a *Answer) Code() int { return a.status }
 // Limit returns the most bytes of a body that is recorded.
 func (a *Answer) Limit() int64 { return a.settings.Limit }
 
-// Streamed reports whether there is nothing to send: the answer was sent as it was written, the
-// handler has taken over its connection, or a framework outside answers.
+// Streamed reports whether there is no answer to send: it was sent as it was written, the handler
+// has taken over its connection, or a framework outside the guard answers.
 func (a *Answer) Streamed() bool { return a.streamed }
 
 // Ready reports whether the whole answer is at hand, to be sent.
@@ -89,9 +89,9 @@ func (a *Answer) Ready() bool { return a.complete }
 // Failed returns the error for which the answer cannot be sent.
 func (a *Answer) Failed() error { return a.err }
 
-// Send sends the answer that was held back, and the trailers, which the server looks for
-// after the body. Then it gives the buffers to other answers: a handler that still writes to
-// this one does not write to them.
+// Send sends the answer that was held back, and the trailers, which the server reads after the
+// body. Then it releases the buffers for other answers, so that a handler that still writes to
+// this answer does not write to another one.
 func (a *Answer) Send() {
 	a.out.WriteHeader(a.status)
 	if a.size() > 0 {
@@ -142,14 +142,14 @@ func (a *Answer) replayable() bool {
 	return !a.streamed && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
 }
 
-// short reports whether the body is shorter than its Content-Length. The client sees that as an
-// error, and a replay must not look whole.
+// short reports whether the body is shorter than its Content-Length. The first client sees this as
+// an error, so a replay must not look complete.
 func (a *Answer) short() bool {
 	return a.declared >= 0 && record.BodyAllowed(a.status) && int64(a.size()) < a.declared
 }
 
-// restore gives the headers the state that they had at WriteHeader, and looks for trailers,
-// which are sent and not recorded.
+// restore sets the headers to their state at WriteHeader, and looks for trailers, which are sent
+// and not recorded.
 func (a *Answer) restore() {
 	changed := a.buffers.changed(a.header)
 	a.trails = a.buffers.trailers || changed && a.buffers.sendsTrailer(a.header)
@@ -162,7 +162,7 @@ func (a *Answer) restore() {
 	a.buffers.restore(a.header)
 }
 
-// setTrailers gives the headers the state in which the handler has left them, if there are
+// setTrailers sets the headers to the state in which the handler has left them, if there are
 // trailers among them.
 func (a *Answer) setTrailers() {
 	if a.withTrailers != nil {

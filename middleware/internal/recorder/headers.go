@@ -10,9 +10,9 @@ import (
 )
 
 // appendHeaders appends the headers of an answer to a record: headers that describe its body,
-// headers in keep, and headers that the handler has set, changed or, without values, removed.
-// Other headers of before belong to outer middleware, which sets them for each request anew.
-// fields has all headers of after.
+// headers in keep, and headers that the handler has set, changed or removed. A removed header has
+// no values. Other headers of before belong to outer middleware, which sets them anew for each
+// request. fields has all headers of after.
 func appendHeaders(b []byte, before, after http.Header, fields []field, keep HeaderNames, http2 bool) []byte {
 	connection := after["Connection"]
 	for _, f := range fields {
@@ -60,11 +60,10 @@ func addedValues(was, now []string) (more []string, extended bool) {
 	return append([]string{strings.TrimSpace(rest)}, now[1:]...), joined
 }
 
-// describesBody reports whether a header describes the body of an answer, or restricts its
-// use, whichever code has set it. A replay has the body of the first answer, which is wrong
-// under the type, the language or the nonces of another one. A coding of outer middleware
-// describes the connection: it compresses whatever the guard sends, for the client of the
-// moment.
+// describesBody reports whether a header describes the body of an answer, or restricts its use,
+// whichever code has set it. A replay has the body of the first answer, so it needs the type, the
+// language and the nonces of the first answer. Content-Encoding does not count: outer middleware
+// compresses every answer of the guard for the current client.
 func describesBody(name string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	return strings.HasPrefix(name, "Content-") && name != "Content-Encoding" || name == "Etag" || name == "Last-Modified"
@@ -77,10 +76,10 @@ func (names HeaderNames) has(name string) bool {
 	return len(names) > 0 && slices.Contains(names, textproto.CanonicalMIMEHeaderKey(name))
 }
 
-// isAppendedList reports whether each middleware adds its own element to the list header. Set
-// and Add of a handler look alike if the header was empty before, and the repeat may pass
-// middleware that adds an element. To these lists, one element too many does no harm, and one
-// too few does.
+// isAppendedList reports whether each middleware adds its own element to the header, a list. If the
+// header was empty before, Set and Add by a handler cannot be distinguished, and outer middleware
+// may add an element for the repeat. In these lists, an additional element does no harm, but a
+// missing one does.
 func isAppendedList(name string) bool {
 	switch name {
 	case "Vary", "Link", "Server-Timing", "Access-Control-Expose-Headers":
@@ -89,8 +88,8 @@ func isAppendedList(name string) bool {
 	return false
 }
 
-// neverRecorded reports whether a header is for the first client or its connection only, or is
-// never sent: net/http sends no name that is not a token.
+// neverRecorded reports whether a header is only for the first client or its connection, or is
+// never sent: net/http does not send a header whose name is not a token.
 func neverRecorded(name string, connection []string) bool {
 	return NeverKept(textproto.CanonicalMIMEHeaderKey(name)) || len(connection) > 0 && listHas(connection, name)
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// AnsweredOutside reports whether a request is answered outside of the guard whose handler has
-// written nothing to w: w, or a writer that it wraps, was written to, or belongs to a
+// AnsweredOutside reports whether a request whose handler has written nothing is answered outside
+// of the guard: code outside has written to w, or to a writer that w wraps, or w belongs to a
 // framework that answers later for its handlers. status is 200 unless it is known.
 func AnsweredOutside(w http.ResponseWriter) (status int, outside bool) {
 	for {
@@ -61,8 +61,8 @@ type ginWriter interface {
 	WriteHeaderNow()
 }
 
-// isOfGin reports whether w is a writer of gin. An adapter may have written gin's implied 200 to
-// the guard, so a silent handler must be looked for there.
+// isOfGin reports whether w is a writer of gin. An adapter may write gin's implied 200 to the guard,
+// so that a handler that has written nothing is noticed only in gin's writer.
 func isOfGin(w http.ResponseWriter) bool { _, is := w.(ginWriter); return is }
 
 // isOfEcho reports whether w is an echo.Response, whose state is in fields.

@@ -21,7 +21,7 @@ var (
 )
 
 // Replay sends the answer in receipt, marked with mark. If it returns an error, it has sent
-// nothing, and at most set headers of the answer. A receipt that cannot be read, because a
+// nothing, but may have set headers of the answer. A receipt that cannot be read, because a
 // newer version has written it or it is damaged, still shows that the request was processed.
 func Replay(w http.ResponseWriter, receipt []byte, mark string) error {
 	rec, err := record.Read(receipt)

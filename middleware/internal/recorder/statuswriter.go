@@ -10,8 +10,8 @@ type StatusWriter struct {
 	Code int // 0: nothing sent yet
 }
 
-// WriteHeader notes the final status. Informational answers precede it. 101 is final, because
-// nothing of HTTP follows it.
+// WriteHeader notes the final status. Informational answers come before it. 101 is final, because
+// no further HTTP answer follows it.
 func (w *StatusWriter) WriteHeader(code int) {
 	if w.Code == 0 && (code >= 200 || code == http.StatusSwitchingProtocols) {
 		w.Code = code

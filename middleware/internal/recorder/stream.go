@@ -9,13 +9,13 @@ import (
 )
 
 // stream sends the answer as it is written from here on, because it is too long, is flushed, or
-// switches protocols. The outcome of a final answer is recorded before the first byte is sent: no
-// repeat may run the handler again because this answer cannot be recorded, even if the process
-// dies in the middle of it. An answer with a Content-Length that is flushed
-// when it is complete is recorded as a whole.
+// switches protocols. The answer itself cannot be recorded. So if it is final, its outcome is
+// recorded before the first byte is sent: then no repeat runs the handler again, even if the
+// process dies in the middle of the answer. An answer with a Content-Length that is flushed when
+// it is complete is recorded as a whole.
 //
-// It fails if the lease was lost, because the record is another request's then, and in a
-// transaction, which is committed after the handler has returned.
+// stream fails if the lease was lost, because the record then belongs to another request. It also
+// fails in a transaction, which is committed only after the handler has returned.
 func (a *Answer) stream() error {
 	if a.err != nil || a.streamed {
 		return a.err
@@ -53,19 +53,19 @@ func (a *Answer) settle(receipt []byte, header http.Header) error {
 	return nil
 }
 
-// announced reports whether the answer has a Content-Length within the limit: it is no
-// stream, even if it is flushed.
+// announced reports whether the answer has a Content-Length within the limit. Such an answer is not
+// a stream, even if it is flushed.
 func (a *Answer) announced() bool {
 	return a.declared >= 0 && a.declared <= a.settings.Limit
 }
 
-// FlushError is called by http.ResponseController. A flushed answer cannot be replayed. It is
-// held back all the same
+// FlushError is called by http.ResponseController. A flushed answer cannot be replayed. But the
+// answer is held back in spite of the flush
 //
-//   - in a transaction, until that is committed;
+//   - in a transaction, until the transaction is committed;
 //   - with a Content-Length, until it is complete;
-//   - if it may be a refusal of a service behind a proxy: only the body says whether it is
-//     one, and a proxy flushes before the body is there.
+//   - if it may be a refusal of a service behind a proxy: only the body shows this, and a proxy
+//     flushes before the body is there.
 func (a *Answer) FlushError() error {
 	if !a.streamed {
 		if a.err != nil { // it may be over
@@ -106,8 +106,8 @@ func flushes(w http.ResponseWriter) bool {
 	}
 }
 
-// Hijack takes over the connection. An outcome is recorded, whatever it will be, before the
-// handler has the connection.
+// Hijack takes over the connection. Before the handler gets the connection, an outcome is recorded,
+// whatever the handler will do.
 func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	switch {
 	case a.err != nil:
@@ -115,8 +115,8 @@ func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	case a.run.InTransaction():
 		return nil, nil, fmt.Errorf("%w: what leaves over the connection would leave before the transaction of the work is committed", http.ErrNotSupported)
 	}
-	// Taking the connection sends nothing, and can fail: then the handler answers in
-	// another way, which can be recorded.
+	// To take the connection sends nothing, and can fail. Then the handler answers in another
+	// way, and that answer can be recorded.
 	conn, buf, err := http.NewResponseController(a.out).Hijack()
 	if err != nil || a.streamed {
 		return conn, buf, err
@@ -134,7 +134,7 @@ func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap lets http.ResponseController reach the writer of the server.
 func (a *Answer) Unwrap() http.ResponseWriter { return a.out }
 
-// EarlyError is for an answer of work in a transaction that would have to leave before the
+// EarlyError is the error for an answer in a transaction that cannot be held back until the
 // transaction is committed.
 type EarlyError struct{ limit int64 }
 

@@ -12,7 +12,7 @@ import (
 func trailing(name string) bool { return strings.HasPrefix(name, http.TrailerPrefix) }
 
 // announces reports whether the handler announces or has set a trailer. Trailers that outer
-// middleware has announced before are its own: it sends them with the repeat's answer, too.
+// middleware has announced do not count: outer middleware sends them with the repeat's answer, too.
 func announces(before http.Header, name string, values []string) bool {
 	switch {
 	case trailing(name):

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// JSON returns a problem of RFC 9457, without the members that are "". encoding/json would be
-// the most expensive part of a refusal.
+// JSON returns a problem of RFC 9457, without the members that are "". It does not use
+// encoding/json, which would be the most expensive part of a refusal.
 func JSON(kind, title, detail string, status int) []byte {
 	b := append(make([]byte, 0, 256), '{')
 	for _, member := range [...][2]string{{`"type":`, kind}, {`"title":`, title}, {`"detail":`, detail}} {

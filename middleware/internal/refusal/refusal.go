@@ -1,6 +1,6 @@
-// Package refusal has the parts of a refusal that need no guard. A refusal is a problem of
-// RFC 9457 or a page. A guard in front of a gateway recognises the refusals of the guarded
-// service behind it, which must not be kept.
+// Package refusal has the parts of a refusal that do not depend on a guard. A refusal is a problem
+// of RFC 9457 or a page. A guard in front of a gateway recognises the refusals of the guarded
+// service behind the gateway, because they must not be kept.
 package refusal
 
 import (
@@ -34,8 +34,9 @@ const (
 	maxHead    = 512 // of a page, with its mark
 )
 
-// Limit returns the most bytes that an answer with this status and these headers can have if
-// it is a refusal, 0 if it cannot be one. begun is the body as far as it is written.
+// Limit returns the largest size of the body of an answer with this status and these headers, if
+// the answer can be a refusal, and otherwise 0. begun is the beginning of the body, as far as it is
+// written.
 func Limit(status int, contentType, coding []string, begun []byte) int64 {
 	switch mediaType(status, contentType, coding) {
 	case ProblemType:
@@ -64,8 +65,8 @@ func Is(status int, contentType, coding []string, body []byte) bool {
 		strings.HasPrefix(name, KindBase)
 }
 
-// mediaType returns the media type of an answer that can be a refusal by its status and
-// headers, else "". A compressed one is not recognised.
+// mediaType returns the media type of an answer if it can be a refusal by its status and headers,
+// and otherwise "". It does not recognise a compressed refusal.
 func mediaType(status int, contentType, coding []string) string {
 	if status < 400 || len(contentType) != 1 || len(coding) > 0 && !strings.EqualFold(coding[0], "identity") {
 		return ""

@@ -32,8 +32,8 @@ func Secret(name string) bool {
 	})
 }
 
-// wordsOf splits a name at each character that is no letter, and before a capital behind a
-// small letter: "cardCvc2" has the words card and cvc.
+// wordsOf splits a name at each character that is not a letter, and before each capital that follows
+// a small letter: "cardCvc2" has the words card and cvc.
 func wordsOf(name string) []string {
 	var spaced strings.Builder
 	small := false

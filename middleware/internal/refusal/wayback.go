@@ -9,9 +9,9 @@ import (
 // maxBack is the longest path that a page links to.
 const maxBack = 2 << 10
 
-// WayBack returns path and query of the page that sent r, if it has the origin of r, else
-// "/". It never returns the address of a refusal page, which may answer a GET otherwise:
-// the form of such a page sends its origin only.
+// WayBack returns path and query of the page that sent r, if the page has the origin of r, and
+// otherwise "/". It never returns the address of a refusal page, because a GET of that address may
+// get another answer: the form of such a page sends only its origin.
 func WayBack(r *http.Request) string {
 	from, err := url.Parse(r.Header.Get("Referer"))
 	if err != nil || from.Host == "" || from.Scheme != "http" && from.Scheme != "https" {

@@ -1,5 +1,5 @@
-// Package setting checks the settings of a guard. The constructors of package middleware panic
-// with its errors, and package policy reports them as mistakes in the file.
+// Package setting checks the settings of a guard. The constructors of package middleware panic with
+// the errors of this package, and package policy reports them as mistakes in the file.
 package setting
 
 import (
