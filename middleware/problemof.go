@@ -28,12 +28,8 @@ import (
 // for such an error, too.
 func ProblemOf(err error) *Problem {
 	refused, _ := errors.AsType[*lock.RefusedError](err)
-	_, unconfirmed := errors.AsType[*oncecall.UnconfirmedError](err)
-	_, aborted := errors.AsType[*oncecall.AbortedError](err)
-	_, undone := errors.AsType[*oncecall.UndoneError](err)
-	_, chosen := errors.AsType[*keyfunc.Error](err)
 	switch {
-	case aborted, unconfirmed, undone:
+	case isA[*oncecall.AbortedError](err), isA[*oncecall.UnconfirmedError](err), isA[*oncecall.UndoneError](err):
 		return transactionProblem(err)
 	case errors.Is(err, lock.ErrLost): // whatever else: the work has begun
 		return ProblemOutcomeUnknown.problem(err)
@@ -43,7 +39,7 @@ func ProblemOf(err error) *Problem {
 		return ProblemHeld.problem(err)
 	case refused != nil, errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrClosed):
 		return onceProblem(err, nil)
-	case chosen, errors.Is(err, keyfunc.ErrMissing):
+	case isA[*keyfunc.Error](err), errors.Is(err, keyfunc.ErrMissing):
 		return keyProblem(err)
 	default:
 		return nil
@@ -61,34 +57,32 @@ func unservedProblem(err error) *Problem {
 
 // lockProblem is the answer to a request whose lock was not acquired because of err.
 func lockProblem(err error, c *lockConfig) *Problem {
-	var refused *lock.RefusedError
+	refused, ok := errors.AsType[*lock.RefusedError](err)
 	switch {
-	case errors.As(err, &refused) && errors.Is(err, lock.ErrSettled) && record.IsUnknown(refused.Entry.Receipt):
-		return ProblemHeld.problemWith(c.contention, max(refused.Entry.Left, time.Second), err)
-	case refused != nil && errors.Is(err, lock.ErrSettled):
-		retryAfter := max(refused.Entry.Left, time.Second)
-		if c.cooldownStatus != http.StatusTooManyRequests {
-			retryAfter = 0 // this status is for clients that must not repeat, and some repeat after any Retry-After
-		}
-		return ProblemCoolingDown.problemWith(c.cooldownStatus, retryAfter, err)
-	case refused != nil:
+	case !ok:
+		return unservedProblem(err)
+	case !errors.Is(err, lock.ErrSettled):
 		// The time left of a renewed lease does not show when its work ends, so it is not used
 		// as the time to wait.
 		return ProblemHeld.problemWith(c.contention, time.Second, err)
+	case record.IsUnknown(refused.Entry.Receipt):
+		return ProblemHeld.problemWith(c.contention, max(refused.Entry.Left, time.Second), err)
+	case c.cooldownStatus != http.StatusTooManyRequests:
+		// This status is for clients that must not repeat, and some repeat after any Retry-After.
+		return ProblemCoolingDown.problemWith(c.cooldownStatus, 0, err)
 	default:
-		return unservedProblem(err)
+		return ProblemCoolingDown.problemWith(c.cooldownStatus, max(refused.Entry.Left, time.Second), err)
 	}
 }
 
 // onceProblem is the answer to a request that [lock.Locker.Once] has neither run nor
 // replayed, or whose run lost its lease, because of err. fingerprint is the request's.
 func onceProblem(err error, fingerprint []byte) *Problem {
-	var refused *lock.RefusedError
-	_, undone := errors.AsType[*oncecall.UndoneError](err)
+	refused, _ := errors.AsType[*lock.RefusedError](err)
 	switch {
-	case undone:
+	case isA[*oncecall.UndoneError](err):
 		return transactionProblem(err)
-	case errors.As(err, &refused) && errors.Is(err, lock.ErrMismatch):
+	case refused != nil && errors.Is(err, lock.ErrMismatch):
 		return mismatchProblem(refused, fingerprint)
 	case errors.Is(err, lock.ErrAbandoned), errors.Is(err, lock.ErrLost):
 		return ProblemOutcomeUnknown.problem(err)
@@ -102,10 +96,8 @@ func onceProblem(err error, fingerprint []byte) *Problem {
 // transactionProblem is the answer to a request whose handler has run in a transaction,
 // and whose answer must not be sent because of err.
 func transactionProblem(err error) *Problem {
-	_, aborted := errors.AsType[*oncecall.AbortedError](err)
-	_, early := errors.AsType[*recorder.EarlyError](err)
 	switch {
-	case aborted, early:
+	case isA[*oncecall.AbortedError](err), isA[*recorder.EarlyError](err):
 		return ProblemRolledBack.problemWith(http.StatusInternalServerError, 0, err)
 	case errors.Is(err, lock.ErrLost):
 		// All was rolled back. The other request decides.
@@ -141,9 +133,9 @@ func (e *bodyError) Unwrap() error { return e.error }
 
 // identityProblem is the answer to a request that could not be identified.
 func identityProblem(err error) *Problem {
-	var body *bodyError
+	body, ok := errors.AsType[*bodyError](err)
 	switch {
-	case !errors.As(err, &body), errors.Is(body, bodybuf.ErrConsumed):
+	case !ok, errors.Is(body, bodybuf.ErrConsumed):
 		return keyProblem(err)
 	case errors.Is(body, bodybuf.ErrTooLarge):
 		return ProblemBodyTooLarge.problem(body)
@@ -188,4 +180,10 @@ func refusedKey(own *keyfunc.Error, err error) *Problem {
 	default:
 		return ProblemKeyInvalid.problem(err)
 	}
+}
+
+// isA reports whether err is or wraps an E.
+func isA[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
