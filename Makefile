@@ -38,17 +38,23 @@ APART = $(CURDIR)/bench $(CURDIR)/middleware/caddy $(CURDIR)/tools
 # The packages whose tests measure the time of real servers and processes are tested alone, and
 # those that keep browsers busy beside each other, each with as many parallel tests as its
 # TestMain says. Of the other packages, one more is tested in parallel than there are cores.
-ALONE = /(lock|lock/redisstore|internal/faults)$$
+ALONE = /(lock|lock/redisstore)$$
 BROWSERS = /(example|example/internal/forms)$$
 CORES = $(shell getconf _NPROCESSORS_ONLN)
 ONEMORE = $(shell expr 1 + $(CORES))
 
+# The packages that search for broken promises at random, by faults on real servers. They wait
+# more than they work. Those of FAULTY also measure time, and are tested alone.
+SEARCHES = /internal/(campaign|history)$$
+FAULTY = /internal/faults$$
+
 # The packages whose tests take longest, mostly by waiting, are tested first: at the end there
 # would be no others for the cores.
-LONGEST = ./lock/pgstore ./lock/pgstore/internal/campaign ./lock/mysqlstore/internal/campaign ./lock/sqlitestore/internal/campaign ./internal/history ./docs/snippets
+LONGEST = ./lock/pgstore ./docs/snippets
+LONGEST_SEARCH = ./lock/pgstore/internal/campaign
 
 # The models are searched by another program: neither the race detector nor another Go finds more
-# in them. make models runs them, and CI runs that.
+# in them.
 MODELS = /internal/model$$
 
 # Simulations in virtual time of hundreds of callers, which the race detector makes seven times as
@@ -93,15 +99,22 @@ check: ## A first answer in two minutes on 2 cores: vet all, lint the packages t
 	go test $(VETTED) -short -count=1 -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -E '$(OUTSIDE)')
 
 .PHONY: test
-test: ## Vet and test all modules except the models with the race detector, in 18 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, chromium, curl, npm, php, python3 and gcc with apt (NO_INSTALL=1: nothing)
+test: ## Vet all modules, and test them with the race detector, except for the searches, in 14 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, chromium, curl, npm, php, python3 and gcc with apt (NO_INSTALL=1: nothing)
 	@scripts/deps.sh redis-server postgresql pgbouncer mariadb chromium curl npm php python3 $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(MODELS)|$(SIMULATED)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(SIMULATED)|$(SEARCHES)|$(FAULTY)|$(MODELS)')
 	go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(SIMULATED)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list work | grep -E '$(BROWSERS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
 	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
+
+.PHONY: search
+search: ## Search for broken promises: the models, histories and fault campaigns on real servers, and 150 short days, in 8 minutes on 2 cores; may install what make test does, and spin
+	@scripts/deps.sh redis-server postgresql pgbouncer mariadb $(if $(RACE),cc) $(CIONLY)
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST_SEARCH) work | grep -E '$(SEARCHES)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(FAULTY)')
+	@$(MAKE) --no-print-directory models days SEEDS=150
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: models

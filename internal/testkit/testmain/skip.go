@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Run is a run of the tests that leaves some out. The runs of make test and make models are
+// Run is a run of the tests that leaves some out. The runs of make test and make search are
 // none of them: together they leave out nothing.
 type Run uint8
 
@@ -17,11 +17,11 @@ const (
 	NewerServers
 )
 
-// repeats is the environment variable in which the Makefile says that a run repeats make test.
+// repeats is the environment variable in which the Makefile says that a run repeats others.
 const repeats = "TEST_REPEATS_WITH"
 
 // SkipIn skips the test in the named runs, for a reason such as "waits for 40 s". make test, or
-// make models, still runs it: a test that CI does not run keeps no promise.
+// make search, still runs it: a test that CI does not run keeps no promise.
 func SkipIn(tb testing.TB, runs Run, why string) {
 	tb.Helper()
 	if run := current(); runs&run != 0 {

@@ -53,9 +53,9 @@ func TestSkipIn(t *testing.T) {
 	}
 }
 
-// CI runs make test and make models, which leave out no test: they ask for none of the runs of
+// CI runs make test and make search, which leave out no test: they ask for none of the runs of
 // SkipIn, and take none over from their environment.
-func TestMakeTestSkipsNothing(t *testing.T) {
+func TestMakeTestAndSearchSkipNothing(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		testmain.Unavailable(t, "make is not installed", err)
 	}
@@ -69,7 +69,10 @@ func TestMakeTestSkipsNothing(t *testing.T) {
 	apart := all[4] // a module outside of the workspace
 	require.Regexp(t, `^cd middleware/caddy && .* \./\.\.\.$`, apart)
 	require.NotRegexp(t, `-short|-skip|-run|`+repeats, apart)
-	all = append(all[:4], tests.FindString(dryRun(t, "-n", "models")))
+	searches := tests.FindAllString(dryRun(t, "-n", "search"), -1)
+	require.Len(t, searches, 4)
+	require.Regexp(t, `^cd bench && .* \./internal/day `, searches[3])
+	all = append(all[:4], searches[:3]...)
 	var tested []string
 	for _, line := range all {
 		require.NotRegexp(t, `-short|-skip|-run|`+repeats, line)
@@ -85,7 +88,7 @@ func TestMakeTestSkipsNothing(t *testing.T) {
 
 	ci, err := os.ReadFile("../../../.ci/run")
 	require.NoError(t, err)
-	require.Regexp(t, `\bmake test && make models &&`, string(ci))
+	require.Regexp(t, `\bmake test && make search &&`, string(ci))
 }
 
 // Make check tests a page that was changed: go test tracks the files of a test's own module, and
