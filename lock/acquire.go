@@ -30,7 +30,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) erro
 		return ErrClosed
 	}
 	var err error
-	unwind.Guard(func() { err = l.tryAcquire(ctx, e, terms) }, e.endUnreturned) // an observer may end this goroutine
+	unwind.RunOrCleanUp(func() { err = l.tryAcquire(ctx, e, terms) }, e.endUnreturned) // an observer may end this goroutine
 	return err
 }
 

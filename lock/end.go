@@ -121,7 +121,7 @@ func (e *Lease) endInStore(ctx context.Context, lost error) error {
 	}
 	var ok, dropped bool
 	var err error
-	unwind.Guard(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
+	unwind.RunOrCleanUp(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
 		if ok, dropped, err = e.sendEndOrEmpty(ctx); err != nil {
 			e.reportFailedEnd(context.WithoutCancel(ctx), err)
 		}
@@ -210,7 +210,7 @@ func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 		lost = nil // the settle was late, and there was no takeover
 	}
 	if lost == nil && !done {
-		unwind.Guard(func() { lost = e.lose(errTaken) }, func() { e.close(true) }) // or Close waits for work that is over
+		unwind.RunOrCleanUp(func() { lost = e.lose(errTaken) }, func() { e.close(true) }) // or Close waits for work that is over
 	}
 	e.close(true)
 	if lost != nil {

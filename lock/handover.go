@@ -104,7 +104,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	// a second time. So if a send of e's claim may still be late, the ticket's claim is sent only
 	// once.
 	terms.Once = e.mayBeOrphaned()
-	unwind.Guard(func() {
+	unwind.RunOrCleanUp(func() {
 		var entry Entry
 		began := clock.Now()
 		entry, err = l.replace(ctx, waiting, e.claim.token, max(patience, time.Millisecond), terms)
@@ -130,7 +130,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	e.close(true)
 	if err == nil {
 		e.end.handedOver = true
-		unwind.Guard(func() { l.emitEnded(ctx, e) }, func() { // an observer has ended this goroutine, and no caller gets the ticket
+		unwind.RunOrCleanUp(func() { l.emitEnded(ctx, e) }, func() { // an observer has ended this goroutine, and no caller gets the ticket
 			waiting.claim.orphaned = true
 			waiting.addOrphanFor(patience)
 		})
@@ -186,7 +186,7 @@ func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	e := l.newLease(ctx, key)
-	unwind.Guard(func() { err = l.resume(ctx, e, token) }, e.endUnreturned) // an observer may end this goroutine
+	unwind.RunOrCleanUp(func() { err = l.resume(ctx, e, token) }, e.endUnreturned) // an observer may end this goroutine
 	if err != nil {
 		return nil, err
 	}

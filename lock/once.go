@@ -83,7 +83,7 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	}
 	call.Begin(r)
 
-	unwind.Guard(func() {
+	unwind.RunOrCleanUp(func() {
 		var work context.Context
 		if work, err = r.begin(ctx); err == nil {
 			receipt, err = fn(work)

@@ -59,7 +59,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
 		return nil, err
 	}
 	s := &Set{leases: make([]*Lease, 0, len(keys))}
-	unwind.Guard(func() { err = l.acquireAll(ctx, s, keys) }, func() { s.giveBack(ctx) })
+	unwind.RunOrCleanUp(func() { err = l.acquireAll(ctx, s, keys) }, func() { s.giveBack(ctx) })
 	if err != nil {
 		s.giveBack(ctx)
 		return nil, err

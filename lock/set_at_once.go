@@ -34,7 +34,7 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string)
 	if entered, err := c.enter(ctx); !entered {
 		return err != nil, err
 	}
-	unwind.Guard(func() { done, err = c.send(ctx) }, func() {
+	unwind.RunOrCleanUp(func() { done, err = c.send(ctx) }, func() {
 		for _, e := range leases[len(s.leases):] {
 			e.endUnreturned()
 		}
@@ -222,7 +222,7 @@ func (s *Set) sendAllEnds(ctx context.Context, ends []ending) {
 	}
 	call, next := new(send.Call), len(ends) // the ends before next are still to be answered
 	var err error
-	unwind.Guard(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
+	unwind.RunOrCleanUp(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
 		err = l.core.ask(ctx, call, l.lastingTerms(), r)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return

@@ -87,7 +87,7 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	}
 	var result commitResult
 	var err error
-	unwind.Guard(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
+	unwind.RunOrCleanUp(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
 		if result, err = r.settleTransaction(ctx); result == unknown {
 			e.reportFailedEnd(ctx, err)
 		}

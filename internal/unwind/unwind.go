@@ -1,9 +1,9 @@
 // Package unwind cleans up behind code that does not return.
 package unwind
 
-// Guard calls work. If work panics, or ends its goroutine (runtime.Goexit), it calls cleanUp,
+// RunOrCleanUp calls work. If work panics, or ends its goroutine (runtime.Goexit), it calls cleanUp,
 // and the panic or the end goes on.
-func Guard(work, cleanUp func()) {
+func RunOrCleanUp(work, cleanUp func()) {
 	returned := false
 	defer func() {
 		if !returned {

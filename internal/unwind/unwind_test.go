@@ -9,7 +9,7 @@ import (
 	"github.com/httplatch/httplatch/internal/unwind"
 )
 
-func TestGuard(t *testing.T) {
+func TestRunOrCleanUp(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		work     func()
@@ -28,7 +28,7 @@ func TestGuard(t *testing.T) {
 			go func() {
 				defer close(done)
 				defer func() { panicked = recover() }()
-				unwind.Guard(tt.work, func() { cleanedUp++ })
+				unwind.RunOrCleanUp(tt.work, func() { cleanedUp++ })
 				returned = true
 			}()
 			<-done
