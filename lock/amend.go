@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-var _ = oncecall.ProvideAmend(func(ctx context.Context, locker any, name, token string, change func([]byte) ([]byte, error)) error {
-	l := locker.(*Locker) //nolint:errcheck,forcetypeassert // it is one
+// Amend implements oncecall.Locker.
+func (m *forMiddleware) Amend(ctx context.Context, name, token string, change func(receipt []byte) ([]byte, error)) error {
+	l := (*Locker)(m)
 	switch {
 	case l.core.noAmends != nil:
 		return l.core.noAmends
@@ -25,7 +25,7 @@ var _ = oncecall.ProvideAmend(func(ctx context.Context, locker any, name, token 
 	defer l.core.owners.Leave()
 	a := amendment{l, name, token, change}
 	return a.run(ctx)
-})
+}
 
 // Record implements oncecall.Run.
 func (r *run) Record() (name, token string, err error) {

@@ -63,7 +63,7 @@ func TestNothingFreesTheKeyInDoubt(t *testing.T) {
 								step.calls(t, ctx, call.Run)
 								return end()
 							})
-							_, _, _ = oncecall.Once(context.Background(), l, call, key, print1)
+							_, _, _ = oncecall.Of(l).Once(context.Background(), call, key, print1)
 						}()
 						<-done
 						receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))

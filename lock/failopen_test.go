@@ -226,7 +226,7 @@ func TestOnceThatFailsOpenLeavesNothing(t *testing.T) {
 						assert.ErrorIs(t, err, lock.ErrHeld)
 						return end()
 					})
-					receipt, replayed, err := oncecall.Once(context.Background(), l, call, key, print1)
+					receipt, replayed, err := oncecall.Of(l).Once(context.Background(), call, key, print1)
 					assert.False(t, replayed)
 					if err != nil {
 						assert.ErrorIs(t, err, errMine)

@@ -49,9 +49,17 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	return l.once(ctx, nil, key, fingerprint, fn)
 }
 
-var _ = oncecall.Provide(func(ctx context.Context, locker any, call *oncecall.Call, key string, fingerprint []byte) ([]byte, bool, error) {
-	return locker.(*Locker).once(ctx, call, key, fingerprint, call.Work.Run) //nolint:errcheck,forcetypeassert // it is one
+// forMiddleware is a Locker with the methods for package middleware.
+type forMiddleware Locker
+
+var _ = oncecall.Provide(func(locker any) oncecall.Locker {
+	return (*forMiddleware)(locker.(*Locker)) //nolint:errcheck,forcetypeassert // it is one
 })
+
+// Once implements oncecall.Locker.
+func (m *forMiddleware) Once(ctx context.Context, call *oncecall.Call, key string, fingerprint []byte) (receipt []byte, replayed bool, err error) {
+	return (*Locker)(m).once(ctx, call, key, fingerprint, call.Work.Run)
+}
 
 // once is Once, with call for additional arguments and results of package middleware. call may be
 // nil.

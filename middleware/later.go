@@ -95,7 +95,7 @@ func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) e
 	if err != nil {
 		return err
 	}
-	return oncecall.Amend(ctx, l, name, token, func(receipt []byte) ([]byte, error) {
+	return oncecall.Of(l).Amend(ctx, name, token, func(receipt []byte) ([]byte, error) {
 		if bytes.Equal(receipt, final) || record.IsOpen(receipt) {
 			return final, nil
 		}

@@ -106,7 +106,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 // once runs the handler or answers instead. r is the request of the guard's caller.
 func (x *onceRequest) once(r *http.Request) {
 	g, w := x.guard, x.out
-	receipt, replayed, err := oncecall.Once(r.Context(), g.locker, &x.call, x.id, x.fingerprint())
+	receipt, replayed, err := oncecall.Of(g.locker).Once(r.Context(), &x.call, x.id, x.fingerprint())
 	_, notKept := errors.AsType[notKeptError](err)
 	switch {
 	case x.unprotected, x.run != nil && x.run.answer.Streamed():

@@ -1,5 +1,5 @@
-// Package oncecall is Locker.Once for package middleware: with arguments and results that
-// the exported method has no place for.
+// Package oncecall is lock.Locker for package middleware: Once with arguments and results that
+// the exported method has no place for, and Amend, which is not exported.
 package oncecall
 
 import (
@@ -34,21 +34,30 @@ type Func func(ctx context.Context) (receipt []byte, err error)
 // Run implements [Work].
 func (f Func) Run(ctx context.Context) (receipt []byte, err error) { return f(ctx) }
 
-// Method is Locker.Once with a Call.
-type Method func(ctx context.Context, locker any, c *Call, key string, fingerprint []byte) (receipt []byte, replayed bool, err error)
+// Locker is a *lock.Locker.
+type Locker interface {
+	// Once is lock.Locker.Once with a Call.
+	Once(ctx context.Context, c *Call, key string, fingerprint []byte) (receipt []byte, replayed bool, err error)
 
-var once Method
+	// Amend replaces the receipt of the entry called name, if token has settled it. change
+	// returns the new receipt; it may be called several times. If the run has not ended, Amend
+	// waits for the budget of the Locker, and is then refused. An entry whose process has vanished
+	// is settled with the receipt that change returns for nil.
+	Amend(ctx context.Context, name, token string, change func(receipt []byte) ([]byte, error)) error
+}
 
-// Provide sets the method behind [Once]. Package lock calls it when it is initialized.
-func Provide(m Method) struct{} {
-	once = m
+// of is set when package lock is initialized. Lock cannot export methods with these arguments, and
+// package middleware cannot reach unexported ones.
+var of func(locker any) Locker
+
+// Provide sets the function behind [Of]. Package lock calls it when it is initialized.
+func Provide(f func(locker any) Locker) struct{} {
+	of = f
 	return struct{}{}
 }
 
-// Once is Locker.Once with c. locker is a *lock.Locker.
-func Once(ctx context.Context, locker any, c *Call, key string, fingerprint []byte) (receipt []byte, replayed bool, err error) {
-	return once(ctx, locker, c, key, fingerprint)
-}
+// Of returns locker, a *lock.Locker, as a Locker.
+func Of(locker any) Locker { return of(locker) }
 
 // ScopeOf returns the scope, "" if c is nil.
 func (c *Call) ScopeOf() string {
@@ -110,25 +119,6 @@ type Run interface {
 	// Record returns the name of the run's entry in the store, and its token. The error says
 	// that the receipt of the run cannot be amended.
 	Record() (name, token string, err error)
-}
-
-// Amendment replaces the receipt of the entry called name, if token has settled it. change
-// returns the new receipt; it may be called several times. If the run has not ended, Amendment
-// waits for the budget of the Locker, and is then refused. An entry whose process has vanished
-// is settled with the receipt that change returns for nil.
-type Amendment func(ctx context.Context, locker any, name, token string, change func(receipt []byte) ([]byte, error)) error
-
-var amend Amendment
-
-// ProvideAmend sets the method behind [Amend]. Package lock calls it when it is initialized.
-func ProvideAmend(m Amendment) struct{} {
-	amend = m
-	return struct{}{}
-}
-
-// Amend is the [Amendment] of locker, a *lock.Locker.
-func Amend(ctx context.Context, locker any, name, token string, change func(receipt []byte) ([]byte, error)) error {
-	return amend(ctx, locker, name, token, change)
 }
 
 // AbortedError ends a run whose transaction was rolled back because of the work in it, so that
