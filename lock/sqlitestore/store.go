@@ -26,7 +26,7 @@ type Store struct {
 	file       atomic.Pointer[string] // the path of the database; nil until it is known
 
 	mu      sync.Mutex
-	line    []*call       // calls that wait
+	queue   []*call       // calls that wait
 	serving chan struct{} // closed when the goroutine that serves calls ends; nil if there is none
 	closed  bool
 

@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// call is a call of the store. All calls of a process wait in one line. One goroutine executes the
-// calls in the line in one transaction on the file of claims, and ends when the line is empty. So
+// call is a call of the store. All calls of a process wait in one queue. One goroutine executes the
+// calls in the queue in one transaction on the file of claims, and ends when the queue is empty. So
 // calls share the locks and the waits for the disk, and a disk that hangs holds up no caller for
 // longer than its context.
 type call struct {
@@ -56,7 +56,7 @@ func (s *Store) call(ctx context.Context, durable bool, do execution) error {
 	return c.err
 }
 
-// enter puts a call into the line, and returns when it is done, or has begun and ctx has ended.
+// enter puts a call into the queue, and returns when it is done, or has begun and ctx has ended.
 func (s *Store) enter(ctx context.Context, durable bool, do execution) (*call, error) {
 	if ctx.Err() != nil {
 		return nil, notApplied(context.Cause(ctx))
@@ -75,14 +75,14 @@ func (s *Store) enter(ctx context.Context, durable bool, do execution) (*call, e
 	return c, nil
 }
 
-// join puts a call into the line, and has it served. It reports whether the store is open.
+// join puts a call into the queue, and has it served. It reports whether the store is open.
 func (s *Store) join(ctx context.Context, c *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.line = append(s.line, c)
+	s.queue = append(s.queue, c)
 	if s.serving == nil {
 		s.serving = make(chan struct{})
 		go s.serve(context.WithoutCancel(ctx))
@@ -90,7 +90,7 @@ func (s *Store) join(ctx context.Context, c *call) bool {
 	return true
 }
 
-// serve serves the calls in the line.
+// serve serves the calls in the queue.
 func (s *Store) serve(ctx context.Context) {
 	for more := true; more; more = s.more() {
 		durable, err := s.begin(ctx)
@@ -115,11 +115,11 @@ func (s *Store) serve(ctx context.Context) {
 // errAlone says that another process has locked the file of claims, and no caller waits for it.
 var errAlone = errors.New("no caller waits")
 
-// more reports whether the line has calls. If not, the goroutine ends.
+// more reports whether the queue has calls. If not, the goroutine ends.
 func (s *Store) more() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.line) > 0 {
+	if len(s.queue) > 0 {
 		return true
 	}
 	close(s.serving)
@@ -148,24 +148,24 @@ func (s *Store) begin(ctx context.Context) (durable bool, err error) {
 	}
 }
 
-// awaited reports whether a caller still waits for a call in the line, and whether one of these
+// awaited reports whether a caller still waits for a call in the queue, and whether one of these
 // calls needs the disk. It removes the calls for which no caller waits.
 func (s *Store) awaited() (durable, awaited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.line = slices.DeleteFunc(s.line, func(c *call) bool { return c.step.Load() == left })
-	for _, c := range s.line {
+	s.queue = slices.DeleteFunc(s.queue, func(c *call) bool { return c.step.Load() == left })
+	for _, c := range s.queue {
 		durable = durable || c.durable
 	}
-	return durable, len(s.line) > 0
+	return durable, len(s.queue) > 0
 }
 
-// take begins the calls in the line, without those that wait for the disk unless the commit does.
+// take begins the calls in the queue, without those that wait for the disk unless the commit does.
 func (s *Store) take(durable bool) (calls []*call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var later []*call
-	for _, c := range s.line {
+	for _, c := range s.queue {
 		switch {
 		case c.durable && !durable:
 			later = append(later, c)
@@ -173,7 +173,7 @@ func (s *Store) take(durable bool) (calls []*call) {
 			calls = append(calls, c)
 		}
 	}
-	s.line = later
+	s.queue = later
 	return calls
 }
 
