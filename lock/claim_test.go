@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -202,20 +201,6 @@ func TestHeldElsewhere(t *testing.T) {
 		require.NoError(t, e.Release(t.Context()))
 		require.Equal(t, 1, s.Count(fault.Claim)-1)
 	})
-}
-
-func TestBadKeys(t *testing.T) {
-	l := lock.New(memstore.New())
-	for name, k := range map[string]string{"empty": "", "long": string(make([]byte, keytext.MaxBytes+1)), "reserved": "once:1"} {
-		t.Run(name, func(t *testing.T) {
-			_, err := l.Acquire(t.Context(), k)
-			require.Error(t, err)
-			require.NotErrorIs(t, err, lock.ErrUnavailable)
-		})
-	}
-	e, err := l.Acquire(t.Context(), string(make([]byte, keytext.MaxBytes)))
-	require.NoError(t, err)
-	require.NoError(t, e.Release(t.Context()))
 }
 
 // A process that holds many keys knows each of them, while other keys come and go.

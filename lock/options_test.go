@@ -1,0 +1,45 @@
+package lock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+func TestWithSharesEverything(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		slow := l.With(lock.WithMaxHold(time.Hour))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		_, err = slow.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Equal(t, 1, s.Count(fault.Claim))
+		require.NoError(t, e.Release(t.Context()))
+		require.NoError(t, slow.Close(t.Context()))
+		_, err = l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrClosed)
+	})
+}
+
+func TestOptionsThatContradict(t *testing.T) {
+	for name, open := range map[string]func(){
+		"nil store":        func() { lock.New(nil) },
+		"short lease":      func() { lock.New(memstore.New(), lock.WithLease(900*time.Millisecond)) },
+		"hold below lease": func() { lock.New(memstore.New(), lock.WithMaxHold(time.Second)) },
+		"with, later":      func() { lock.New(memstore.New()).With(lock.WithBudget(time.Minute)) },
+		"zero lease":       func() { lock.WithLease(0) },
+		"negative budget":  func() { lock.WithBudget(-1) },
+		"nil observer":     func() { lock.WithObserver(nil) },
+		"nil logger":       func() { lock.WithLogger(nil) },
+		"nil option":       func() { lock.New(memstore.New(), nil) },
+		"hold of no time":  func() { lock.WithMaxHold(0) },
+	} {
+		t.Run(name, func(t *testing.T) { require.Panics(t, open) })
+	}
+}
