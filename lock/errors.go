@@ -21,7 +21,8 @@ var (
 	ErrAbandoned error = sentinel("lock: key was abandoned by its holder")
 )
 
-// errReplay is the reason that ends an acquire of Once which found a receipt.
+// errReplay is the reason that ends an acquire of Once which found a receipt. It is no exported error:
+// the cause of the caller's context may be one, of another key.
 var errReplay = errors.New("lock: a receipt was found")
 
 // What can go wrong, other than a refusal.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestOnceRunsOnceAndReplays(t *testing.T) {
@@ -108,4 +109,23 @@ func TestDetachedWorkOutlivesItsCaller(t *testing.T) {
 		})
 		require.ErrorIs(t, err, lock.ErrLost, "but not its lease")
 	})
+}
+
+// Goroutines of a group end each other with their errors. A refusal because of the receipt of another
+// key says nothing of this one: Once must not take it for a receipt of its own.
+func TestRefusalThatEndsTheContextIsNoReplay(t *testing.T) {
+	t.Parallel()
+	l := lockerOver(t, memstore.New())
+	lease, err := l.Acquire(t.Context(), "order=7")
+	require.NoError(t, err)
+	require.NoError(t, lease.Settle(t.Context(), []byte("shipped"), time.Hour))
+	_, err = l.Acquire(t.Context(), "order=7")
+	require.ErrorIs(t, err, lock.ErrSettled)
+
+	ctx, end := context.WithCancelCause(t.Context())
+	end(err)
+	receipt, replayed, err := l.Once(ctx, "order=8", nil, nil)
+	require.ErrorIs(t, err, lock.ErrSettled, "the cause of ctx")
+	require.False(t, replayed)
+	require.Empty(t, receipt)
 }
