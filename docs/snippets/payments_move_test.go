@@ -24,8 +24,8 @@ func bothLayers(locker *lock.Locker, scope keyfunc.Func, oldLayer func(http.Hand
 	return mux
 }
 
-// isFinal says which answers are kept. The 409 of the layer inside means "not yet"; the others
-// have no record under latch.Stripe.
+// isFinal says which answers are kept. The 409 of the old layer means "not yet". latch.Stripe does
+// not keep the other statuses below.
 func isFinal(status int) bool {
 	switch status {
 	case http.StatusConflict:
