@@ -83,8 +83,8 @@ func ownLinger(p *probe) {
 	p.lapse(key, a)
 	p.claim(key, p.claimOf("b", p.long, p.long))
 
-	// A store for which "no more left than the linger" means "lapsed" must not use the
-	// linger of the caller.
+	// A store may find out whether a lease has ended by comparing the time left of the entry
+	// with its linger. It must use the linger in the entry, and not the linger of the caller.
 	key, a = p.key(), p.claimOf("a", p.long, 0)
 	p.claim(key, a)
 	b := p.claimOf("b", p.long, 10*p.long)

@@ -154,9 +154,10 @@ func (l *Locker) failsOpen(ctx context.Context, err error) bool {
 }
 
 // bypass makes e a lease that protects nothing, after its claim ended with err. The claim
-// may have been applied, so it counts as granted while the work runs: removing it would let
-// another process in as well. The local table still refuses duplicates in this process. Both
-// end with the length of a lease, so that hung work keeps no other caller out.
+// may have been applied, so it counts as granted while the work runs: to remove it would let
+// another process in as well. The local table still refuses duplicates in this process. After
+// the length of a lease, the claim is removed and duplicates are let in, so that work that hangs
+// does not keep other callers out.
 func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	if l.cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)

@@ -133,8 +133,8 @@ func WithRerunAbandoned() Option {
 	return option(func(c *config) { c.rerun = true })
 }
 
-// WithDetached keeps the end of the caller's context from ending the context of the work, which
-// then ends only with the lease. middleware.Idempotent and middleware.Dedupe always detach.
+// WithDetached lets the work go on when the caller's context ends: the context of the work then
+// ends only with the lease. middleware.Idempotent and middleware.Dedupe always detach their work.
 // Set it for middleware.Lock where a browser may give up a request that it has sent.
 func WithDetached() Option {
 	return option(func(c *config) { c.detached = true })

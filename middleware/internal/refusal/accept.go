@@ -70,9 +70,9 @@ func (m *match) meet(media, kind, sub string, q int) {
 	}
 }
 
-// parseRange parses one element of an Accept header. forHTML reports whether the page
-// matches its parameters: it has none except its charset. Parameters of JSON are ignored. An
-// element with a malformed weight does not count.
+// parseRange parses one element of an Accept header. forHTML is false if the element has a parameter
+// that the page lacks: the page has only its charset. Parameters of JSON are ignored. ok is false
+// for a malformed weight.
 func parseRange(element string) (media string, q int, forHTML, ok bool) {
 	media, rest := cutQuoted(element, ';')
 	media = strings.TrimSpace(media)

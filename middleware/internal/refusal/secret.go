@@ -18,8 +18,8 @@ var (
 	crossSiteParts = []string{"csrf", "xsrf", "authenticity", "requestverification"}
 )
 
-// Secret reports whether a field with this name must not be repeated in a page. The server
-// does not know how the form shows the field.
+// Secret reports whether a field with this name must not be repeated in a page. Only the name can
+// decide: the server does not see whether the form hides the field.
 func Secret(name string) bool {
 	words := wordsOf(name)
 	joined := strings.Join(words, "")
