@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/httplatch/httplatch/internal/coverage"
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/hint"
 )
@@ -40,6 +41,15 @@ func safe(method string) bool {
 		return true
 	}
 	return false
+}
+
+// valueOf returns the value of f for r. An empty value is [keyfunc.ErrMissing].
+func valueOf(f keyfunc.Func, r *http.Request) (string, error) {
+	value, err := f(r)
+	if err == nil && value == "" {
+		err = keyfunc.ErrMissing
+	}
+	return value, err
 }
 
 // handBack copies two things that the handler has left in the guard's own request to r, the

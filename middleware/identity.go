@@ -11,26 +11,17 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/identity"
 )
 
-// call returns the key of f for r. An empty key is [keyfunc.ErrMissing].
-func call(f keyfunc.Func, r *http.Request) (string, error) {
-	key, err := f(r)
-	if err == nil && key == "" {
-		err = keyfunc.ErrMissing
-	}
-	return key, err
-}
-
 // identify sets the record of x and its fingerprint. It reads the whole body before the claim, so
 // that a client that sends its body slowly does not hold the key meanwhile.
 func (x *onceRequest) identify() error {
 	g, r := x.guard, x.request
-	scope, err := call(g.scope, r)
+	scope, err := valueOf(g.scope, r)
 	if err != nil {
 		return err
 	}
 	var key string
 	if g.key != nil {
-		if key, err = call(g.key, r); err != nil {
+		if key, err = valueOf(g.key, r); err != nil {
 			return err
 		}
 	}
@@ -58,7 +49,7 @@ func (x *onceRequest) identify() error {
 // the body. This matters only if the whole request is compared.
 func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, err error) (fingerprint.Sum, error) {
 	if g.fingerprint != nil {
-		chosen, missing := call(g.fingerprint, r)
+		chosen, missing := valueOf(g.fingerprint, r)
 		switch {
 		case missing == nil:
 			return fingerprint.OfParts(chosen), nil

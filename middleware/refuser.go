@@ -16,7 +16,7 @@ import (
 type refuser struct {
 	guardCore
 
-	conf settings // of the guard, with its options
+	conf *settings // of the guard, with its options
 }
 
 // reject refuses r, a guard's own request, before the claim. err comes from a key function, or says
