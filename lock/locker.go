@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -139,74 +138,6 @@ func (l *Locker) Validate(opts ...Option) error {
 	return cfg.validate()
 }
 
-// Do runs fn while this Locker holds key, and releases the key when fn
-// returns, panics or exits its goroutine.
-//
-// fn did not run if Do returns a [*RefusedError], or an error that matches
-// [ErrUnavailable] or [ErrClosed]. If the lease is lost while fn runs, fn's
-// context ends with a cause that matches [ErrLost], and Do returns fn's error
-// joined with it. A release that the store does not answer is completed in the
-// background and is no error.
-func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error) (err error) {
-	lease, err := l.Acquire(ctx, key)
-	if err != nil {
-		return err
-	}
-	defer releaseAfter(ctx, lease.Release, &err)
-	return fn(lease.Context())
-}
-
-// releaseAfter releases a lease or a set after work that has returned err, and joins to it the
-// error of a lease that was lost.
-func releaseAfter(ctx context.Context, release func(context.Context) error, err *error) {
-	if end := release(ctx); errors.Is(end, ErrLost) {
-		*err = errors.Join(*err, end)
-	}
-}
-
-// Acquire takes key, for work that ends in another function; prefer [Locker.Do].
-// The lease is renewed until Release or Settle is called on it, at most for
-// WithMaxHold.
-//
-// It returns one of these errors:
-//
-//   - A [*RefusedError] if another caller has the key.
-//   - An error that matches [ErrUnavailable] if the store did not serve the claim within the
-//     budget, unless [WithFailOpen] is set. It matches [ErrUnknown] too if the claim may have
-//     been applied: then it is cleaned up in the background.
-//   - An error that matches [ErrClosed] after Close.
-//   - An error that matches the cause of ctx if ctx ends first.
-//
-// When ctx ends while Acquire waits for its turn, Acquire returns at once. When ctx ends while a
-// claim is in flight, Acquire returns with the answer, or after a third of the budget. If that
-// answer grants the key, Acquire returns the lease, and the context of the lease has ended.
-func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
-	if err := validLock(key); err != nil {
-		return nil, err
-	}
-	e := l.newLease(ctx, key)
-	if err := l.acquire(ctx, e, acquireTerms{wait: l.cfg.wait}); err != nil {
-		return nil, err
-	}
-	return e, nil
-}
-
-// newLease returns a lease on key that is not claimed yet, for work in ctx.
-func (l *Locker) newLease(ctx context.Context, key string) *Lease {
-	var e *Lease
-	if l.core.inProcess {
-		e = new(Lease)
-	} else {
-		r := new(remoteLease)
-		r.Lease.remote = &r.remote
-		e = &r.Lease
-	}
-	e.locker, e.entry, e.parent = l, entryName(key), ctx
-	l.core.keys.Prepare((*holder)(e))
-	e.observed = l.observation(ctx)
-	return e
-}
-
 // owner names this process to operators.
 func owner() string {
 	host, err := os.Hostname()
@@ -246,7 +177,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	c.cleaner.Advance(cleanup.Expedited)
 	c.checks.Close()
 	c.closeOnce.Do(func() { close(c.closing) })
-	err := error(nil)
+	var err error
 	if c.owners.Wait(ctx) > 0 {
 		err = context.Cause(ctx)
 		for k := range c.keys.Keys() {

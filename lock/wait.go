@@ -234,3 +234,10 @@ func pollPause(polls int, hint time.Duration) time.Duration {
 func gaveUp(ctx context.Context, refused error) error {
 	return fmt.Errorf("%w: %w", refused, context.Cause(ctx))
 }
+
+// callerGone reports whether the caller no longer waits. Calls end at the deadline of a
+// context, and the context itself a moment later.
+func callerGone(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
+}

@@ -1,0 +1,216 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/cleanup"
+	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/send"
+)
+
+// claimOf returns the claim of e for a lease of this length.
+func (e *Lease) claimOf(lease time.Duration) Claim {
+	cfg := &e.locker.cfg
+	c := Claim{
+		Token:   e.claim.token,
+		Attempt: 1,
+		Owner:   e.claimOwner(),
+		Lease:   lease,
+		Fenced:  cfg.fenced,
+		Longest: lease == cfg.lease && !cfg.rerun, // with rerun, Commit renews for as long as a record is kept
+	}
+	if r := e.record; r != nil {
+		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.fingerprint, cfg.keep, r.scope
+		if r.forgottenOnCrash(cfg.inTx) {
+			c.Linger = 0
+		}
+	}
+	return c
+}
+
+// leastFirst is the first lease of a lock in a store that outlives this process, unless
+// WithLease is shorter. After this time, the keys of a killed process are free. The first
+// renewal asks for the whole lease.
+const leastFirst = 5 * time.Second
+
+// firstLease returns the lease that a claim asks for. A claim of Once asks for the whole lease:
+// its record outlives the lease, and a short transaction needs no renewal.
+func (l *Locker) firstLease(of *identity) time.Duration {
+	cfg := &l.cfg
+	if of.record != nil || l.core.inProcess {
+		return cfg.lease
+	}
+	return min(cfg.lease, max(leastFirst, 4*cfg.budget))
+}
+
+// maxRounds bounds the claims of one attempt at a key: one, another for a takeover or after
+// the removal of an orphan, and some for entries that ended between two answers.
+const maxRounds = 4
+
+// claim asks the store for e's key until the store grants or refuses it, from the moment at
+// until deadline.
+func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment) error {
+	c := l.core
+	l.checkIfDue(at)
+	for range maxRounds {
+		// A token is used for one round only: after an answered refusal, the
+		// time from which its validity counts would lie too far back.
+		e.claim.token, e.claim.takeover = c.tokens.Next(), e.record != nil && e.record.replaces != ""
+		// Validity counts from before the first send: whichever send the store
+		// applied, its lease did not begin before this moment.
+		sent := at
+		var entry Entry
+		if err := l.sendClaim(ctx, e, deadline, &entry); err != nil {
+			l.logFailure(ctx, err)
+			return err
+		}
+
+		again, err := l.judge(ctx, e, &entry, sent, deadline)
+		if !again {
+			return err
+		}
+		e.cleanUpClaim()
+		if ctx.Err() != nil {
+			return leftBetween(ctx)
+		}
+		if at = clock.Now(); at >= deadline {
+			break
+		}
+	}
+	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
+}
+
+// sendClaim sends one claim of e, and writes the answer to entry. It does not return the entry:
+// an Entry is large, and copying it from call to call was a twentieth of the cost of a guard
+// over a store in this process.
+func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment, entry *Entry) (err error) {
+	c := l.core
+	if c.inProcess {
+		*entry, err = c.store.Claim(ctx, string(e.entry), e.claimOf(l.firstLease(&e.identity)))
+		return publicError(err, false)
+	}
+	r := &e.remote.claim
+	if e.claim.call = &e.remote.claiming; r.key != "" {
+		r, e.claim.call = new(claimRequest), new(send.Call) // the sends of an earlier claim may still need the first
+	}
+	r.store, r.key, r.claim = c.store, string(e.entry), e.claimOf(l.firstLease(&e.identity))
+	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, r)
+	*entry = r.entry
+	return err
+}
+
+// judge acts on the answer to a claim. again says that the key is to be claimed again.
+func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadline clock.Moment) (again bool, err error) {
+	if entry.State == Held && entry.Token == e.claim.token {
+		return false, l.granted(ctx, e, entry.Fence, sent)
+	}
+	if e.record != nil {
+		e.record.replaces, e.record.attempt = "", 1 // the entry has changed since the last claim
+	}
+	entry.Key = e.label()
+	e.observed.finds(entry.Owner)
+	fate := cleanup.NotKnown
+	if entry.State != Settled {
+		fate = l.core.cleaner.FateOf(entry.Token)
+	}
+	switch {
+	case entry.State == Free:
+		// The entry in the way ended between the claim and its reading.
+		return true, nil
+	case fate != cleanup.NotKnown && ctx.Err() != nil:
+		return false, leftBetween(ctx)
+	case fate == cleanup.Dead:
+		// An orphan of this Locker is in the way. Its claim was never granted, so it is
+		// removed at once. Other entries stay: a token that this process does not know may
+		// belong to a living holder.
+		err = l.removeOrphan(ctx, e, entry.Token, deadline)
+		return err == nil, err
+	case fate == cleanup.LostTakeover && e.record.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
+		return l.adopt(ctx, e, entry, deadline)
+	}
+	if reason := e.record.refusal(entry.State, entry.Fingerprint, l.cfg.rerun); reason != nil {
+		return false, &RefusedError{Reason: reason, Entry: *entry}
+	}
+	// The claim names the entry: if two callers see it, only one takes it over.
+	e.record.replaces, e.record.attempt = entry.Token, entry.Attempt+1
+	return true, nil
+}
+
+// leftBetween returns the error of a claim whose caller left before its next send. The last
+// answer does not decide the claim.
+func leftBetween(ctx context.Context) error {
+	return publicError(send.GoneError{Cause: context.Cause(ctx)}, false)
+}
+
+// granted makes e a running lease, unless it is over already. sent is the moment before the
+// first send of the claim.
+func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
+	took, err := l.startGranted(e, fence, sent)
+	if err != nil {
+		return err
+	}
+	kind := EventClaimed
+	switch {
+	case e.claim.call != nil && e.claim.call.Unanswered():
+		kind = EventRecovered
+	case e.claim.takeover:
+		kind = EventTakenOver
+		l.logTakenOver(ctx, &e.identity)
+	}
+	if kind != EventClaimed {
+		l.core.recent.note(kind, e.label())
+	}
+	l.emit(ctx, &e.identity, kind, took, nil)
+	return nil
+}
+
+// startGranted starts the lease of a claim that was granted after took.
+func (l *Locker) startGranted(e *Lease, fence int64, sent clock.Moment) (took time.Duration, err error) {
+	took = sent.Since()
+	lease := l.firstLease(&e.identity)
+	if took >= lease-l.core.drift(lease) {
+		// This process was paused. Nothing has run under the lease, so the entry is an orphan.
+		e.claim.orphaned = true
+		return took, fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
+	}
+	e.claim.fence, e.claim.fenced = fence, l.cfg.fenced
+	e.start(sent, took, lease)
+	return took, nil
+}
+
+// removeOrphan frees e's key from an orphan of this Locker.
+func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline clock.Moment) error {
+	release := &endRequest{store: l.core.store, key: string(e.entry), claim: Claim{Token: token}}
+	if err := l.askLogged(ctx, send.Terms{Budget: deadline.Until()}, release); err != nil {
+		return err
+	}
+	if release.ok {
+		l.core.recent.note(EventReaped, e.label())
+		l.emit(ctx, &e.identity, EventReaped, 0, nil)
+	}
+	return nil
+}
+
+// adopt continues a takeover of this Locker whose claim was applied and not answered. It
+// renews the token of that claim and keeps its attempt number, since no work has begun under
+// it. If that lease is over, the key is claimed again.
+func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
+	e.cleanUpClaim()
+	e.claim.token, e.claim.takeover, e.record.attempt = entry.Token, true, entry.Attempt
+	sent := clock.Now()
+	e.claim.call = new(send.Call)
+	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(l.cfg.lease)}
+	err = l.core.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, renew)
+	switch {
+	case err != nil:
+		l.logFailure(ctx, err)
+		return false, err
+	case !renew.ok:
+		e.record.replaces, e.record.attempt = "", 1
+		return true, nil
+	}
+	l.core.cleaner.Adopted(entry.Token)
+	return false, l.granted(ctx, e, entry.Fence, sent)
+}
