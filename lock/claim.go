@@ -10,26 +10,6 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// claimOf returns the claim of e for a lease of this length.
-func (e *Lease) claimOf(lease time.Duration) Claim {
-	cfg := &e.locker.cfg
-	c := Claim{
-		Token:   e.claim.token,
-		Attempt: 1,
-		Owner:   e.claimOwner(),
-		Lease:   lease,
-		Fenced:  cfg.fenced,
-		Longest: lease == cfg.lease && !cfg.rerun, // with rerun, Commit renews for as long as a record is kept
-	}
-	if r := e.record; r != nil {
-		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.fingerprint, cfg.keep, r.scope
-		if r.forgottenOnCrash(cfg.inTx) {
-			c.Linger = 0
-		}
-	}
-	return c
-}
-
 // leastFirst is the first lease of a lock in a store that outlives this process, unless
 // WithLease is shorter. After this time, the keys of a killed process are free. The first
 // renewal asks for the whole lease.

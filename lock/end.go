@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/internal/unwind"
-	"github.com/httplatch/httplatch/lock/internal/bounded"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -50,38 +48,6 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 		return why
 	}
 	return e.endWith(ctx, leaseEnd{settles: true, receipt: receipt, keep: keep})
-}
-
-// leaseEnd is the release or the settle of a lease. It belongs to the goroutine that ended the
-// work, and later to the goroutine of the cleaner. Other goroutines read only the field settles,
-// after the end of the work and with the shard of the key locked (local.Table.MarkEnding).
-type leaseEnd struct {
-	settles    bool
-	handedOver bool // the key was handed over, and is not released
-	unanswered bool // a send of this end had no answer
-	pending    bool // its receipt is counted in the backlog
-	receipt    []byte
-	keep       time.Duration
-	began      time.Duration // from the grant to before the first send; 0 for a store in this process
-}
-
-func (n *leaseEnd) kind() EventKind {
-	switch {
-	case n.settles:
-		return EventSettled
-	case n.handedOver:
-		return EventHandedOver
-	default:
-		return EventReleased
-	}
-}
-
-// call returns the name of the call to the store, for events.
-func (n *leaseEnd) call() string {
-	if n.settles {
-		return callSettle
-	}
-	return callRelease
 }
 
 // endWith ends the lease. Only the first call has an effect: a release after a settle that may
@@ -179,14 +145,6 @@ func (e *Lease) sendEnd(ctx context.Context) (ok bool, err error) {
 	err = l.core.ask(ctx, call, l.lastingTerms(), r)
 	n.unanswered = n.unanswered || call.Unanswered()
 	return r.ok, err
-}
-
-// confirmed reports whether this end took effect, according to the last answer. After an
-// unanswered send, a "no" to a release means that the earlier send has released the key. A settle
-// whose earlier send was applied finds its own receipt. So a "no" to a settle means that it had
-// no effect, unless the keep may be over by now.
-func (n *leaseEnd) confirmed(ok bool, grantedAt clock.Moment) bool {
-	return ok || n.unanswered && (!n.settles || grantedAt.Since()-n.began >= n.keep)
 }
 
 // reportFailedEnd logs an end that failed with err, and reports it to observers.
@@ -292,13 +250,6 @@ func (e *Lease) endBypassed() (first bool) {
 	return true
 }
 
-var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
-
-// maxPendingBytes bounds the memory of the receipts that wait for the store: 64 of the
-// longest answers that package middleware keeps by default, or more than a minute of 1,000
-// answers a second with 1 KiB each. An outage may last longer, and must not end the process.
-const maxPendingBytes = 64 << 20
-
 // retryEndLater repeats the end in the background ([Lease.retryEnd]) until it is answered or the
 // lease is over, and a settle of Once for as long as its entry is kept. After a release without
 // an answer, the entry is an [orphan], and its removal goes on. Until then other callers of
@@ -362,40 +313,5 @@ func (e *Lease) mayRemain() bool {
 		return clock.Now() < until.Add(e.locker.cfg.keep)
 	default:
 		return false
-	}
-}
-
-// backlog counts the bytes of the receipts that wait for the store.
-type backlog struct{ bytes atomic.Int64 }
-
-// keep counts the memory of a receipt whose end will be repeated. If copies is set, it copies the
-// receipt, which still belongs to the caller. Above the bound it drops the receipt, and an empty
-// one is settled: the answer was delivered, and repeats of the request learn that it was.
-func (b *backlog) keep(n *leaseEnd, copies bool) (dropped int) {
-	size := len(n.receipt)
-	switch {
-	case size == 0:
-	case !bounded.Add(&b.bytes, int64(size), maxPendingBytes):
-		b.drop(n)
-		return size
-	default:
-		n.pending = true
-		if copies {
-			n.receipt = slices.Clone(n.receipt)
-		}
-	}
-	return 0
-}
-
-// drop forgets the receipt of an end. An empty one is settled in its place.
-func (b *backlog) drop(n *leaseEnd) {
-	b.uncount(n)
-	n.receipt = nil
-}
-
-func (b *backlog) uncount(n *leaseEnd) {
-	if n.pending {
-		n.pending = false
-		b.bytes.Add(-int64(len(n.receipt)))
 	}
 }

@@ -48,6 +48,46 @@ func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 	return min(lease, c.maxHold-time.Duration(at-c.grantedAt))
 }
 
+// leaseEnd is the release or the settle of a lease. It belongs to the goroutine that ended the
+// work, and later to the goroutine of the cleaner. Other goroutines read only the field settles,
+// after the end of the work and with the shard of the key locked (local.Table.MarkEnding).
+type leaseEnd struct {
+	settles    bool
+	handedOver bool // the key was handed over, and is not released
+	unanswered bool // a send of this end had no answer
+	pending    bool // its receipt is counted in the backlog
+	receipt    []byte
+	keep       time.Duration
+	began      time.Duration // from the grant to before the first send; 0 for a store in this process
+}
+
+func (n *leaseEnd) kind() EventKind {
+	switch {
+	case n.settles:
+		return EventSettled
+	case n.handedOver:
+		return EventHandedOver
+	default:
+		return EventReleased
+	}
+}
+
+// call returns the name of the call to the store, for events.
+func (n *leaseEnd) call() string {
+	if n.settles {
+		return callSettle
+	}
+	return callRelease
+}
+
+// confirmed reports whether this end took effect, according to the last answer. After an
+// unanswered send, a "no" to a release means that the earlier send has released the key. A settle
+// whose earlier send was applied finds its own receipt. So a "no" to a settle means that it had
+// no effect, unless the keep may be over by now.
+func (n *leaseEnd) confirmed(ok bool, grantedAt clock.Moment) bool {
+	return ok || n.unanswered && (!n.settles || grantedAt.Since()-n.began >= n.keep)
+}
+
 // remoteLease is a lease of a store outside this process, with room for its first claim and its
 // end. So neither costs an allocation, and both leave the stacks of thousands of waiting
 // goroutines small.
@@ -113,106 +153,24 @@ func (e *Lease) claimOwner() string {
 	return e.owner()
 }
 
-type leaseKey struct{}
-
-type runKey struct{}
-
-// leaseContext is the context of a lease's work. It is a type of its own so that Lease does not
-// export its methods.
-//
-// Its cancelable part, own, is made when it is first needed. Most work is short and never
-// needs it, and it costs more than the rest of a lease: it has to register with its parent,
-// and to deregister.
-type leaseContext Lease
-
-// released is the own context of all leases that ended before they needed one. They share it,
-// so it has no values.
-var released = func() *cancelctx.Context {
-	own := cancelctx.New(context.Background()) //nolint:forbidigo // nothing can end it later
-	own.Cancel(nil)
-	return own
-}()
-
-// FromContext returns the lease of the innermost [Locker.Do] or middleware.Lock around the code
-// that was given ctx. ok is false if no lease protects this code: there is no such call, or the
-// store was down and the work runs unprotected ([WithFailOpen]). Under a [Set] it is the lease
-// on the last of the sorted keys; see [SetFromContext].
-func FromContext(ctx context.Context) (lease *Lease, ok bool) {
-	lease, ok = ctx.Value(leaseKey{}).(*Lease)
-	return lease, ok
-}
-
-// Done and Err check the clock, and do not rely on the timer alone: in a process that was
-// paused for longer than its lease, the work may continue before any timer runs, and must find
-// that its context has ended.
-func (c *leaseContext) Done() <-chan struct{} {
-	e := (*Lease)(c)
-	e.checkValidity()
-	return e.ownContext().Done()
-}
-
-func (c *leaseContext) Err() error {
-	e := (*Lease)(c)
-	e.checkValidity()
-	if own := e.own.Load(); own != nil {
-		return own.Err()
+// claimOf returns the claim of e for a lease of this length.
+func (e *Lease) claimOf(lease time.Duration) Claim {
+	cfg := &e.locker.cfg
+	c := Claim{
+		Token:   e.claim.token,
+		Attempt: 1,
+		Owner:   e.claimOwner(),
+		Lease:   lease,
+		Fenced:  cfg.fenced,
+		Longest: lease == cfg.lease && !cfg.rerun, // with rerun, Commit renews for as long as a record is kept
 	}
-	return e.parent.Err()
-}
-
-func (c *leaseContext) Deadline() (deadline time.Time, ok bool) { return c.parent.Deadline() }
-
-func (c *leaseContext) Value(key any) any {
-	switch key.(type) {
-	case leaseKey:
-		// The lease of Once protects no resource. Its fence, for example, would always be
-		// newer than the fence of a lock inside or outside of it.
-		if c.record == nil {
-			return (*Lease)(c)
-		}
-	case runKey:
-		if c.record != nil {
-			return c.record.run
+	if r := e.record; r != nil {
+		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.fingerprint, cfg.keep, r.scope
+		if r.forgottenOnCrash(cfg.inTx) {
+			c.Linger = 0
 		}
 	}
-	own := c.own.Load()
-	switch own {
-	case nil:
-	case released:
-		// It has values for package context only, which asks Value for a cancelable parent
-		// and its cause.
-		if v := own.Value(key); v != nil {
-			return v
-		}
-	default:
-		return own.Value(key)
-	}
-	return c.parent.Value(key)
-}
-
-// String is for code that prints a context, as mocks do with their arguments. Without it, such
-// code would read the fields of a lease in use.
-func (c *leaseContext) String() string { return "lock.Lease.Context" }
-
-// ownContext returns the context that ends with e.
-func (e *Lease) ownContext() *cancelctx.Context {
-	if own := e.own.Load(); own != nil {
-		return own
-	}
-	own := cancelctx.New(e.parent)
-	if !e.own.CompareAndSwap(nil, own) {
-		own.Cancel(nil) // another goroutine was faster; the parent forgets this one
-	}
-	return e.own.Load()
-}
-
-// cancel ends the context of the work. The cause is the loss of the lease, or nil because the work
-// is over. The first call decides the cause, unless the parent context ended before.
-func (e *Lease) cancel(cause error) {
-	if cause == nil && e.parent.Err() == nil && e.own.CompareAndSwap(nil, released) {
-		return
-	}
-	e.ownContext().Cancel(cause)
+	return c
 }
 
 // checkValidity ends the lease's context if the validity of the lease is over. The caller may

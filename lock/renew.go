@@ -111,6 +111,8 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 
 var errReleased = fmt.Errorf("%w: it was released", ErrLost)
 
+var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
+
 // admitNext lets other callers of this process claim the key. The entry of a lease that was about
 // to be released has no holder, and is removed.
 func (e *Lease) admitNext(how validity.Opens) {
