@@ -72,7 +72,7 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment,
 		return publicError(err, false)
 	}
 	r := &e.remote.claim
-	if e.claim.call = &e.remote.claiming; r.key != "" {
+	if e.claim.call = &e.remote.claimCall; r.key != "" {
 		r, e.claim.call = new(claimRequest), new(send.Call) // the sends of an earlier claim may still need the first
 	}
 	r.store, r.key, r.claim = c.store, string(e.entry), e.claimOf(l.firstLease(&e.identity))
@@ -90,7 +90,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 		e.record.replaces, e.record.attempt = "", 1 // the entry has changed since the last claim
 	}
 	entry.Key = e.label()
-	e.observed.finds(entry.Owner)
+	e.observed.noteFound(entry.Owner)
 	fate := cleanup.NotKnown
 	if entry.State != Settled {
 		fate = l.core.cleaner.FateOf(entry.Token)

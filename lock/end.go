@@ -136,7 +136,7 @@ func (e *Lease) sendEnd(ctx context.Context) (ok bool, err error) {
 		err = r.Send(lasting)
 		return r.ok, publicError(err, false)
 	}
-	r, call := &e.remote.end, &e.remote.ended
+	r, call := &e.remote.end, &e.remote.endCall
 	if r.key != "" {
 		r, call = new(endRequest), new(send.Call)
 	}

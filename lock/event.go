@@ -145,15 +145,15 @@ func (v *events) observation(ctx context.Context) *observation {
 	return o
 }
 
-// waits adds the time since then to the wait for another holder.
-func (o *observation) waits(since time.Time) {
+// addWait adds the time since then to the wait for another holder.
+func (o *observation) addWait(since time.Time) {
 	if o != nil {
 		o.waited += time.Since(since)
 	}
 }
 
-// finds notes the owner of the entry in the way.
-func (o *observation) finds(owner string) {
+// noteFound notes the owner of the entry in the way.
+func (o *observation) noteFound(owner string) {
 	if o != nil {
 		o.found = requestinfo.Process(owner)
 	}

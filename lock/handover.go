@@ -213,7 +213,7 @@ func (l *Locker) resume(ctx context.Context, e *Lease, token string) error {
 	case err != nil:
 		l.logFailure(ctx, err)
 	case entry.State != Held || entry.Token != e.claim.token:
-		e.observed.finds(entry.Owner)
+		e.observed.noteFound(entry.Owner)
 		err = errTicketUsed
 	default:
 		c.keys.Admit((*holder)(e))

@@ -19,7 +19,7 @@ type Lease struct {
 
 	locker *Locker
 	parent context.Context //nolint:containedctx // of the work's context and of renewals, long after Acquire returned
-	remote *remote         // nil for a store in this process
+	remote *remoteCalls    // nil for a store in this process
 
 	own atomic.Pointer[cancelctx.Context] // of the work; nil until it is asked for or ends
 
@@ -93,13 +93,15 @@ func (n *leaseEnd) confirmed(ok bool, grantedAt clock.Moment) bool {
 // goroutines small.
 type remoteLease struct {
 	Lease
-	remote
+	remoteCalls
 }
 
-type remote struct {
-	claim           claimRequest
-	end             endRequest
-	claiming, ended send.Call
+// remoteCalls is the room for the first claim of a lease and the first call that ends it.
+type remoteCalls struct {
+	claim     claimRequest
+	claimCall send.Call
+	end       endRequest
+	endCall   send.Call
 }
 
 // Context returns a context that ends when the lease does. If the lease is lost, it ends no

@@ -74,7 +74,7 @@ func New(store Store, opts ...Option) *Locker {
 		checkEvery: defaultCheckEvery,
 	}.with(opts).valid()
 	about := Describe(store)
-	checkStore(&about, &cfg)
+	requireFeatures(&about, &cfg)
 	c := &core{
 		backend:    backend{store: store, inProcess: about.Local},
 		noReceipts: about.NoReceipts,
@@ -117,12 +117,12 @@ const defaultCheckEvery = time.Minute
 func (l *Locker) With(opts ...Option) *Locker {
 	cfg := l.cfg.with(opts).valid()
 	about := Describe(l.core.store)
-	checkStore(&about, &cfg)
+	requireFeatures(&about, &cfg)
 	return l.core.newLocker(cfg)
 }
 
-// checkStore panics if cfg needs a feature that the store does not have.
-func checkStore(about *Description, cfg *config) {
+// requireFeatures panics if cfg needs a feature that the store does not have.
+func requireFeatures(about *Description, cfg *config) {
 	switch {
 	case cfg.fenced && about.NoFences != nil:
 		panic("lock: WithFencing: " + about.NoFences.Error())

@@ -226,14 +226,14 @@ type run struct {
 // remoteRun is a run over a store outside this process, with the same room as remoteLease.
 type remoteRun struct {
 	run
-	remote
+	remoteCalls
 }
 
 func newRun(ctx context.Context, l *Locker, key string, entry entryName, scope string, fingerprint []byte) *run {
 	r := new(run)
 	if !l.core.inProcess {
 		both := new(remoteRun)
-		r, both.lease.remote = &both.run, &both.remote
+		r, both.lease.remote = &both.run, &both.remoteCalls
 	}
 	rec := &r.record
 	rec.run, rec.label, rec.scope, rec.attempt = r, key, scope, 1

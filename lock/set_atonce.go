@@ -160,7 +160,7 @@ func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) (done bool, e
 		return false, nil
 	}
 	inTheWay.Key = met.label()
-	met.observed.finds(inTheWay.Owner)
+	met.observed.noteFound(inTheWay.Owner)
 	err = &RefusedError{Reason: reason, Entry: *inTheWay}
 	for _, e := range c.leases {
 		if e == met {

@@ -19,7 +19,7 @@ import (
 // has not freed it. Only work that may run without the store can go on.
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
 	held := heldBy(e, found.Owner)
-	e.observed.finds(found.Owner)
+	e.observed.noteFound(found.Owner)
 	switch {
 	case found.Mismatch:
 		held.Reason = ErrMismatch
@@ -35,7 +35,7 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began cloc
 	}
 	if wait > 0 || found.ConfirmEnd != nil {
 		queued := time.Now()
-		defer func() { e.observed.waits(queued) }()
+		defer func() { e.observed.addWait(queued) }()
 	}
 	if found.ConfirmEnd != nil {
 		found.ConfirmEnd()
@@ -92,7 +92,7 @@ func waited(w *waiter) (entered bool, err error) {
 		return true, nil
 	}
 	e := (*Lease)(w.Lease())
-	e.observed.finds(d.entry.Owner)
+	e.observed.noteFound(d.entry.Owner)
 	return false, d.errorFor(e)
 }
 
@@ -179,7 +179,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, unti
 		pause := min(pollPause(polls, hint), remaining)
 		rested := time.Now()
 		end := l.awaitNextPoll(ctx, pause, wake, asked, began.Add(minPause), err)
-		e.observed.waits(rested)
+		e.observed.addWait(rested)
 		if end != nil {
 			return end
 		}
