@@ -3,9 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/requestinfo"
@@ -30,14 +28,6 @@ type Event struct {
 	Size    int           // settled: of the receipt, in bytes
 	Owner   string        // taken over, refused, replayed: of the entry that was found; see WithOrigin
 	Err     error         // the reason, nil if the kind says it all. A loss has a Class() string: expired, taken or max_hold
-}
-
-// Recovery is a fault and how it ended, as [Snapshot] remembers it. The kind Recovered stands for
-// a claim, or a commit ([WithTransaction]), that had no answer and whose outcome was found out.
-type Recovery struct {
-	At   time.Time
-	Kind EventKind // EventRecovered, EventTakenOver, EventReaped or EventLost
-	Key  string    // as given to the Locker
 }
 
 // EventKind says what has happened to a key. The text is stable and fit for a metric label.
@@ -184,29 +174,3 @@ const (
 	callSettle   = "settle"
 	callRelease  = "release"
 )
-
-// maxRecent bounds the recoveries that are remembered, for an operator who looks now. An
-// [Observer] can count or keep them.
-const maxRecent = 64
-
-// recent holds the latest recoveries, the newest last.
-type recent struct {
-	mu  sync.Mutex
-	all []Recovery
-}
-
-func (r *recent) note(kind EventKind, key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all[max(len(r.all)-maxRecent+1, 0):], Recovery{At: time.Now(), Kind: kind, Key: key})
-}
-
-// latest returns the recoveries that match accepts, the newest first.
-func (r *recent) latest(limit int, match func(entry, owner string) bool) []Recovery {
-	r.mu.Lock()
-	all := slices.Clone(r.all)
-	r.mu.Unlock()
-	all = slices.DeleteFunc(all, func(r Recovery) bool { return !match(r.Key, "") })
-	slices.Reverse(all)
-	return all[:min(max(limit, 0), len(all))]
-}
