@@ -63,7 +63,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer c.body.finish()
 	resp, err := c.run(c.body.first())
 	if err == nil {
-		c.resumable(resp)
+		c.makeResumable(resp)
 	}
 	return resp, err
 }
@@ -99,10 +99,10 @@ type call struct {
 	keyed   bool
 	body    body
 	began   time.Time
-	sent    int          // attempts so far
-	waits   int          // attempts that [WithAttempts] does not count
-	attempt http.Request // the first attempt's request
-	answer  answer       // the body of the response, if it can be resumed
+	sent    int           // attempts so far
+	waits   int           // attempts that [WithAttempts] does not count
+	attempt http.Request  // the first attempt's request
+	answer  resumableBody // the body of the response, if it can be resumed
 }
 
 var errNothing = errors.New("client: the base transport returned neither a response nor an error")
