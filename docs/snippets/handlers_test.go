@@ -29,6 +29,9 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
+// notScanned is the name of a row.
+const notScanned = "`QueryRow`, not scanned"
+
 // handling is a row of docs/handlers.md: a handler whose order is a row of a database.
 type handling struct {
 	topic, name string
@@ -56,6 +59,7 @@ const (
 	overSQLs    = "database/sql of each"
 	overEach    = "each"
 	overOthers  = "others than PostgreSQL"
+	overSteady  = "each but MariaDB" // whose connection ends or is used again, by chance
 )
 
 var drivers = map[string][]string{
@@ -64,6 +68,7 @@ var drivers = map[string][]string{
 	overSQLs:    {overSQL, overMySQL, overSQLite},
 	overEach:    {overPgx, overSQL, overMySQL, overSQLite},
 	overOthers:  {overMySQL, overSQLite},
+	overSteady:  {overPgx, overSQL, overSQLite},
 }
 
 func (h *handling) drivers() []string {
@@ -480,6 +485,24 @@ func (b badly) commit() {
 		_, _ = tx.ExecContext(b.work, "COMMIT")
 	} else if tx, ok := pgstore.Tx(b.work); ok {
 		_, _ = tx.Exec(b.work, "COMMIT")
+	}
+}
+
+// A query that is not read over MariaDB has no row on the page: when the context of the work ends,
+// either database/sql reads its result, and the transaction is committed, or the driver closes the
+// connection, and it is rolled back. Either way the rule is kept.
+func TestQueryRowThatIsNotScannedOverMariaDB(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "executes a handler over a database")
+	t.Parallel()
+	at := handlersDatabases(t)
+	all := handlings()
+	h := &all[slices.IndexFunc(all, func(h handling) bool { return h.name == notScanned })]
+	require.Equal(t, overSteady, h.over)
+	for range 20 {
+		t.Run("order", func(t *testing.T) { //nolint:paralleltest // they are of one database
+			s := openDesk(t, at, h, overMySQL, nil).play(t)
+			require.Empty(t, s.broken(1), "%v %v\n%s", s.cells(), s.rows, s.logged)
+		})
 	}
 }
 
