@@ -47,7 +47,7 @@ var keyAlone = sender{"go-retryablehttp, a key", retryingWithKey, false, false, 
 
 // The twins: those that send none.
 var keyless = []sender{
-	{"go-retryablehttp as it comes", retryingAsItComes, false, false, false},
+	{"go-retryablehttp with its defaults", retryingWithDefaults, false, false, false},
 	{"`http.Client`, sent again by hand", byHand, false, false, false},
 }
 
@@ -96,8 +96,8 @@ func retrying(_ *testing.T, base *http.Transport) send {
 	}
 }
 
-// retryingAsItComes sends no key.
-func retryingAsItComes(t *testing.T, base *http.Transport) send {
+// retryingWithDefaults sends no key.
+func retryingWithDefaults(t *testing.T, base *http.Transport) send {
 	t.Helper()
 	bare := retryingWithKey(t, base)
 	return func(ctx context.Context, url string, r request) (answer, error) {
