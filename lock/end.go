@@ -280,8 +280,8 @@ func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing boo
 }
 
 // retryEnd sends the end again. first is the moment of the first send. ErrFull is an answer of
-// the store, so Close does not wait for another one. When the keep is over, retryEnd stops: the
-// receipt has no use any more.
+// the store, so Close does not wait for another one. When the keep is over, retryEnd stops: by
+// then the receipt has no use.
 func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) cleanup.Progress {
 	ok, _, err := e.sendEndOrEmpty(ctx)
 	settles := e.end.settles

@@ -167,7 +167,7 @@ func (l *Locker) lastingTerms() send.Terms {
 //
 // When ctx ends before the holders are done, their contexts end with a cause that matches
 // ErrClosed, and the holders have one budget to return. If the work of a lease does not return
-// even then, the lease is not renewed any more, and lapses. It is not released: that would let
+// even then, the lease is no longer renewed, and lapses. It is not released: that would let
 // another process in at the same time. Close then returns an error with the number of leases and
 // calls that are left. The store stays open. Close may be called again. Give ctx a deadline:
 // while the store does not answer, clean-ups do not end by themselves.

@@ -148,8 +148,8 @@ func (b *untrailed) Close() error {
 	return err
 }
 
-// withoutEarly returns r. If the context of r passes informational answers on, as that of a
-// ReverseProxy does, the returned request removes Latch-Commit from them.
+// withoutEarly returns r. If the context of r passes informational answers on, like the context of
+// a ReverseProxy, the returned request removes Latch-Commit from them.
 func withoutEarly(r *http.Request) *http.Request {
 	if hooks := httptrace.ContextClientTrace(r.Context()); hooks == nil || hooks.Got1xxResponse == nil {
 		return r

@@ -82,7 +82,7 @@ WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
 	s.remove = n.in(`DELETE FROM latch_entries WHERE lock_key IN ($1)`)
 }
 
-// setReads sets the statements that only read, and those of Check, which change no row.
+// setReads sets the statements that only read, and the statements of Check, which change no row.
 func (s *statements) setReads(n names) {
 	s.get = n.in(`SELECT ` + columns + `, ` + now + `, $2 FROM latch_entries WHERE lock_key = $1`)
 	s.list = n.in(`SELECT ` + columns + `, ` + now + ` FROM latch_entries WHERE lock_key > $1 ORDER BY lock_key LIMIT $2`)

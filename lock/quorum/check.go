@@ -9,8 +9,8 @@ import (
 )
 
 // Check returns nil if a majority of the nodes passes and no two are known to be one server. A
-// node passes its own check, or answers if it has none. A node that is a [lock.ServerLister]
-// names its servers. A minority that fails is no error: the quorum works without it. Check does
+// node passes if its own check passes, or, without a check, if it answers. A node that is a
+// [lock.ServerLister] names its servers. A minority may fail: the quorum works without it. Check does
 // not wait longer than ten times WithNodeTimeout for a node without an answer. A node's own
 // Check has the details.
 func (q *Store) Check(ctx context.Context) error {

@@ -54,7 +54,7 @@ func (g *Gauge) Waiting(now time.Time, waiting bool) {
 }
 
 // Served notes that n claims were answered, while other claims waited or after they had waited
-// themselves: where answers take long, most come when no claim waits any more.
+// themselves. Where answers take long, most of them come when no claim waits.
 func (g *Gauge) Served(now time.Time, n int) {
 	if g.waiting {
 		if g.served == 0 {

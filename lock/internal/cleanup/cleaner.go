@@ -56,8 +56,8 @@ const (
 	stopped // no attempt begins
 )
 
-// New returns a Cleaner without tasks. maxLag is how long after a call returned its command
-// may still take effect.
+// New returns a Cleaner without tasks. maxLag is the longest time after the return of a call in
+// which its command may still take effect.
 func New(sender *send.Sender, maxLag time.Duration) *Cleaner {
 	c := &Cleaner{sender: sender, maxLag: maxLag, all: make(map[*Task]struct{})}
 	c.ends.Queue, c.removals.Queue = clock.NewQueue[*Task](c.wake), clock.NewQueue[*Task](c.wake)

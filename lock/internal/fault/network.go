@@ -22,8 +22,8 @@ type Network struct {
 	faults int
 }
 
-// NewNetwork returns store behind a network with faults in a tenth to six tenths of
-// all calls.
+// NewNetwork returns store behind a network. Between a tenth and six tenths of all calls have a
+// fault.
 func NewNetwork(store lock.Store, seed uint64) *Network {
 	random := rand.New(rand.NewPCG(seed, 2))
 	n := &Network{random: random, rate: 0.1 + 0.5*random.Float64()}

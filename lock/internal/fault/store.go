@@ -88,8 +88,8 @@ func (s *Store) Count(o Op) int {
 	return s.count[o]
 }
 
-// Server returns the store at the other end. A late call is applied to the store that is there by
-// then.
+// Server returns the store at the other end. A late call is applied to the store that is at the
+// other end when the call lands.
 func (s *Store) Server() lock.Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()

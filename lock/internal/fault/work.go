@@ -259,8 +259,8 @@ func (w *Work) closeEarly(ctx context.Context) func() {
 	}
 }
 
-// Rest waits until no call can be under way any more over a network without faults, closes the
-// Lockers, and returns the violations, entries that are left on servers included.
+// Rest waits until all calls must have landed, over a network without faults. Then it closes the
+// Lockers, and returns the violations, including entries that are left on servers.
 func (w *Work) Rest(ctx context.Context, about lock.Description, servers ...lock.Store) []string {
 	time.Sleep(30*time.Second + about.MaxLag)
 	for _, key := range Keys {

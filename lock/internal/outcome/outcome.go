@@ -18,7 +18,7 @@ const (
 	// COMMIT, unless another call writes at this moment.
 	Locked Found = iota
 	// Taken says that the claim had the row, without a receipt, and no longer has it. So
-	// nothing was committed, and no transaction can settle the claim any more.
+	// nothing was committed, and no transaction can settle the claim from now on.
 	Taken
 	// Settled says that the row has the receipt of the claim, and was written again. The
 	// confirmation of this write also confirms the COMMIT before it.

@@ -18,8 +18,8 @@ type Sweeps struct {
 	runs   atomic.Bool
 }
 
-// Claim counts a claim of so many keys, and calls sweep on a goroutine of its own if a sweep is due
-// and none runs.
+// Claim counts a claim of one or more keys. If a sweep is due and none runs, it calls sweep on its
+// own goroutine.
 func (s *Sweeps) Claim(keys int, sweep func()) {
 	claims := s.claims.Add(int64(keys))
 	if claims/SweepEvery == (claims-int64(keys))/SweepEvery || !s.runs.CompareAndSwap(false, true) {

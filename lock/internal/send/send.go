@@ -108,9 +108,8 @@ func sendRecovering(t *Try, r Request) (err error) {
 	return r.Send(t)
 }
 
-// Unanswered reports whether a send of the call got no answer, so that it may have been
-// applied, or may yet be. An answer to another send does not change that. A nil Call was not
-// made here, and has none.
+// Unanswered reports whether a send of the call got no answer. Such a send may have been applied,
+// or may still be applied, even if another send was answered. A nil Call has no sends.
 func (c *Call) Unanswered() bool { return c != nil && c.unanswered }
 
 // Flight returns the Flight of the call, nil if it has left nothing in flight or in doubt.

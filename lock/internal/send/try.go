@@ -33,9 +33,9 @@ type Try struct {
 // Deadline returns the end of the call's budget.
 func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline, true }
 
-// Until is for a store that cannot ask GiveUp while it waits. It returns when the store gives
-// the send up: after a third of the budget, if there is a token for another send. It takes
-// the token.
+// Until is for a store that cannot call GiveUp while it waits. It returns when the store must give
+// up the send: after a third of the budget, if there is a token for another send. It takes the
+// token.
 func (t *Try) Until() time.Time {
 	turn := t.turn()
 	t.mu.Lock()
@@ -63,10 +63,10 @@ func (t *Try) spent() (paid bool, until time.Time) {
 	return t.paid, t.until
 }
 
-// GiveUp reports whether to give up the send for another one, since it was written that long
-// ago and has no answer: after a third of the budget, if there is a token. It takes the token.
-// The other send has the rest of the budget, and is the last chance if answers take longer
-// than a third.
+// GiveUp reports whether to give up the send for another one: a third of the budget has passed
+// since it was written, it has no answer, and there is a token. GiveUp takes the token. The other
+// send has the rest of the budget. It is the last one if answers take longer than a third of the
+// budget.
 func (t *Try) GiveUp(written time.Duration) bool {
 	return written >= t.call.terms.Budget/3 && t.GiveUpEarly()
 }

@@ -116,8 +116,8 @@ func (b *Batch) close() (sends int32) {
 	return sends
 }
 
-// outcome returns the outcome of c after so many sends of b, which ended with why. replied
-// says that the server has answered c.
+// outcome returns the outcome of c. sends is the number of sends of b, and why is their error.
+// replied says that the server has answered c.
 func (b *Batch) outcome(c *Command, sends int32, why error) (answer any, err error, replied bool) {
 	if sends == running { // a send that has not returned may still write the outcome
 		return nil, failure.Unknown("answer", errRunning), false

@@ -60,9 +60,9 @@ func (s *sharing) limit() int {
 // that has answered less.
 func (s *sharing) sharesNow() bool { return s.shared != (s.left%2 == 1) }
 
-// learn notes that so many commands were answered. A trial begins only if several were in flight
-// or waited. If round trips are long there is no trial, and no sharing: half of a long round trip
-// is too much to wait.
+// learn notes the number of commands that were answered. A trial begins only if several commands
+// were in flight or waited. If round trips are long, there is no trial and no sharing: half of a
+// long round trip is too long a wait.
 func (s *sharing) learn(now time.Time, answered int, several, long bool) {
 	switch {
 	case s.apart == 1:

@@ -72,8 +72,8 @@ func newWindow(share, batches int) window {
 // batch returns the most commands that a batch may have.
 func (w *window) batch() int { return min(w.size, w.share) }
 
-// room reports whether one more batch may leave while so many run, for so many waiting
-// commands.
+// room reports whether one more batch may leave. running is the number of batches in flight, and
+// waiting the number of commands in the queue.
 func (w *window) room(running, waiting int) bool {
 	return running == 0 || running < w.size/w.share && (waiting >= min(grouping, w.share) || w.shortest > short)
 }
@@ -151,9 +151,9 @@ func (w *window) learn(b *Batch, now time.Time) {
 	}
 }
 
-// decide judges the trial by a round trip that took so long, with so many commands in flight. If
-// the round trip was slow, and almost as many commands are in flight as before the trial, it
-// decides nothing: the window is halved again, and the trial goes on.
+// decide judges the trial by the duration of a round trip and the number of commands in flight. If
+// the round trip was slow, and almost as many commands are in flight as before the trial, nothing
+// is decided: the window is halved again, and the trial goes on.
 func (w *window) decide(took time.Duration, inFlight int) {
 	w.serverLimits = took <= w.usualBefore*3/4
 	if !w.serverLimits && inFlight > w.inFlightBefore*3/4 {
