@@ -16,7 +16,7 @@ import (
 // are more than 600. More would measure how fast this process can refuse.
 const returns = 30_000
 
-// Pause is how long each of so many callers waits on average after a refusal.
+// Pause returns the average pause of a caller after a refusal, for this number of callers.
 func Pause(callers int) time.Duration {
 	return max(20*time.Millisecond, time.Duration(callers)*time.Second/returns)
 }
@@ -65,9 +65,9 @@ func (c *crowd) closed(ctx context.Context, name string, callers int) {
 	}
 }
 
-// open starts a caller for each arrival, so many a second on average and as
-// independent of each other as people are, whatever became of those before.
-// How late they were started says whether this process was what limited them.
+// open starts a caller for each arrival. Arrivals are independent of each other, like people, and
+// of the results of earlier callers. perSecond is their average number. late shows whether this
+// process itself limited the arrivals.
 func (c *crowd) open(ctx context.Context, perSecond float64, late *histogram) {
 	c.all.Go(func() {
 		due := time.Now()

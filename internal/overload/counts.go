@@ -9,7 +9,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Kind is what became of a call that was not served.
+// Kind is the outcome of a call that was not served.
 type Kind int
 
 // Kinds of failures. Unavailable is everything that certainly had no effect and
@@ -66,7 +66,7 @@ func (f Failures) minus(before Failures) Failures {
 	return f
 }
 
-// counts are those of all callers.
+// counts has the counts of all callers.
 type counts struct {
 	done            atomic.Int64
 	failed          [kinds]atomic.Int64

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// CPU is what was used of the machine meanwhile, in cores.
+// CPU is the use of the machine's processors during a measurement, in cores.
 type CPU struct {
 	Self   float64 // this process: callers, Locker and proxy
 	Others float64 // everything else, the server's process among it; 0 where that is not known

@@ -11,9 +11,9 @@ import (
 // Few are the callers that are left when the load is gone.
 const Few = 5
 
-// Load is what is asked of a Locker: a closed loop of Callers, each of which
-// begins anew when it is done, or, if PerSecond is set, arrivals that do not
-// wait for each other. For whole seconds; then a few callers remain.
+// Load describes the calls to a Locker: a closed loop of Callers, each of which begins anew when it
+// is done, or, if PerSecond is set, arrivals that do not wait for each other. It lasts for whole
+// seconds. Then a few callers remain.
 type Load struct {
 	Callers   int
 	PerSecond float64
@@ -22,7 +22,7 @@ type Load struct {
 	Stall time.Duration // how long the server stands still when a second is over
 }
 
-// Outcome is what a [Load] has come to.
+// Outcome is the result of a [Load].
 type Outcome struct {
 	Seconds []Second // under the load
 	After   []Second // with a few callers
@@ -84,7 +84,7 @@ func (o Load) Run(ctx context.Context, l *lock.Locker, p *Proxy) Outcome {
 	return outcome
 }
 
-// Burst lets so many callers do one cycle each, all at once.
+// Burst lets the callers do one cycle each, all at once.
 func Burst(ctx context.Context, l *lock.Locker, callers int) BurstOutcome {
 	var timers histogram
 	over := watchTimers(&timers)
@@ -98,7 +98,7 @@ func Burst(ctx context.Context, l *lock.Locker, callers int) BurstOutcome {
 	return BurstOutcome{burst.counts.failures(), burst.counts.served.times(), timers.times()}
 }
 
-// BurstOutcome is what a [Burst] has come to.
+// BurstOutcome is the result of a [Burst].
 type BurstOutcome struct {
 	Failed         Failures
 	Served, Timers Times

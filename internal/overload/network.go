@@ -7,8 +7,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Network is a steady load whose way to the server changes: so many arrivals a second that
-// do not wait for each other, through one phase after the other.
+// Network is a steady load over a network that changes. Arrivals do not wait for each other, and
+// pass through one phase after the other.
 type Network struct {
 	PerSecond float64
 	Phases    []Phase
@@ -23,7 +23,7 @@ type Phase struct {
 	Lost     float64
 }
 
-// Passed is what the arrivals of a phase have come to.
+// Passed is the result of the arrivals of a phase.
 type Passed struct {
 	Second // all of it
 

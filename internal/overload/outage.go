@@ -21,10 +21,10 @@ type Outage struct {
 	Addr       string // where a client finds the server
 }
 
-// Never stands for what did not happen as long as it was waited for.
+// Never stands for an event that did not happen during the wait for it.
 const Never = time.Duration(math.MaxInt64)
 
-// Recovery is what an [Outage] has come to. Times count from its end.
+// Recovery is the result of an [Outage]. Times count from the end of the outage.
 type Recovery struct {
 	Before float64 // cycles/s
 
@@ -110,7 +110,7 @@ func (o Outage) watch(r *Recovery, w *wake, watched *seconds, emptied *atomic.Bo
 	r.CPU = readUsage().since(used)
 }
 
-// wake is what callers see after an outage.
+// wake notes the observations of callers after an outage.
 type wake struct {
 	ended, answered atomic.Pointer[time.Time]
 	granted         atomic.Int64 // the first, in nanoseconds after the end

@@ -18,10 +18,9 @@ type Proxy struct {
 	silent   atomic.Bool
 }
 
-// StartProxy listens at port of 127.0.0.1 and forwards to server, over all connections
-// together so many commands a second, or any number if perSecond is 0. Like a
-// server, it takes what has arrived in turn, also from clients that have closed
-// their connection meanwhile.
+// StartProxy listens at port of 127.0.0.1 and forwards to server, at most perSecond commands a
+// second over all connections, or any number if perSecond is 0. Like a server, it takes commands
+// in the order of their arrival, even if their client has closed its connection meanwhile.
 //
 // The port should lie below the system's ephemeral range: while
 // connections are refused, a client that dials a port in that range may be

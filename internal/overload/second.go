@@ -8,7 +8,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Second is what happened in one of them, and what there was at its end.
+// Second has the events of one second, and the state at its end.
 type Second struct {
 	Done     int64 // cycles
 	Commands int64 // that the proxy has taken
@@ -60,7 +60,7 @@ func (s *seconds) next() Second {
 	return second
 }
 
-// heap is what objects take, dead ones that are not collected yet among them.
+// heap returns the memory of all objects, including dead ones that are not collected yet.
 func heap() uint64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(sample)

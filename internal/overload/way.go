@@ -24,8 +24,8 @@ func (p *Proxy) Far(d time.Duration) { p.way.trip.Store(int64(d)) }
 // carry arrives [retransmitted] later, and all that follows on their connection behind it.
 func (p *Proxy) Lose(share float64) { p.way.lost.Store(int64(share * 1e6)) }
 
-// wait is how much later than its packet's sending a reply arrives: two packets can be
-// lost, that of the command and its own.
+// wait returns the time from the sending of a command to the arrival of its reply: each of the two
+// packets can be lost.
 func (w *way) wait() (d time.Duration) {
 	d = time.Duration(w.trip.Load())
 	for range 2 {

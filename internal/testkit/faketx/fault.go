@@ -27,7 +27,7 @@ const (
 	Rollback Step = "rollback"
 )
 
-// Fault is what a step meets on its way. apply makes it.
+// Fault executes one step with a fault. apply executes the step itself.
 type Fault func(ctx context.Context, apply func() error) error
 
 // LoseReply applies the step, and its caller cannot know.
@@ -107,7 +107,7 @@ func (s *Store) Count(step Step) int {
 	return s.steps.count[step]
 }
 
-// draw is what the next step of a kind meets, nil if it meets nothing.
+// draw returns the fault of the next step of a kind, nil if it has none.
 func (s *Store) draw(step Step) Fault {
 	s.steps.mu.Lock()
 	defer s.steps.mu.Unlock()

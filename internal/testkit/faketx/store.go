@@ -112,7 +112,7 @@ func (e *entry) state() lock.State {
 	return lock.Free
 }
 
-// seen is what callers see of e.
+// seen returns e as callers see it.
 func (e *entry) seen() lock.Entry {
 	state := e.state()
 	if state == lock.Free {

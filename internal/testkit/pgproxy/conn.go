@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// silence is what a fault has done to all that the server says to a client.
+// silence is the effect of a fault on all messages from the server to a client.
 type silence int32
 
 const (

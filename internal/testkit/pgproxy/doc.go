@@ -13,7 +13,7 @@
 //
 // # What it understands
 //
-// An exchange is what a client sends until it waits for an answer: a simple
+// An exchange is the messages that a client sends until it waits for an answer: a simple
 // Query, or the messages of the extended protocol until Sync. It ends with the
 // server's ReadyForQuery. The texts of prepared statements are remembered by
 // their names, for each connection. Pipelined exchanges keep their order.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Action is what happens to an exchange.
+// Action is applied to an exchange.
 type Action uint8
 
 const (
@@ -59,7 +59,7 @@ type Fault struct {
 	Bytes  int           // of CutReply
 }
 
-// Exchange is what a client sends until it waits for an answer.
+// Exchange is the messages that a client sends until it waits for an answer.
 type Exchange struct {
 	// Conn numbers the connections of the proxy, and Ordinal the exchanges of one,
 	// both from 1.

@@ -84,7 +84,7 @@ func (c *Clock) Set(tb testing.TB, ahead time.Duration) {
 	}
 }
 
-// now is what the server's clock shows.
+// now returns the time on the server's clock.
 func (s *Server) now(tb testing.TB) time.Time {
 	tb.Helper()
 	pair, _ := s.Do(tb, "TIME").([]any) // of texts: seconds, microseconds

@@ -118,7 +118,7 @@ func (c *Cluster) eventually(tb testing.TB, s *Server, complaint string, conditi
 	})
 }
 
-// nodes is what s knows of all.
+// nodes returns the nodes that s knows.
 func (c *Cluster) nodes(tb testing.TB, s *Server) string {
 	tb.Helper()
 	return fmt.Sprint(s.Do(tb, "CLUSTER", "NODES"))

@@ -22,7 +22,7 @@ type Pair struct {
 	watched *Sentinel
 }
 
-// master is what a Sentinel has to say about the master of p.
+// master returns a Sentinel's report about the master of p.
 func (p *Pair) master(tb testing.TB, s *Server) map[string]string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)

@@ -9,7 +9,7 @@ import (
 
 var versionText = regexp.MustCompile(`^(Redis|Valkey) server v=(\d+)\.`)
 
-// DebugCommand is what a server has to be started with so that DEBUG may be
+// DebugCommand is the argument with which a server has to be started so that DEBUG may be
 // used. Before Redis 7 it always may, and there is no such option.
 func DebugCommand(tb testing.TB) []string {
 	tb.Helper()

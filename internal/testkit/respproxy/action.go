@@ -19,7 +19,7 @@ const (
 	Hang
 )
 
-// Action is what a rule does to a command. The zero Action lets it pass, which
+// Action is applied by a rule to a command. The zero Action lets the command pass, which
 // is a way to count and to wait for commands.
 type Action struct {
 	kind  kind

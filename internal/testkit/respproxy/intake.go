@@ -8,7 +8,7 @@ import (
 
 var errEnded = errors.New("respproxy: connection ended")
 
-// intake is what the requests goroutine reads its client through. It decides,
+// intake is the reader through which the requests goroutine reads its client. It decides,
 // without a race, what a client had sent before its connection ended: all that
 // a Read has returned, and nothing after it. A pipeline that was written at
 // once is so either forwarded whole or, behind a dropped command, not at all.

@@ -90,8 +90,8 @@ func scriptReply62(raw []byte) []byte {
 	return out
 }
 
-// scriptError62 is what 6.2 makes of an error that Redis 7.0 or a later one gives
-// to a script. What the command itself says stays as it is.
+// scriptError62 converts an error that Redis 7.0 or a later one gives to a script to the form of
+// Redis 6.2. It does not change the text of the command itself.
 func scriptError62(text, line string) string {
 	place := "@user_script: " + line + ": "
 	denied, isDenied := strings.CutPrefix(text, "ERR ACL failure in script: ") // from 7.2 on

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// translation is what Translate does.
+// translation is the Action of Translate.
 type translation struct {
 	command func(args [][]byte) [][]byte
 	reply   func(raw []byte) []byte
@@ -19,7 +19,7 @@ func Translate(command func(args [][]byte) [][]byte, reply func(raw []byte) []by
 	return Action{kind: translate, translation: &translation{command, reply}}
 }
 
-// forward is what the server gets in place of raw.
+// forward returns the command that the server gets in place of raw.
 func (t *translation) forward(args [][]byte, raw []byte) []byte {
 	if t.command == nil {
 		return raw
@@ -32,7 +32,7 @@ func (t *translation) forward(args [][]byte, raw []byte) []byte {
 	return out
 }
 
-// answer is what the client gets in place of raw.
+// answer returns the reply that the client gets in place of raw.
 func (t *translation) answer(raw []byte) []byte {
 	if t.reply == nil {
 		return raw

@@ -34,7 +34,7 @@ var shared testmain.Shared[[]string]
 // Main wraps m so that what walks share ends when the tests have run.
 func Main(m testmain.Runner) testmain.Runner { return pgtest.Main(shared.Main(m)) }
 
-// environment is that of a newcomer, whose module cache is empty before the first walk.
+// environment returns the environment of a newcomer, whose module cache is empty before the first walk.
 func environment(tb testing.TB) []string {
 	tb.Helper()
 	return shared.Get(tb, "walk: a walk needs a TestMain that uses walk.Main", func() (env []string, end func(), err error) {
@@ -78,7 +78,7 @@ func serve(dir string) (env []string, err error) {
 	}, nil
 }
 
-// checkout is the directory of this repository, around that of the test.
+// checkout returns the directory of this repository, which contains the directory of the test.
 func checkout() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -132,7 +132,7 @@ func layOut(proxy, root, module string) error {
 	return err
 }
 
-// pack adds the files of a module, without those of modules below it.
+// pack adds the files of a module, without the files of modules below it.
 func pack(archive *zip.Writer, as, source string) error {
 	return fs.WalkDir(os.DirFS(source), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// output is what the shell and all its processes have printed. It is safe for concurrent use.
+// output collects the output of the shell and all its processes. It is safe for concurrent use.
 type output struct {
 	mu   sync.Mutex
 	text []byte
@@ -25,7 +25,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// since is what was printed from there on.
+// since returns the output from this offset on.
 func (o *output) since(begin int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

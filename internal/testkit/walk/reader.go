@@ -84,7 +84,7 @@ func (r *Reader) Type(command string) (printed string, status int) {
 	return withoutMarks(r.out.since(done.begin)), done.status
 }
 
-// done is what is known of a command that has ended, or begun in the background.
+// done describes a command that has ended, or begun in the background.
 type done struct {
 	begin   int // of the output that was not seen before
 	status  int
@@ -112,7 +112,7 @@ func (r *Reader) run(command string) done {
 	return done{begin, status, at[4] >= 0}
 }
 
-// withoutMarks is what a reader sees.
+// withoutMarks returns the output as a reader sees it, without the marks of the shell.
 func withoutMarks(printed string) string {
 	return strings.Trim(regexp.MustCompile(`(?m)^\n?@ \d+ \d+ (?:running)?\n`).ReplaceAllString(printed, ""), "\n")
 }
