@@ -14,11 +14,11 @@ type budget struct {
 
 	mu     sync.Mutex
 	tokens float64
-	taken  time.Time // of the last count of the trickle
+	filled time.Time // when the trickle was last counted
 }
 
 func newBudget(perRequest float64, burst int) *budget {
-	return &budget{perRequest: perRequest, burst: float64(burst), tokens: float64(burst), taken: time.Now()}
+	return &budget{perRequest: perRequest, burst: float64(burst), tokens: float64(burst), filled: time.Now()}
 }
 
 // deposit counts a request.
@@ -33,8 +33,8 @@ func (b *budget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	b.tokens = min(b.tokens+float64(now.Sub(b.taken))/float64(trickleEvery), b.burst)
-	b.taken = now
+	b.tokens = min(b.tokens+float64(now.Sub(b.filled))/float64(trickleEvery), b.burst)
+	b.filled = now
 	if b.tokens < 1 {
 		return false
 	}

@@ -37,7 +37,7 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	if resp == nil && err == nil {
 		return false, nil
 	}
-	key, _, _ := intended(ctx) // Transport returns the error
+	key, _, _ := keyOf(ctx) // Transport returns the error
 	method, keyed := methodOf(err), key != ""
 	if resp != nil && resp.Request != nil {
 		method = resp.Request.Method

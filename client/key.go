@@ -32,13 +32,13 @@ type noKeyError struct{ error }
 
 func (e noKeyError) Unwrap() error { return e.error }
 
+// intentContext is the key of a context's value: a givenKey, or the name of a step.
 type intentContext struct{}
 
-// intent is the key of the requests of a context, or the name from which it is derived.
-type intent struct {
-	key  string
-	step bool // key is a name
-}
+type (
+	givenKey string // of WithKey
+	stepName string // of Step; the key is derived from it
+)
 
 // WithKey returns a context whose requests [Transport] sends with key, and for which
 // [CheckRetry] may repeat a request. One key stands for one intent: use the context for
@@ -50,7 +50,7 @@ type intent struct {
 // a key, and repeated only if its method allows it. If the request has its own Idempotency-Key
 // header, that header is used.
 func WithKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, intentContext{}, intent{key: key})
+	return context.WithValue(ctx, intentContext{}, givenKey(key))
 }
 
 // Step returns a context whose request [Transport] sends with a key that is derived from the
@@ -69,25 +69,26 @@ func WithKey(ctx context.Context, key string) context.Context {
 // around ctx, as in a worker or in a request that middleware lets pass unguarded, Step has no
 // effect. If both Step and [WithKey] are used, the last call counts.
 func Step(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, intentContext{}, intent{key: name, step: true})
+	return context.WithValue(ctx, intentContext{}, stepName(name))
 }
 
-// intended returns the key of the requests of ctx. ok is false if they need a new one.
-func intended(ctx context.Context) (key string, ok bool, err error) {
-	in, set := ctx.Value(intentContext{}).(intent)
-	if set && !in.step {
-		return in.key, true, nil
+// keyOf returns the key of the requests of ctx. ok is false if they need a new one.
+func keyOf(ctx context.Context) (key string, ok bool, err error) {
+	intent := ctx.Value(intentContext{})
+	if given, is := intent.(givenKey); is {
+		return string(given), true, nil
 	}
 	serves := submission.Of(ctx)
-	switch {
-	case serves == nil:
+	if serves == nil {
 		return "", false, nil
-	case !set:
+	}
+	step, is := intent.(stepName)
+	if !is {
 		return "", false, noKeyError{errNoKey}
 	}
-	key, err = serves.Derive(in.key)
+	key, err = serves.Derive(string(step))
 	if err != nil {
-		return "", false, noKeyError{fmt.Errorf("client: the request of the step %q was not sent: %w", in.key, err)}
+		return "", false, noKeyError{fmt.Errorf("client: the request of the step %q was not sent: %w", string(step), err)}
 	}
 	return key, true, nil
 }
@@ -107,9 +108,9 @@ func idempotent(method string) bool {
 	return safe(method) || method == http.MethodPut || method == http.MethodDelete
 }
 
-// identify returns the header for the request, and whether it has a key. It does not
-// change the header of the request.
-func (t *transport) identify(req *http.Request) (h http.Header, keyed bool, err error) {
+// headerOf returns the header with which req is sent, and whether it has a key. It does not
+// change the header of req.
+func (t *transport) headerOf(req *http.Request) (h http.Header, keyed bool, err error) {
 	switch {
 	case redirectedAway(req):
 		h = req.Header.Clone()
@@ -128,7 +129,7 @@ func (t *transport) identify(req *http.Request) (h http.Header, keyed bool, err 
 		delete(h, hiddenKeyHeader)
 		return h, true, nil
 	}
-	key, err := t.choose(req)
+	key, err := t.chooseKey(req)
 	if err != nil || key == "" {
 		return req.Header, false, err
 	}
@@ -138,15 +139,15 @@ func (t *transport) identify(req *http.Request) (h http.Header, keyed bool, err 
 	return withHeader(req.Header, keyHeader, key), true, nil
 }
 
-// choose returns the key of a request without one.
-func (t *transport) choose(req *http.Request) (string, error) {
+// chooseKey returns the key of a request without one.
+func (t *transport) chooseKey(req *http.Request) (string, error) {
 	if req.Response != nil && req.Response.Request != nil {
 		// A redirect within the origin: the request is the same.
 		if key := req.Response.Request.Header.Get(keyHeader); key != "" {
 			return key, nil
 		}
 	}
-	key, ok, err := intended(req.Context())
+	key, ok, err := keyOf(req.Context())
 	if err != nil {
 		return "", err
 	}

@@ -41,7 +41,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !mayCarryKey(req) {
 		return t.base.RoundTrip(req)
 	}
-	header, keyed, err := t.identify(req)
+	header, keyed, err := t.headerOf(req)
 	if err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close()
