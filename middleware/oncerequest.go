@@ -44,8 +44,14 @@ func (x *onceRequest) Run(ctx context.Context) ([]byte, error) {
 	}
 	g, client := x.guard, x.request.Context()
 	r := &handlerRun{
-		Run: x.call.Run, guard: &g.guardCore, report: x.report, lifetime: g.lifetimeOf(g.locker.Keep()), outer: runOf(client), id: x.id, submission: g.submission(x.id),
-		context: runContext{lease: ctx, client: client},
+		Run:        x.call.Run,
+		guard:      &g.guardCore,
+		report:     x.report,
+		lifetime:   g.lifetimeOf(g.locker.Keep()),
+		outer:      runOf(client),
+		id:         x.id,
+		submission: g.submission(x.id),
+		context:    runContext{lease: ctx, client: client},
 	}
 	x.run, r.context.run = r, r
 	r.answer.Start(&g.answers, r, x.out, x.request)

@@ -46,7 +46,7 @@ func ProblemOf(err error) *Problem {
 	}
 }
 
-// unservedProblem is the answer to a request that was not processed because the Locker
+// unservedProblem returns the answer to a request that was not processed because the Locker
 // could not find out who has its key.
 func unservedProblem(err error) *Problem {
 	if errors.Is(err, lock.ErrClosed) {
@@ -55,7 +55,7 @@ func unservedProblem(err error) *Problem {
 	return ProblemUnavailable.problem(err)
 }
 
-// lockProblem is the answer to a request whose lock was not acquired because of err.
+// lockProblem returns the answer to a request whose lock was not acquired because of err.
 func lockProblem(err error, c *lockConfig) *Problem {
 	refused, ok := errors.AsType[*lock.RefusedError](err)
 	switch {
@@ -75,7 +75,7 @@ func lockProblem(err error, c *lockConfig) *Problem {
 	}
 }
 
-// onceProblem is the answer to a request that [lock.Locker.Once] has neither run nor
+// onceProblem returns the answer to a request that [lock.Locker.Once] has neither run nor
 // replayed, or whose run lost its lease, because of err. fingerprint is the request's.
 func onceProblem(err error, fingerprint []byte) *Problem {
 	refused, _ := errors.AsType[*lock.RefusedError](err)
@@ -93,8 +93,8 @@ func onceProblem(err error, fingerprint []byte) *Problem {
 	}
 }
 
-// transactionProblem is the answer to a request whose handler has run in a transaction,
-// and whose answer must not be sent because of err.
+// transactionProblem returns the answer to a request whose handler has run in a transaction,
+// and whose own answer must not be sent because of err.
 func transactionProblem(err error) *Problem {
 	switch {
 	case isA[*oncecall.AbortedError](err), isA[*recorder.EarlyError](err):
@@ -109,13 +109,15 @@ func transactionProblem(err error) *Problem {
 	}
 }
 
+// mismatchProblem returns the answer to a request with fingerprint whose key has the entry of
+// another request. The first byte of a fingerprint says how it was made.
 func mismatchProblem(refused *lock.RefusedError, fingerprint []byte) *Problem {
 	theirs := refused.Entry.Fingerprint
 	if len(theirs) == 0 || len(fingerprint) == 0 || theirs[0] == fingerprint[0] {
 		return ProblemKeyReused.problem(refused)
 	}
-	// A deployment has changed how fingerprints are made, so the two do not show whether the
-	// requests differ.
+	// A deployment has changed how fingerprints are made. So they do not show whether the
+	// requests differ, and the answer must be true in either case.
 	switch refused.Entry.State {
 	case lock.Settled:
 		return ProblemResultNotReplayable.problem(refused)
@@ -131,7 +133,7 @@ type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
 
-// identityProblem is the answer to a request that could not be identified.
+// identityProblem returns the answer to a request that could not be identified because of err.
 func identityProblem(err error) *Problem {
 	body, ok := errors.AsType[*bodyError](err)
 	switch {
@@ -144,7 +146,7 @@ func identityProblem(err error) *Problem {
 	}
 }
 
-// keyProblem is the answer to a request whose key, scope or fingerprint function failed
+// keyProblem returns the answer to a request whose key, scope or fingerprint function failed
 // with err. It is a failure of the server, unless err matches [keyfunc.ErrMissing] or is
 // a [keyfunc.Error].
 func keyProblem(err error) *Problem {
@@ -162,6 +164,8 @@ func keyProblem(err error) *Problem {
 	return p
 }
 
+// refusedKey returns the answer to a request that a key function has refused with err. own is the
+// [keyfunc.Error] in err, nil if there is none.
 func refusedKey(own *keyfunc.Error, err error) *Problem {
 	status := http.StatusBadRequest
 	if own != nil && own.Status >= 400 && own.Status <= 599 {
@@ -173,7 +177,7 @@ func refusedKey(own *keyfunc.Error, err error) *Problem {
 	case status == http.StatusRequestEntityTooLarge:
 		return ProblemBodyTooLarge.problem(err)
 	case status != http.StatusBadRequest:
-		// The key function has chosen the status, so our own texts may be wrong.
+		// The key function has chosen the status, for which no kind has a text.
 		return &Problem{Status: status, Title: http.StatusText(status), Err: err}
 	case errors.Is(err, keyfunc.ErrMissing):
 		return ProblemKeyMissing.problem(err)
