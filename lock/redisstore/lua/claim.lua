@@ -1,8 +1,8 @@
--- Takes the entry if there is none or it is the stub of a released one, or else
--- the abandoned one that the caller has seen, or the held one that its holder hands
--- over, and none other. The last fence of
--- the key is kept by holders that have none, so that it is still there for the
--- next one that has: fences must grow even if the server's clock is set back.
+-- Takes the entry if there is none, or if it is the stub of a released one. If ARGV[4] is given,
+-- takes only the entry of that token: an abandoned one, or with ARGV[6] also a held one.
+--
+-- The new entry keeps the key's last fence, even without a fence of its own. So fences grow even
+-- if the server's clock is set back.
 --
 -- ARGV[1] the new value up to its fence      ARGV[2] the new value after its fence
 -- ARGV[3] how long it is kept, in ms         ARGV[4] token of the entry to replace, or ""
@@ -10,8 +10,8 @@
 --         which this command has come too late, "0" for never
 -- ARGV[6] given if the entry to replace may be held
 --
--- {1, now, fence} taken; without a fence of its own: the one that is kept, or 0
--- {2, now} there is none to replace
+-- {1, now, fence} taken. The fence of a claim without one: the last fence of the key, or 0
+-- {2, now} there is no entry to replace
 -- {0, now, 0, value, pttl} left as it is
 -- {-1, now} too late
 local now = 0

@@ -1,5 +1,5 @@
--- Returns the first ARGV[1] bytes of the value, which the receipt comes last in,
--- the time left, and 1 if that is not all of the value, else 0.
+-- Returns the first ARGV[1] bytes of the value, at whose end the receipt stands, the time left,
+-- and 1 if the value has more bytes, else 0.
 local value = redis.call('GET', KEYS[1])
 if not value then
   return false

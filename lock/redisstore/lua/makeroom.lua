@@ -1,6 +1,6 @@
--- Deletes the entry of a token, Held or Abandoned, so that the SET with NX which
--- follows in the same transaction puts its receipt there, and sees to it that this
--- SET does nothing otherwise.
+-- Deletes the entry of a token, Held or Abandoned. The SET with NX that follows in the same
+-- transaction then puts the receipt in its place. In all other cases the key is taken
+-- afterwards, so that this SET does nothing.
 --
 -- ARGV[1] token   ARGV[2] given if waiters are to be notified
 --
@@ -21,6 +21,6 @@ if state ~= 'H' then
 end
 redis.call('DEL', KEYS[1])
 if ARGV[2] then
-  redis.pcall('PUBLISH', KEYS[1], '') -- a user who may not do that can still settle
+  redis.pcall('PUBLISH', KEYS[1], '') -- a user without the permission to publish can still settle
 end
 return 2

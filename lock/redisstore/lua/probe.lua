@@ -1,7 +1,6 @@
--- Tries the commands that the scripts use, and returns those that fail, each
--- followed by the error.
+-- Tries the commands that the scripts use. Returns the ones that fail, each followed by its error.
 --
--- ARGV[1] "publish" if the scripts do
+-- ARGV[1] "publish" if the scripts publish
 local failed = {}
 local function try(...)
   local reply = redis.pcall(...)

@@ -1,4 +1,4 @@
--- Value and remaining time of an entry, of one moment and from the master.
+-- Returns the value of an entry and its remaining time, of one moment and from the master.
 local value = redis.call('GET', KEYS[1])
 if not value then
   return false

@@ -1,6 +1,6 @@
--- Removes the entry of a token. One with a fence, be it that of an earlier holder,
--- leaves a stub behind for a minute, so that fences grow even if the server's clock
--- is set back: otherwise they follow that clock.
+-- Removes the entry of a token. An entry with a fence, its own or an earlier holder's, leaves a
+-- stub behind for a minute. So fences grow even if the server's clock is set back within that
+-- minute. Later fences follow the clock.
 --
 -- ARGV[1] how the entry begins if the token holds it
 -- ARGV[2] "receipt" if the token's receipt is to be removed too
@@ -17,13 +17,13 @@ if head ~= held and (ARGV[2] ~= 'receipt' or head ~= 'S' .. string.sub(held, 2))
   return 0
 end
 local fence = string.sub(value, #head + 14, #head + 29)
--- DEL comes first because it is never refused for want of memory, and the SET
--- passes because it follows a write.
+-- When memory is full, DEL is not refused, because it needs no memory, and SET is not refused,
+-- because it follows a write.
 redis.call('DEL', KEYS[1])
 if fence ~= '0000000000000000' then
   redis.call('SET', KEYS[1], 'F1\0' .. '0000000000000' .. fence .. '\0\0\0\0', 'PX', 60000)
 end
 if ARGV[3] then
-  redis.pcall('PUBLISH', KEYS[1], '') -- a user who may not do that can still release
+  redis.pcall('PUBLISH', KEYS[1], '') -- a user without the permission to publish can still release
 end
 return 1

@@ -1,5 +1,5 @@
--- Removes each entry that its token holds, as the removal of one entry does: one with a fence
--- leaves a stub behind for a minute.
+-- Removes each entry that its token holds. Like remove.lua, it leaves a stub behind for a minute
+-- in the place of an entry with a fence.
 --
 -- ARGV[i] how the entry i begins if its token holds it
 -- ARGV[#KEYS + 1] given if waiters are to be notified
@@ -19,7 +19,7 @@ for i, name in ipairs(KEYS) do
       redis.call('SET', name, 'F1\0' .. '0000000000000' .. fence .. '\0\0\0\0', 'PX', 60000)
     end
     if ARGV[#KEYS + 1] then
-      redis.pcall('PUBLISH', name, '') -- a user who may not do that can still release
+      redis.pcall('PUBLISH', name, '') -- a user without the permission to publish can still release
     end
     removed[i] = 1
   end

@@ -16,11 +16,11 @@ end
 if state ~= 'H' then
   return 0
 end
--- PEXPIRE needs no memory and so is not refused when memory is full; the SET
--- passes because it follows a write.
+-- When memory is full, PEXPIRE is not refused, because it needs no memory, and SET is not refused,
+-- because it follows a write.
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('SET', KEYS[1], 'S' .. string.sub(value, 2) .. ARGV[3], 'KEEPTTL')
 if ARGV[4] then
-  redis.pcall('PUBLISH', KEYS[1], '') -- a user who may not do that can still settle
+  redis.pcall('PUBLISH', KEYS[1], '') -- a user without the permission to publish can still settle
 end
 return 1
