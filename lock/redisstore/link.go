@@ -49,27 +49,30 @@ func bind(c *redis.Client) *link {
 		runtime.AddCleanup(c, func(at weak.Pointer[redis.Client]) { bound.Delete(at) }, at)
 	}
 	l := stored.(*link) //nolint:errcheck,forcetypeassert // nothing else is stored
-	l.made.Do(func() {
-		l.clone.client = obeying(c)
+	l.added.Do(func() {
+		l.clone.client = cloneWithDeadlines(c)
 		c.AddHook(l)
 	})
 	return l
 }
 
-// bound has a *link for each client under a store, until the client is collected.
+// bound has a *link for each client under a store, until the client is collected. It is global
+// because the stores over one client, which do not know each other, share one link: a hook cannot
+// be removed from a client, and each further one costs every command.
 var bound sync.Map // by weak.Pointer[redis.Client]
 
 // link is the last hook of a client. It takes the store's commands out of the chain.
 type link struct {
-	made   sync.Once
-	clone  pipeliner
-	looked sync.Once
-	bare   atomic.Bool // the client runs none of its user's code for a command
+	added    sync.Once
+	clone    pipeliner
+	examined sync.Once
+	bare     atomic.Bool // the client runs none of its user's code for a command
 }
 
-// look sets bare. It runs within a command and looks at its own call stack: if there is no hook
-// before l, the caller of l is go-redis itself. Hooks after l do not see the command.
-func (l *link) look() {
+// examineClient sets bare. go-redis does not tell which hooks a client has. So examineClient runs
+// within a command, and examines its own call stack: if there is no hook before l, the caller of l
+// is go-redis itself. Hooks after l do not see the command.
+func (l *link) examineClient() {
 	var stack [16]uintptr
 	frames := runtime.CallersFrames(stack[:runtime.Callers(1, stack[:])])
 	at, more := frames.Next()
@@ -83,9 +86,9 @@ func (l *link) look() {
 
 const goRedis = "github.com/redis/go-redis/v9."
 
-// obeying returns a client over the pools of c that obeys contexts, without the hooks
-// of c.
-func obeying(c *redis.Client) *redis.Client {
+// cloneWithDeadlines returns a client over the pools of c, without the hooks of c. Its commands end
+// with their contexts.
+func cloneWithDeadlines(c *redis.Client) *redis.Client {
 	o := c.Options()
 	clone := c.WithTimeout(max(o.ReadTimeout, 0))
 	own := clone.Options() // of the clone alone, which nothing has used yet
@@ -102,7 +105,7 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		switch c := cmds[0].(type) {
 		case *group.Command:
-			l.looked.Do(l.look)
+			l.examined.Do(l.examineClient)
 			return c.Transmit(func() error { return l.clone.send(ctx, cmds) })
 		case query:
 			err := l.clone.send(ctx, cmds)

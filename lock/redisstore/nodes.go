@@ -48,11 +48,11 @@ func newNodes(client redis.UniversalClient, opened bool) *nodes {
 
 // do sends c to the server that has its key.
 func (n *nodes) do(ctx context.Context, c *group.Command) (any, error) {
-	g, err := n.route(ctx, c.EntryName)
+	to, err := n.route(ctx, c.EntryName)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := g.Do(ctx, c)
+	answer, err := to.Do(ctx, c)
 	if code := failure.ClassOf(err); n.cluster != nil && (code == "MOVED" || code == "ASK") && errors.Is(err, lock.ErrNotApplied) {
 		// The slot has moved while the command waited. It was not executed.
 		return n.redirected.Do(ctx, c.Again())
@@ -69,11 +69,12 @@ func (n *nodes) route(ctx context.Context, name string) (*server, error) {
 	case n.routed.Load():
 		return n.find(ctx, name)
 	}
-	g, err := untilDone(ctx, func() (*server, error) { return n.find(context.WithoutCancel(ctx), name) })
+	of, err := untilDone(ctx, func() (*server, error) { return n.find(context.WithoutCancel(ctx), name) })
 	n.routed.CompareAndSwap(false, err == nil)
-	return g, err
+	return of, err
 }
 
+// find returns the server of the master that has the slot of name.
 func (n *nodes) find(ctx context.Context, name string) (*server, error) {
 	master, err := n.cluster.MasterForKey(ctx, name)
 	if err != nil {
@@ -81,15 +82,15 @@ func (n *nodes) find(ctx context.Context, name string) (*server, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	g := n.byMaster[master]
-	if g == nil {
+	of := n.byMaster[master]
+	if of == nil {
 		if len(n.byMaster) >= maxNodes {
-			clear(n.byMaster) // a call that is under way keeps its group
+			clear(n.byMaster) // a call that is under way keeps its server
 		}
-		g = n.pipelined(master, n.opened)
-		n.byMaster[master] = g
+		of = n.pipelined(master, n.opened)
+		n.byMaster[master] = of
 	}
-	return g, nil
+	return of, nil
 }
 
 // close waits until no batch is in flight, or ctx ends.
@@ -101,8 +102,8 @@ func (n *nodes) close(ctx context.Context) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		all := []*group.Group{n.redirected.Group}
-		for _, g := range n.byMaster {
-			all = append(all, g.Group)
+		for _, of := range n.byMaster {
+			all = append(all, of.Group)
 		}
 		return all
 	})
