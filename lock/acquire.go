@@ -70,7 +70,7 @@ func (l *Locker) newLease(ctx context.Context, key string) *Lease {
 		e = new(Lease)
 	} else {
 		r := new(remoteLease)
-		r.Lease.remote = &r.remoteCalls
+		r.remote = &r.remoteCalls
 		e = &r.Lease
 	}
 	e.locker, e.entry, e.parent = l, entryName(key), ctx
