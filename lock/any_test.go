@@ -563,8 +563,8 @@ func TestLineOfAKeyWithASeparator(t *testing.T) {
 	})
 }
 
-// All keys are held in this process, so none is claimed. A caller that has left, and a closed
-// Locker, are no refusal all the same.
+// All keys are held in this process, so none is claimed. Still, a caller that has left, and a
+// closed Locker, get their own errors and not a refusal.
 func TestAnyOfHeldKeysAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {

@@ -265,8 +265,8 @@ func TestASettleOfUnprotectedWorkLeavesNothing(t *testing.T) {
 	})
 }
 
-// A call that the store denies for want of room may run unprotected too. A call that the store
-// does not support, and a call of a closed Locker, may not.
+// Work may also run unprotected if the store has no room for its claim. It may not if the store does
+// not support the claim, or the Locker is closed.
 func TestWhatFailsOpen(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err  error

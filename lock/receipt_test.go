@@ -131,7 +131,7 @@ func TestStoreThatHasNoRoomForATombstone(t *testing.T) {
 }
 
 // In an outage, receipts wait for the store to come back. They must not fill the
-// memory: of those that no room is left for, it is kept that there was an answer.
+// memory: if there is no room left for a receipt, an empty one is settled in its place.
 func TestPendingReceiptsAreBounded(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "fills the bound of pending receipts")
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {

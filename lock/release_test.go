@@ -19,7 +19,7 @@ import (
 )
 
 // no-self-conflict: the run failed, so the key is free for any request as soon
-// as its release is answered; a request behind it has to ask for that.
+// as its release is answered. A waiting request triggers another send of it.
 func TestAnotherRequestBehindAnUnansweredRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
@@ -35,8 +35,8 @@ func TestAnotherRequestBehindAnUnansweredRelease(t *testing.T) {
 	})
 }
 
-// three outcomes: no send of the release was unanswered, all were refused. The
-// "no" then is a loss.
+// three outcomes: all sends of the release were refused, and none was unanswered. So a later
+// "no" of the store is a loss, and not the effect of an earlier send.
 func TestRefusedSendsAreNotUnanswered(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
@@ -54,7 +54,8 @@ func TestRefusedSendsAreNotUnanswered(t *testing.T) {
 	})
 }
 
-// The 65th that meets an unanswered end of this process's own is not "held".
+// no-self-conflict: while the release of this process has no answer, even a caller for which the
+// queue has no room is not refused as held.
 func TestFullQueueBehindAnUnansweredRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
@@ -74,8 +75,8 @@ func TestFullQueueBehindAnUnansweredRelease(t *testing.T) {
 	})
 }
 
-// Whatever became of the release, this process is not kept from the key for longer than
-// the lease was valid: other processes go on by then.
+// A release without an answer keeps this process from the key no longer than the lease was valid,
+// whether it was applied or not. Then other processes get the key, too.
 func TestUnansweredReleaseEndsWithTheValidity(t *testing.T) {
 	t.Run("lock", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {

@@ -377,7 +377,7 @@ func (x *setCampaign) allHeld(mine *setHold, names []string) {
 	}
 }
 
-// rest checks what is there when nothing is under way any more.
+// rest checks the entries after all calls and clean-ups have ended.
 func (x *setCampaign) rest(t *testing.T, lag time.Duration) {
 	t.Helper()
 	time.Sleep(30*time.Second + lag)

@@ -53,7 +53,7 @@ func releasedInPart(ctx context.Context, l *lock.Locker, keys []string, fn func(
 	})
 }
 
-// keptInPart keeps the keys before the one that is refused.
+// keptInPart is wrong: when a key is refused, it keeps the keys before it.
 func keptInPart(ctx context.Context, l *lock.Locker, keys []string, fn func(ctx context.Context) error) error {
 	var held []*lock.Lease
 	for _, key := range slices.Sorted(slices.Values(keys)) {

@@ -112,7 +112,7 @@ func TestRefusedSetHoldsNothing(t *testing.T) {
 	}
 }
 
-// The answer to the claim of any key of a set can be lost, and the set is granted all the same.
+// The set is granted although the answer to the claim of one of its keys is lost, whichever it is.
 func TestLostReplyInTheMiddleOfASet(t *testing.T) {
 	t.Parallel()
 	for i, key := range setKeys {
@@ -458,7 +458,7 @@ func TestContextOfASetIsOverInTheInstantItsFirstValidityIs(t *testing.T) {
 }
 
 // A logger that panics at a release panics in the caller, where net/http recovers, and not on a
-// goroutine of the set. The other keys are released all the same.
+// goroutine of the set. The other keys are still released.
 func TestPanicInAReleaseOfASetIsTheCallers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

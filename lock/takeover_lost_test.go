@@ -93,8 +93,8 @@ func TestALostTakeoverThatIsTakenOver(t *testing.T) {
 	})
 }
 
-// Whatever becomes of the renewal with which a lost takeover is gone on with, the next
-// call of this process is not refused for it.
+// A Locker continues a takeover without an answer by a renewal. If that call fails, too, the next
+// call of this process is not refused because of it.
 func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 	for name, f := range map[string][]fault.Func{
 		"renew lost all":  {fault.LoseReply, fault.LoseReply, fault.LoseReply, fault.LoseReply, fault.LoseReply, fault.LoseReply, fault.LoseReply, fault.LoseReply},

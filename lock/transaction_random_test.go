@@ -19,8 +19,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Whatever a database and its network do, there is one row for each key that was answered,
-// of the answer that everyone got, and no key without an answer in the end.
+// Under random faults of a database and its network, each key gets an answer in the end, all its
+// callers get the same one, and the key has one row, with that answer.
 func TestTransactionsAtRandom(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "searches at random")
 	t.Parallel()
@@ -219,7 +219,7 @@ func (o *orders) work(ctx context.Context, key string) ([]byte, error) {
 	return []byte(row), nil
 }
 
-// judge checks what is there in the end.
+// judge checks the rows and the answers after the last call.
 func (o *orders) judge(effects []string) {
 	for _, key := range orderKeys {
 		rows := slices.DeleteFunc(slices.Clone(effects), func(row string) bool { return !strings.HasPrefix(row, key+"/") })

@@ -79,7 +79,7 @@ func once(t *testing.T, l *lock.Locker, fn func(context.Context) ([]byte, error)
 }
 
 // next makes the next call of this process, and of another one, at once. Both must get the same
-// receipt: the one that is there, or the receipt of a new run.
+// receipt: there, or if that is "", the receipt of a new run.
 func next(t *testing.T, s *faketx.Store, there string, lockers ...*lock.Locker) {
 	t.Helper()
 	want := there

@@ -108,8 +108,8 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 	}
 }
 
-// A 401 or 403 is an answer to its own caller: the next of those that have waited runs
-// with its own credentials, and all others get the first answer that is one.
+// A 401 or 403 is an answer to its own caller: the next waiting request runs
+// with its own credentials. The others get the first answer with another status.
 func TestAWaitingCrowdIsNotRefusedForAnother(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden} {
@@ -209,8 +209,8 @@ func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
 	})
 }
 
-// An answer that a guard has not kept is no answer of those that have waited for it
-// to a guard further out, which would keep it.
+// Requests that have waited get an answer that their guard does not keep. A guard further out does
+// not keep it either.
 func TestAWaitingCrowdsAnswerIsNotKeptFurtherOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

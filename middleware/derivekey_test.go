@@ -147,9 +147,8 @@ func TestDerivedKeysDiffer(t *testing.T) {
 	require.Len(t, ids, len(seen)-1, "without the secret")
 }
 
-// TestDerivedKeysSayNothing: whoever knows all of a submission, and every other key that was
-// derived of it, knows nothing of the next one, and has nothing to check a guess with but the
-// secret itself.
+// TestDerivedKeysSayNothing: a client that knows a submission and all other keys derived from it
+// can neither compute the next key, nor check a guess of it without the secret.
 func TestDerivedKeysSayNothing(t *testing.T) {
 	t.Parallel()
 	const submissions, names = 50, 40
@@ -192,8 +191,8 @@ func TestDerivedKeysSayNothing(t *testing.T) {
 		}
 	}
 
-	// As numbers, they agree with nothing that is known in more bits than by chance: with the
-	// identity, the key of the next name, the key of the next submission, the same key under the
+	// Compared bit by bit, a key agrees with each known value in no more bits than a random one: with
+	// the identity, the key of the next name, the key of the next submission, the same key under the
 	// other secret.
 	bitsOf := func(key string) []byte {
 		raw, err := base32.StdEncoding.DecodeString(key)

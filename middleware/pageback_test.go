@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWayBack: each page links to the one that the form was sent from, on this origin only.
+// TestWayBack: each page links to the page from which the form was sent, if both have one origin.
 func TestWayBack(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -44,7 +44,7 @@ func withTrailers(t *testing.T, server *httptest.Server) trailed {
 }
 
 // TestTrailersAnnouncedOutside: outer middleware sends its own trailers with each answer, and the
-// handler's answer is replayed all the same.
+// handler's answer is still replayed.
 func TestTrailersAnnouncedOutside(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {

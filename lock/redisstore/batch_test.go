@@ -97,7 +97,7 @@ func claimsOf(t *testing.T, s *redisstore.Store, p *respproxy.Proxy, n int, ctx 
 	})
 }
 
-// member is the key of the i-th of those that share a round trip.
+// member returns the key of the i-th call in a shared round trip.
 func member(t *testing.T, i int) string {
 	t.Helper()
 	return fmt.Sprintf("%s&%d", keyFor(t), i)

@@ -136,7 +136,7 @@ func (h infoHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestCheckOfASentinel(t *testing.T) {
 	t.Parallel()
 	addr := startSentinel(t, "m", redistest.Shared(t), "p")
-	_, err := redisstore.Open(timeout(t, patience), patiently("redis://:p@"+addr+"?client_name=x"))
+	_, err := redisstore.Open(timeout(t, patience), withLongTimeouts("redis://:p@"+addr+"?client_name=x"))
 	require.ErrorContains(t, err, "redis-sentinel://")
 	require.NotContains(t, err.Error(), "\n")
 }

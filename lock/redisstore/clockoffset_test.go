@@ -24,7 +24,7 @@ func TestLateClaimsOverASlowNetwork(t *testing.T) {
 	slow.Remove()
 
 	held := p.On(respproxy.Match{Name: "evalsha", Key: nameOf(t)}, respproxy.Hold())
-	requireUnknown(t, inTheEnd(t, func() error {
+	requireUnknown(t, untilSent(t, func() error {
 		_, err := s.Claim(timeout(t, 100*time.Millisecond), keyFor(t), fenced("late"))
 		return err
 	}), "silent")

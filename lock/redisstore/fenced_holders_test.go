@@ -97,7 +97,7 @@ func TestTakeoverWithoutAFenceKeepsTheLastOne(t *testing.T) {
 // claim is refused until the store has learned what time it is.
 func takeInTheEnd(t *testing.T, s lock.Store, key string, c lock.Claim) (e lock.Entry) {
 	t.Helper()
-	require.NoError(t, inTheEnd(t, func() (err error) {
+	require.NoError(t, untilSent(t, func() (err error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		e, err = s.Claim(ctx, key, c)

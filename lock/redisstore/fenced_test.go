@@ -65,7 +65,7 @@ func TestFences(t *testing.T) {
 	require.True(t, ok)
 	grow("after an operator's release")
 
-	// A clock that was set back: what is there counts more.
+	// If the clock was set back, the fence in the stub decides.
 	release(t, s, key, "after an operator's release")
 	ahead := last + time.Hour.Microseconds()
 	stub, _ := srv.Do(t, "GET", "latch:lock:k").(string)
@@ -191,7 +191,7 @@ func TestServerClocks(t *testing.T) {
 			clock.Set(t, 0)
 			require.Equal(t, 1, claims("e"), "learned on the way")
 			held := p.On(respproxy.Match{Name: "evalsha", Key: nameOf(t)}, respproxy.Hold())
-			requireUnknown(t, inTheEnd(t, func() error {
+			requireUnknown(t, untilSent(t, func() error {
 				_, err := s.Claim(timeout(t, 100*time.Millisecond), keyFor(t), fenced("late"))
 				return err
 			}), "silent")

@@ -70,8 +70,8 @@ func TestLargeReceiptIsInNoScript(t *testing.T) {
 	}
 }
 
-// A large receipt is settled in two steps. Whatever becomes of the entry between
-// them, it is the token's own or is left alone.
+// A large receipt is settled in two steps. If the entry changes between
+// the steps, the second step leaves an entry of another token unchanged.
 func TestLargeReceiptMeetsAnotherEntry(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

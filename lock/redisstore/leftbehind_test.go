@@ -114,20 +114,20 @@ func TestLateSendOfAReleasedLease(t *testing.T) {
 	}
 }
 
-// hasty says that nothing lands after its call.
-type hasty struct{ *redisstore.Store }
+// noLag says that nothing lands after its call.
+type noLag struct{ *redisstore.Store }
 
-func (hasty) Describe() lock.Description { return lock.Description{MaxLag: 1} }
+func (noLag) Describe() lock.Description { return lock.Description{MaxLag: 1} }
 
 // A caller that leaves while its claim is in a batch leaves it behind. If that batch
-// ends without an answer, the claim may land at any time within MaxLag, and is removed
-// until then: one look at what is there when the batch has ended is not enough.
+// ends without an answer, the claim may land at any time within MaxLag, and the
+// clean-up goes on until then: one removal at the end of the batch is not enough.
 func TestClaimThatWasLeftBehindLandsLate(t *testing.T) {
 	t.Parallel()
 	const readTimeout, budget = 300 * time.Millisecond, 2 * time.Second
 	for name, way := range map[string]func(*redisstore.Store) lock.Store{
 		"removed":            func(s *redisstore.Store) lock.Store { return s },
-		"not for its MaxLag": func(s *redisstore.Store) lock.Store { return hasty{s} },
+		"not for its MaxLag": func(s *redisstore.Store) lock.Store { return noLag{s} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

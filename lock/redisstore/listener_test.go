@@ -60,8 +60,8 @@ func TestWatchesShareOneConnectionForAsLongAsThereAreAny(t *testing.T) {
 	hears(t, wake)
 }
 
-// A watch that is stopped and begun again in the same moment is one that
-// hears, in whatever order the listener sees to it.
+// A watch that is stopped and begun again in the same moment is notified, in whichever order the
+// listener sends both changes.
 func TestWatchesThatFlicker(t *testing.T) {
 	t.Parallel()
 	s := notifying(t, redistest.Shared(t).Client(t))

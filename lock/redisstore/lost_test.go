@@ -48,7 +48,7 @@ func stores(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Pro
 		"open": func(t *testing.T) (connect, *respproxy.Proxy) {
 			p := respproxy.Start(t, redistest.Shared(t).Addr())
 			return func(read time.Duration) *redisstore.Store {
-				s, err := redisstore.Open(t.Context(), patiently(p.URL()+"?read_timeout="+read.String()), redisstore.WithoutCheck())
+				s, err := redisstore.Open(t.Context(), withLongTimeouts(p.URL()+"?read_timeout="+read.String()), redisstore.WithoutCheck())
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, s.Close()) })
 				return s
@@ -65,8 +65,8 @@ func TestLostReplies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			to, p := start(t)
-			// Only what is to hang is in a hurry.
-			s, hasty := to(patience), to(300*time.Millisecond)
+			// Only the call that will hang has a short time-out.
+			s, short := to(patience), to(300*time.Millisecond)
 			key := keyFor(t)
 			require.NoError(t, operations["get"](t.Context(), s, key)) // connections and scripts are there
 			for _, op := range []string{"claim", "renew", "settle", "release"} {
@@ -86,9 +86,9 @@ func TestLostReplies(t *testing.T) {
 					lost := p.On(respproxy.Match{Name: verb, Key: nameOf(t)}, respproxy.Swallow(end))
 					loses := s
 					if end == respproxy.Hang {
-						loses = hasty
+						loses = short
 					}
-					requireUnknown(t, inTheEnd(t, func() error { return operations[op](timeout(t, patience), loses, key) }), want)
+					requireUnknown(t, untilSent(t, func() error { return operations[op](timeout(t, patience), loses, key) }), want)
 					lost.WaitLanded(t)
 					require.Equal(t, 1, lost.Hits(), "%s was sent more than once", op)
 					lost.Remove()
@@ -273,7 +273,7 @@ func (*repeatingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	}
 }
 
-// A hook that takes a pipeline apart has sent its commands all the same.
+// If a hook sends the commands of a pipeline one by one, each caller gets the outcome of its own command.
 func TestSplittingHook(t *testing.T) {
 	t.Parallel()
 	for name, apply := range map[string]bool{"answered": true, "refused": false} {

@@ -35,22 +35,22 @@ func TestMain(m *testing.M) {
 // that url does not set: a busy machine would exceed the timeouts of Open.
 func open(tb testing.TB, url string, opts ...redisstore.Option) *redisstore.Store {
 	tb.Helper()
-	s, err := redisstore.Open(timeout(tb, 30*time.Second), patiently(url), opts...)
+	s, err := redisstore.Open(timeout(tb, 30*time.Second), withLongTimeouts(url), opts...)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
 	return s
 }
 
-// patiently adds long timeouts to a URL. Of two values of a parameter the last one
-// counts, which is the one in url.
-func patiently(url string) string {
+// withLongTimeouts adds long timeouts to a URL. They come first, because of two values of a
+// parameter the last counts.
+func withLongTimeouts(url string) string {
 	base, query, _ := strings.Cut(url, "?")
 	return base + "?dial_timeout=10s&read_timeout=10s&write_timeout=10s&pool_timeout=10s&" + query
 }
 
-// inTheEnd makes a call that is in a hurry again and again until it is sent, which
-// on a busy machine takes more than one.
-func inTheEnd(tb testing.TB, call func() error) error {
+// untilSent makes a call with a short time-out again until it is sent. On a busy machine, the
+// first one may end before it is sent.
+func untilSent(tb testing.TB, call func() error) error {
 	tb.Helper()
 	for end := time.Now().Add(patience); ; {
 		err := call()
@@ -60,8 +60,8 @@ func inTheEnd(tb testing.TB, call func() error) error {
 	}
 }
 
-// overClient returns a store over a client with the options, the address apart,
-// at their defaults unless set sets them.
+// overClient returns a store over a client of the server at addr. set may change its options, which
+// have their defaults.
 func overClient(tb testing.TB, addr string, set func(*redis.Options)) *redisstore.Store {
 	tb.Helper()
 	o := &redis.Options{Addr: addr}
@@ -73,8 +73,8 @@ func overClient(tb testing.TB, addr string, set func(*redis.Options)) *redisstor
 	return redisstore.New(client)
 }
 
-// keyFor is a key that no other test uses, nor the same one when it is run
-// again (-count) over the same server.
+// keyFor returns the key of a test. No other test has it, and no other run of the test over the same
+// server (-count).
 func keyFor(tb testing.TB) string {
 	tb.Helper()
 	name := tb.Name()

@@ -87,7 +87,7 @@ func TestOpenSetsTheClientUp(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, opened.Close()) })
 		*s = opened
-		require.NoError(t, inTheEnd(t, func() error { return opened.Check(timeout(t, patience)) }))
+		require.NoError(t, untilSent(t, func() error { return opened.Check(timeout(t, patience)) }))
 	}
 	clients, _ := srv.Do(t, "CLIENT", "LIST").(string)
 	require.Contains(t, clients, "name=httplatch ")
@@ -95,7 +95,7 @@ func TestOpenSetsTheClientUp(t *testing.T) {
 	srv.Stop()
 	defer srv.Cont()
 	start := time.Now()
-	requireUnknown(t, inTheEnd(t, func() error {
+	requireUnknown(t, untilSent(t, func() error {
 		_, err := obedient.Claim(timeout(t, 200*time.Millisecond), keyFor(t), claim("a"))
 		return err
 	}), "silent")
@@ -108,8 +108,8 @@ func TestOpenSetsTheClientUp(t *testing.T) {
 	require.Less(t, took, 15*time.Second)
 }
 
-// A server that is away when its store is opened without a check serves when it
-// is back, and what a URL says is looked at all the same.
+// A store that is opened without a check while its server is away serves when the server is back.
+// The URL is checked in any case.
 func TestOpenWithoutCheck(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -153,7 +153,7 @@ func TestOpenSizesThePoolOfPipelines(t *testing.T) {
 				"?pipeline_pool_size=99":             12,
 				"?pipeline_pool_size=-1&pool_size=7": 7,
 			} {
-				s, err := redisstore.Open(timeout(t, patience), patiently(address+query))
+				s, err := redisstore.Open(timeout(t, patience), withLongTimeouts(address+query))
 				require.NoError(t, err)
 				require.Equal(t, want, waysOf(t, srv, s), query)
 				require.NoError(t, s.Close())
@@ -312,7 +312,7 @@ func TestOpenFailures(t *testing.T) {
 			t.Parallel()
 			raw := tt.start(t)
 			start := time.Now()
-			_, err := redisstore.Open(timeout(t, 2*patience), patiently(raw))
+			_, err := redisstore.Open(timeout(t, 2*patience), withLongTimeouts(raw))
 			require.Error(t, err)
 			require.Less(t, time.Since(start), patience)
 			require.NotContains(t, err.Error(), "geheim")

@@ -35,7 +35,7 @@ func quorumOf(t *testing.T, nodeTimeout time.Duration, proxies []*respproxy.Prox
 	t.Helper()
 	var nodes []lock.Store
 	for _, p := range proxies {
-		// go-redis must not be the one that gives up.
+		// The quorum must give up before go-redis does.
 		nodes = append(nodes, open(t, p.URL()+"?read_timeout="+(3*time.Second+nodeTimeout).String()))
 	}
 	return quorum.New(nodes, quorum.WithNodeTimeout(nodeTimeout))

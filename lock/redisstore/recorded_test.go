@@ -106,7 +106,7 @@ func TestRecordedEntries(t *testing.T) {
 	}
 }
 
-// writeRecorded writes the entry of r, and returns what is there then.
+// writeRecorded writes the entry of r, and returns the entry as the store reads it.
 func writeRecorded(t *testing.T, s *redisstore.Store, r *recordedEntry) lock.Entry {
 	t.Helper()
 	ctx, key := timeout(t, time.Minute), string(r.Key)

@@ -24,7 +24,7 @@ func overRedis62(t *testing.T, srv *redistest.Server, user string) map[string]*r
 	if user != "" {
 		url = "redis://" + user + ":p@" + p.Addr()
 	}
-	opened, err := redisstore.Open(t.Context(), patiently(url), redisstore.WithoutCheck())
+	opened, err := redisstore.Open(t.Context(), withLongTimeouts(url), redisstore.WithoutCheck())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, opened.Close()) })
 	return map[string]*redisstore.Store{

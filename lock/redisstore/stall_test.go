@@ -90,8 +90,8 @@ func TestStalledBatch(t *testing.T) {
 	}
 }
 
-// One dead connection and a hundred lockers: all get their lease, those that met
-// it by a second try.
+// One dead connection and a hundred lockers: all get their lease. The lockers
+// whose first try used the connection get it by a second try.
 func TestDeadConnectionUnderLockers(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

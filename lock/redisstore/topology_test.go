@@ -41,7 +41,7 @@ func TestClusterOverTLS(t *testing.T) {
 		require.NoError(t, err)
 		return tcp.Port
 	}, "--requirepass", quotable)
-	_, err := redisstore.Open(timeout(t, patience), patiently(strings.Replace(cluster.URL(), "redis", "rediss", 1)))
+	_, err := redisstore.Open(timeout(t, patience), withLongTimeouts(strings.Replace(cluster.URL(), "redis", "rediss", 1)))
 	require.ErrorContains(t, err, "certificate")
 
 	client := redis.NewClusterClient(&redis.ClusterOptions{
