@@ -105,25 +105,39 @@ func notAcquired(ctx context.Context) error {
 	return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 }
 
+// tryAcquire is acquire for a Locker that is not closed yet.
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease, terms acquireTerms) error {
-	c := l.core
 	began := clock.Now()
-	entered, at, known, err := l.enter(ctx, e, began, terms.wait)
-	if err == nil {
-		err = terms.outage
+	entered, err := e.enterAndClaim(ctx, began, terms)
+	if err != nil {
+		return e.endRefused(ctx, began, terms, entered, err)
 	}
-	if err == nil {
-		err = l.contend(ctx, e, known, at, began.Add(terms.wait))
+	if l.core.owners.Closed() {
+		// Close may have listed the leases before this one was granted.
+		_ = e.giveBack(ctx)
+		return ErrClosed
 	}
-	if err == nil {
-		if c.owners.Closed() {
-			// Close may have listed the leases before this one was granted.
-			_ = e.giveBack(ctx)
-			return ErrClosed
-		}
-		return nil
-	}
+	return nil
+}
 
+// enterAndClaim takes e's key in this process, and then in the store. entered says that e has the
+// key in this process, and can be true together with an error.
+func (e *Lease) enterAndClaim(ctx context.Context, began clock.Moment, terms acquireTerms) (entered bool, err error) {
+	l := e.locker
+	entered, at, known, err := l.enter(ctx, e, began, terms.wait)
+	switch {
+	case err != nil:
+		return entered, err
+	case terms.outage != nil:
+		return entered, terms.outage
+	}
+	return entered, l.contend(ctx, e, known, at, began.Add(terms.wait))
+}
+
+// endRefused ends an acquire that was refused with err. It returns nil if the work of e runs
+// unprotected, and otherwise the error of the acquire.
+func (e *Lease) endRefused(ctx context.Context, began clock.Moment, terms acquireTerms, entered bool, err error) error {
+	l, c := e.locker, e.locker.core
 	bypass := entered && l.failsOpen(ctx, err)
 	if bypass {
 		if other, is := c.keys.Admitted((*holder)(e)); is {
