@@ -164,8 +164,8 @@ func TestAnswerIsNotReadInAdvance(t *testing.T) {
 	require.Equal(t, "abc", bodyOf(t, resp))
 }
 
-// TestAnswerToHalfABodyIsNotResumed: the rest of the body cannot be had once there was
-// an answer.
+// TestAnswerToHalfABodyIsNotResumed: after an answer, the transport no longer reads the rest of the
+// request's body, so the request cannot be sent again.
 func TestAnswerToHalfABodyIsNotResumed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

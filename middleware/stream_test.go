@@ -331,8 +331,8 @@ func (u *unwrapping) WriteHeader(status int)      { u.w.WriteHeader(status) }
 func (u *unwrapping) Write(p []byte) (int, error) { return u.w.Write(p) }
 func (u *unwrapping) Unwrap() http.ResponseWriter { return u.w }
 
-// TestFlushBehindTheHandler: what goes on with a writer when its handler has
-// returned is a mistake, and gets an error for it whatever the answer was.
+// TestFlushBehindTheHandler: a goroutine that uses the writer after the handler has returned gets an
+// error, whichever answer was sent.
 func TestFlushBehindTheHandler(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 422} {
