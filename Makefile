@@ -110,7 +110,7 @@ test: ## Vet all modules, and test them with the race detector, except for the s
 	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
 
 .PHONY: search
-search: ## Search for broken promises: the models, histories and fault campaigns on real servers, and 150 short days, in 8 minutes on 2 cores; may install what make test does, and spin
+search: ## Search for broken promises: the models, histories and fault campaigns on real servers, and 150 short days, in 7 minutes on 2 cores; may install what make test does, and spin
 	@scripts/deps.sh redis-server postgresql pgbouncer mariadb $(if $(RACE),cc) $(CIONLY)
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST_SEARCH) work | grep -E '$(SEARCHES)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(FAULTY)')
