@@ -12,14 +12,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
-	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
-func TestMain(m *testing.M) {
-	testmain.AtOnce(2)
-	goleak.VerifyTestMain(pgtest.Main(m))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
 
 // newPool returns a pool of the database at url.
 func newPool(tb testing.TB, url string, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
