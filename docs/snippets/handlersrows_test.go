@@ -467,7 +467,7 @@ func lasting() []handling {
 			}
 			return rows.Err()
 		}},
-		handling{name: notScanned, over: overSteady, so: "scan it: over MariaDB either happens, by chance", handle: func(c *call) error {
+		handling{name: notScanned, over: overSteady, so: "scan it: over MariaDB the order is committed or rolled back, by chance", handle: func(c *call) error {
 			if err := c.order(); err != nil {
 				return err
 			}
