@@ -56,34 +56,45 @@ func TestFiguresOfTheBenchmark(t *testing.T) {
 	}
 }
 
-// The first lines of the README have the figures of bench/day.json.
+// The README has the figures of bench/day.json.
 func TestFiguresOfTheDay(t *testing.T) {
 	t.Parallel()
-	cells, found := figuresOf(t, read(t, "../../README.md"), "In a simulated day"), 0
+	type day struct {
+		Name               string
+		TTL, Longest       time.Duration
+		Rate               float64
+		Orders             int
+		LockedOut, Minutes float64
+	}
+	var all []day
 	for line := range strings.Lines(read(t, "../../bench/day.json")) {
-		var day struct {
-			Name         string
-			TTL, Longest time.Duration
-			Rate         float64
-			Orders       int
-			LockedOut    float64
-			Minutes      float64
-		}
-		require.NoError(t, json.Unmarshal([]byte(line), &day))
-		if day.Orders != 1_000_000 || day.Rate != 1000 {
-			continue
-		}
-		switch {
-		case day.Name == "SET NX + EVALSHA" && day.TTL == 2*time.Hour:
-			require.True(t, has(cells, day.LockedOut) && has(cells, day.Minutes), "%v has no %+v", cells, day)
-			found++
-		case day.Name == "httplatch, Lock" && day.TTL == 5*time.Minute:
-			require.InDelta(t, 1, day.LockedOut, 0, "the README says one customer")
-			require.True(t, has(cells, math.Round(day.Longest.Seconds())), "%v has no %+v", cells, day)
-			found++
+		var d day
+		require.NoError(t, json.Unmarshal([]byte(line), &d))
+		all = append(all, d)
+	}
+	const atHeavyLosses, atItsRate = "In a simulated day", "A service limited each user"
+	for _, tt := range []struct {
+		paragraph string // its beginning
+		day       day
+		figures   func(day) []float64
+	}{
+		{atHeavyLosses, day{Name: "SET NX + EVALSHA", TTL: 2 * time.Hour, Rate: 1000, Orders: 1_000_000}, func(d day) []float64 { return []float64{d.LockedOut, d.Minutes} }},
+		{atHeavyLosses, day{Name: "httplatch, Lock", TTL: 5 * time.Minute, Rate: 1000, Orders: 1_000_000}, func(d day) []float64 {
+			require.InDelta(t, 1, d.LockedOut, 0, "the README says one customer")
+			return []float64{math.Round(d.Longest.Seconds())}
+		}},
+		{atItsRate, day{Name: "the incident's policy", TTL: 2 * time.Hour, Rate: 1, Orders: 10_000_000}, func(d day) []float64 { return []float64{d.LockedOut, d.Minutes} }},
+		{atItsRate, day{Name: "httplatch, Lock", TTL: 30 * time.Second, Rate: 1, Orders: 10_000_000}, func(d day) []float64 { return []float64{d.LockedOut, d.Minutes} }},
+	} {
+		i := slices.IndexFunc(all, func(d day) bool {
+			return d.Name == tt.day.Name && d.TTL == tt.day.TTL && d.Rate == tt.day.Rate && d.Orders == tt.day.Orders
+		})
+		require.GreaterOrEqual(t, i, 0, "%+v", tt.day)
+		cells := figuresOf(t, read(t, "../../README.md"), tt.paragraph)
+		for _, f := range tt.figures(all[i]) {
+			require.True(t, has(cells, f), "%s: %v has no %v: %+v", tt.paragraph, cells, f, all[i])
 		}
 	}
-	require.Equal(t, 2, found)
 }
 
 // resultsOf returns the cells of tables, by the first cell of their row and by their column: of
