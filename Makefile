@@ -294,7 +294,7 @@ day: ## A day of ORDERS (100000) in virtual time, for each library of ONLY (a pa
 	cd bench && GOWORK=off go test -count=1 -v -timeout 24h -run '^TestFigures$$' ./internal/day -args -day.orders $(ORDERS) -day.only '$(ONLY)' -day.ttls '$(TTLS)' -day.rate $(RATE) $(if $(SEED),-day.seed $(SEED)) -day.figures $(TEST_ARTIFACTS)/day.json
 
 .PHONY: day-page
-day-page: ## Print the table of bench/day.json, which make day writes to .artifacts, and draw docs/day.png
+day-page: ## Print the tables of bench/day.json, which make day writes to .artifacts, and draw docs/day.png
 	cd bench && GOWORK=off go run . -day day.json -picture ../docs/day.png
 
 # Short days, of which make days plays so many, and again for so long.

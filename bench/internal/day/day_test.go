@@ -227,7 +227,7 @@ func TestFigures(t *testing.T) {
 			}
 			out := play(t, day.Config{Contender: c, TTL: ttl, Orders: *orders, Seed: *seed, Loss: *rate * day.Rate})
 			r := day.Record{Name: c.Name, TTL: ttl, Rate: *rate, Seed: *seed, Outcome: out}
-			require.NoError(t, day.WriteTable(os.Stdout, []day.Record{r}))
+			require.NoError(t, day.WriteTables(os.Stdout, []day.Record{r}))
 			t.Log(strings.Join(out.Traces, "\n"))
 			if *figures != "" {
 				require.NoError(t, r.Append(*figures))
@@ -236,16 +236,16 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// The page has the table of the figures that are kept.
-func TestPageHasTheTable(t *testing.T) {
+// The page has the tables of the figures that are kept.
+func TestPageHasTheTables(t *testing.T) {
 	t.Parallel()
 	all, err := day.Load("../../day.json")
 	require.NoError(t, err)
-	var table strings.Builder
-	require.NoError(t, day.WriteTable(&table, all))
+	var tables strings.Builder
+	require.NoError(t, day.WriteTables(&tables, all))
 	page, err := os.ReadFile("../../../docs/reliability.md")
 	require.NoError(t, err)
-	require.Contains(t, string(page), table.String(), "make day-page prints it")
+	require.Contains(t, string(page), tables.String(), "make day-page prints it")
 }
 
 // What is kept is read again.
@@ -261,7 +261,9 @@ func TestRecords(t *testing.T) {
 	got, err := day.Load(file)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	var table strings.Builder
-	require.NoError(t, day.WriteTable(&table, got))
-	require.Equal(t, 2+len(want), strings.Count(table.String(), "\n"))
+	var tables strings.Builder
+	require.NoError(t, day.WriteTables(&tables, got))
+	require.Equal(t, 2, strings.Count(tables.String(), "\n| a |"), "what customers met, and what it has cost")
+	require.Equal(t, 2, strings.Count(tables.String(), "\n| b |"))
+	require.Contains(t, tables.String(), "\n0 million orders, 1000 x losses:\n")
 }

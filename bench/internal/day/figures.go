@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -62,24 +63,38 @@ func Short(d time.Duration) string {
 	return text
 }
 
-// WriteTable writes records as a table of Markdown, contender by contender, by losses and times
-// to live.
-func WriteTable(w io.Writer, all []Record) error {
+// WriteTables writes records as tables of Markdown: what customers met, a table for each number
+// of orders and losses, and then what the days have cost. Rows are by contender and time to live.
+func WriteTables(w io.Writer, all []Record) error {
 	place := make(map[string]int)
 	for i, c := range append(Contenders(), Twins()...) {
 		place[c.Name] = i
 	}
 	all = slices.SortedStableFunc(slices.Values(all), func(a, b Record) int {
-		return cmp.Or(cmp.Compare(place[a.Name], place[b.Name]), cmp.Compare(a.Rate, b.Rate), cmp.Compare(a.TTL, b.TTL))
+		return cmp.Or(cmp.Compare(a.Rate, b.Rate), cmp.Compare(b.Orders, a.Orders), cmp.Compare(place[a.Name], place[b.Name]), cmp.Compare(a.TTL, b.TTL))
 	})
 	text := new(bytes.Buffer)
-	text.WriteString("| | time to live | orders | losses | locked out | minutes, in all | the longest | placed twice | lost | false answers | calls | commands an order | wall time | heap |\n")
-	text.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for i, r := range all {
+		if i == 0 || r.Rate != all[i-1].Rate || r.Orders != all[i-1].Orders {
+			fmt.Fprintf(text, "%s million orders, %g x losses:\n\n", millions(r), r.Rate)
+			text.WriteString("| | time to live | locked out | minutes, in all | the longest | calls | placed twice |\n|---|---|---|---|---|---|---|\n")
+		}
+		fmt.Fprintf(text, "| %s | %v | %d | %.1f | %v | %d | %d |\n",
+			r.Name, Short(r.TTL), r.LockedOut, r.Minutes, r.Longest.Round(time.Second), r.Calls, r.Doubled)
+		if i == len(all)-1 || r.Rate != all[i+1].Rate || r.Orders != all[i+1].Orders {
+			text.WriteString("\n")
+		}
+	}
+	text.WriteString("The same days:\n\n")
+	text.WriteString("| | time to live | millions of orders | lost | false answers | commands an order | wall time | heap |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range all {
-		fmt.Fprintf(text, "| %s | %v | %d | %g x | %d | %.1f | %v | %d | %d | %d | %d | %.2f | %v | %d MB |\n",
-			r.Name, Short(r.TTL), r.Orders, r.Rate, r.LockedOut, r.Minutes, r.Longest.Round(time.Second), r.Doubled, r.Lost,
-			r.FalsePlaced+r.FalseFailed, r.Calls, r.Commands, r.Wall.Round(time.Second), r.Heap>>20)
+		fmt.Fprintf(text, "| %s | %v | %s | %d | %d | %.2f | %v | %d MB |\n",
+			r.Name, Short(r.TTL), millions(r), r.Lost, r.FalsePlaced+r.FalseFailed, r.Commands, r.Wall.Round(time.Second), r.Heap>>20)
 	}
 	_, err := text.WriteTo(w)
 	return err
+}
+
+func millions(r Record) string {
+	return strconv.FormatFloat(float64(r.Orders)/1e6, 'f', -1, 64)
 }
