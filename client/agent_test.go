@@ -45,7 +45,7 @@ type contract struct {
 	refuse    func(w http.ResponseWriter, status int, code string)
 	conflict  int
 	keptAfter func(status int) bool
-	inFlight  bool // has a status of its own; without, the second request waits
+	inFlight  bool // a request in flight has its own status; if false, the second request waits
 }
 
 // acpText is rfc.agentic_checkout.md, section 6.

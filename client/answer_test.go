@@ -35,8 +35,7 @@ func announced(answer func() *http.Response, length int64) func() *http.Response
 	}
 }
 
-// TestBrokenAnswers: what the caller reads if the answers come like that, one after the
-// other.
+// TestBrokenAnswers checks the bytes that the caller reads from a sequence of broken answers.
 func TestBrokenAnswers(t *testing.T) {
 	t.Parallel()
 	trailer := func() *http.Response {
@@ -193,7 +192,7 @@ func TestAnswerToHalfABodyIsNotResumed(t *testing.T) {
 	})
 }
 
-// TestBaseWithoutBodies: net/http takes a response whose Body is nil from a round tripper.
+// TestBaseWithoutBodies: net/http accepts a response whose Body is nil from a round tripper.
 func TestBaseWithoutBodies(t *testing.T) {
 	t.Parallel()
 	bare := func(status int) func() *http.Response {

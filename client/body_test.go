@@ -16,8 +16,8 @@ import (
 	"github.com/httplatch/httplatch/client"
 )
 
-// cutBody is a base that reads so many bytes of the body of each attempt, and fails;
-// when they are used up it answers.
+// cutBody is a base that reads a number of bytes of the body of each attempt, and fails. After the
+// last number it answers.
 type cutBody struct {
 	cuts []int
 	got  []string
@@ -114,8 +114,8 @@ func TestBodyLimitIsExact(t *testing.T) {
 	})
 }
 
-// A body over the limit is sent again if its length was not known, and no more than the
-// limit of it was read.
+// A body over the limit is sent again if its length was not known, and at most limit bytes of it
+// were read.
 func TestBodyOverTheLimitOfWhichLittleWasRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -174,9 +174,9 @@ func (s *slowBase) RoundTrip(r *http.Request) (*http.Response, error) {
 	return created(), nil
 }
 
-// TestBodyOfAnAttemptThatIsOver: what an attempt that is over still takes from the
-// source is not lost to the next one; if it is more than is kept, the next one fails,
-// and never sends a body with a hole.
+// TestBodyOfAnAttemptThatIsOver: bytes that an ended attempt still reads from the source are not
+// lost to the next attempt. If they are more than the limit, the next attempt fails, and never
+// sends a body with a hole.
 func TestBodyOfAnAttemptThatIsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -57,7 +57,7 @@ func (e *effects) of(order string, services ...string) (n []int) {
 
 var chainNames = []string{"shop", "billing", "ledger", "provider"}
 
-// stripeLike is the provider: it charges once for each key, for everyone.
+// stripeLike is the provider: it charges once for each key, for all callers.
 func stripeLike(e *effects) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		order, err := io.ReadAll(r.Body)
@@ -102,7 +102,7 @@ func service(name string, e *effects, c *http.Client, next string, call func(con
 // which a request meets them.
 func startChain(t *testing.T, e *effects, call func(context.Context) context.Context) (hops []*cutproxy.Proxy) {
 	t.Helper()
-	// No repeats in between: what is lost is lost up to the customer.
+	// No repeats in between: a lost answer is lost to the customer, too.
 	base := &http.Transport{DisableKeepAlives: true}
 	c := &http.Client{Transport: client.Transport(base, client.WithAttempts(1)), Timeout: time.Minute}
 	next := httptest.NewServer(stripeLike(e))

@@ -32,8 +32,8 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // TestAgentWaitsForTheFirstRequest: an agent and a server keep one contract. Of two requests
-// with one key, the second is sent again until it gets the first answer. A request with
-// another body is refused for good.
+// with one key, the second is sent again until it gets the first answer. A request with another
+// body is refused, and not sent again.
 func TestAgentWaitsForTheFirstRequest(t *testing.T) {
 	t.Parallel()
 	for name, contract := range map[string]latch.IdempotentOption{"ACP": latch.ACP(), "UCP": latch.UCP(), "Stripe": latch.Stripe()} {

@@ -21,7 +21,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// losing is a network that loses the first so many answers.
+// losing is a network that loses a number of answers at first.
 type losing struct{ answers int }
 
 func (l *losing) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -131,8 +131,8 @@ func ExampleWithKey_queue() {
 	// <nil>
 }
 
-// Stripe takes the same header, keeps the first answer for a key, errors
-// included, and says in Stripe-Should-Retry what it wants repeated.
+// Stripe takes the same header, keeps the first answer for a key, including
+// errors, and says in Stripe-Should-Retry whether to repeat a request.
 func ExampleTransport_stripe() {
 	attempts := 0
 	stripe := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -93,7 +93,7 @@ func problem(status int, kind string, headers ...string) func() *http.Response {
 
 var created = answer(http.StatusCreated, "order 1")
 
-// plainReader hides what a reader is, so that there is no GetBody.
+// plainReader hides the type of a reader, so that there is no GetBody.
 type plainReader struct{ io.Reader }
 
 func request(ctx context.Context, tb testing.TB, method, body string) *http.Request {

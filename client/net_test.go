@@ -109,8 +109,8 @@ func warmUp(t *testing.T, c *http.Client, url string) {
 	_ = bodyOf(t, resp)
 }
 
-// TestNetHTTPDoesNotResend: when a connection that was used before breaks, each attempt
-// is one that this package has decided upon.
+// TestNetHTTPDoesNotResend: when a connection that was used before breaks, only this package
+// decides about further attempts.
 func TestNetHTTPDoesNotResend(t *testing.T) {
 	t.Parallel()
 	for name, newRequest := range resent {
@@ -139,7 +139,7 @@ func TestNetHTTPDoesNotResend(t *testing.T) {
 			require.Equal(t, []string{key, key}, s.keys)
 			require.NotContains(t, s.raw[0], "chunked", "what is sent is otherwise the same")
 
-			// With one attempt there is one, and its error.
+			// With WithAttempts(1) there is one attempt, and its error is returned.
 			warmUp(t, c, s.url()) // the connection is at its second request now, and breaks; GET is sent again
 			once := &http.Client{Transport: client.Transport(base, client.WithAttempts(1))}
 			before := s.broken.Load() + s.answered.Load()

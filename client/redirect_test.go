@@ -12,8 +12,7 @@ import (
 	"github.com/httplatch/httplatch/client"
 )
 
-// origin is a server that redirects as the path of a request says, and notes what it
-// got.
+// origin is a server that redirects as the path of a request says, and records the requests.
 type origin struct {
 	*httptest.Server
 	mu  sync.Mutex

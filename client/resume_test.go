@@ -20,7 +20,7 @@ import (
 )
 
 // cutInBody sends a POST to a server, whose first answer is cut in its body, 4 bytes before
-// its end, and returns what a caller sees: the answer and what could be read of it.
+// its end, and returns the answer and the bytes that the caller could read of it.
 func cutInBody(t *testing.T, h http.Handler) (resp *http.Response, body string, err error) {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -59,7 +59,7 @@ func guardedByKey(t *testing.T, h http.HandlerFunc, opts ...latch.IdempotentOpti
 }
 
 // TestNoOrderAfterAFailure: the first run fails, the caller gets its status, and the
-// answer breaks off. Another run would place the order behind the back of that caller.
+// answer breaks off. Another run would place the order, and the caller would not know.
 func TestNoOrderAfterAFailure(t *testing.T) {
 	t.Parallel()
 	only2xx := latch.WithFinal(func(status int) bool { return status < 300 })
@@ -99,7 +99,7 @@ func TestNoOrderAfterAFailure(t *testing.T) {
 	}
 }
 
-// TestSuccessGoesOn is the twin: what a server keeps is read on.
+// TestSuccessGoesOn is the twin: an answer that the server keeps is read to its end.
 func TestSuccessGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 201, 202, 303} {

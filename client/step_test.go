@@ -25,7 +25,7 @@ var keySecret = latch.WithKeySecret([]byte("0123456789abcdef"))
 // without a key is charged each time.
 type charges struct {
 	keys   []string // of the calls
-	lose   int      // so many answers to come
+	lose   int      // number of the next answers to lose
 	byKey  map[string]bool
 	single int // without a key
 }
@@ -112,7 +112,7 @@ func TestNewKeyInAHandlerChargesTwice(t *testing.T) {
 	require.Equal(t, 2, p.made(), p.keys)
 }
 
-// TestKeysInAHandler: in a guarded handler Transport makes no key, and sends nothing without one
+// TestKeysInAHandler: in a guarded handler Transport makes no key, and sends nothing without a key
 // that the next run has, too.
 func TestKeysInAHandler(t *testing.T) {
 	t.Parallel()

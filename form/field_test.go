@@ -13,7 +13,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// TestField: it is one element, whose value is a key for the guard, and another one each time.
+// TestField: it is one element, whose value is a key for the guard, and a new key each time.
 func TestField(t *testing.T) {
 	t.Parallel()
 	element := regexp.MustCompile(`^<input type="hidden" name="once" value="([A-Z2-7]{26,})" autocomplete="off">$`)

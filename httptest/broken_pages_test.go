@@ -7,7 +7,7 @@ import (
 )
 
 func brokenPages() []brokenStore {
-	// change breaks what a page of a memory store has.
+	// change breaks the entries of a page of a memory store.
 	change := func(f func(b *broken, page []lock.Entry) []lock.Entry) func(b *broken) {
 		return func(b *broken) {
 			b.page = func(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error) {

@@ -113,7 +113,7 @@ func (b *broken) Page(ctx context.Context, cursor string, limit int, match func(
 	return b.page(ctx, cursor, limit, match)
 }
 
-// at returns what is under key.
+// at returns the entry under key.
 func (b *broken) at(ctx context.Context, key string) lock.Entry {
 	e, err := b.complete.Get(context.WithoutCancel(ctx), key)
 	if err != nil {
@@ -122,7 +122,7 @@ func (b *broken) at(ctx context.Context, key string) lock.Entry {
 	return e
 }
 
-// overwrite puts c under key, whatever is there.
+// overwrite puts c under key, in place of any entry.
 func (b *broken) overwrite(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	if e := b.at(ctx, key); e.State != lock.Free {
 		if _, err := b.complete.Forget(ctx, key, e.Token); err != nil {

@@ -29,7 +29,7 @@ func allBroken() []anyBroken {
 // transactor is a database in memory in which a step can be replaced.
 type transactor struct {
 	*faketx.Store
-	begin func(ctx context.Context, key, token string) (context.Context, error) // what it returns in place of the work's context
+	begin func(ctx context.Context, key, token string) (context.Context, error) // the context that it returns in place of the work's context
 	each  func(tx *brokenTransaction)                                           // breaks it
 	renew func(ctx context.Context, key string, c lock.Claim) (bool, error)
 }

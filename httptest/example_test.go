@@ -26,7 +26,7 @@ import (
 
 // newOrders is the wiring of the examples. An order takes a while, and a second
 // more if others came meanwhile: on a busy machine, the rest of such a storm may
-// still be on its way.
+// come later.
 func newOrders(s lock.Store) http.Handler {
 	locker := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)))
 	onePerUser := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"))
@@ -85,7 +85,7 @@ func TestMyStore(t *testing.T) {
 	})
 }
 
-// The tests that the package's comment shows are those above.
+// The tests in the comment of the package are the tests above.
 func TestDocShowsTheExamples(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("doc.go")
@@ -120,7 +120,7 @@ func ExampleStorm() {
 }
 
 // The reply to a claim is lost. The Locker claims again with the same token,
-// and learns that the key has been its own since the first claim.
+// and the answer shows that it has the key since the first claim.
 func ExampleLoseReply() {
 	ctx := context.Background()
 	store := latchtest.LoseReply(memstore.New(), latchtest.Claim, 1)

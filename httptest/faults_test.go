@@ -15,8 +15,8 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// operation is one method of a store in a form that tables can use: what has to
-// be there before, the call, and whether it has been applied.
+// operation is one method of a store in a form that tables can use: the
+// preparation, the call, and the check whether it was applied.
 type operation struct {
 	op      latchtest.Op
 	prepare bool // the key is claimed before
@@ -260,7 +260,7 @@ func TestFaultsKeepTheRules(t *testing.T) {
 			_ = o.call(leaving(t), lossy)
 		}
 	}
-	time.Sleep(1100 * time.Millisecond) // past what was stalled
+	time.Sleep(1100 * time.Millisecond) // longer than the stall
 	for _, o := range operations[1:] {
 		require.NoError(t, o.call(t.Context(), lossy), "all faults are over")
 	}
@@ -320,7 +320,7 @@ func TestFaultsPanic(t *testing.T) {
 }
 
 // Over a memory store, whose calls a Locker makes without a timer, a fault
-// would hang or fail what a real outage does not.
+// would hang or fail calls that a real outage does not.
 func TestLockerBoundsDisturbedStores(t *testing.T) {
 	t.Parallel()
 	const budget = 500 * time.Millisecond
@@ -366,7 +366,7 @@ func TestLockerBoundsDisturbedStores(t *testing.T) {
 				require.True(t, seen, tt.event)
 				require.NoError(t, lease.Release(t.Context()))
 
-				// What was stalled lands, and the clean-up lasts until then.
+				// The stalled call lands, and the clean-up lasts until then.
 				time.Sleep(time.Minute)
 				e, err := truth.Get(t.Context(), "key")
 				require.NoError(t, err)

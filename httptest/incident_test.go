@@ -45,7 +45,7 @@ func replay(t *testing.T, loss string, wire wiring, newRequest func() *http.Requ
 			latchtest.Replay(r, loss, wire, newRequest)
 		}()
 		<-done
-		time.Sleep(time.Minute) // what a Locker still cleans up has to end before the bubble does
+		time.Sleep(time.Minute) // a Locker's clean-up has to end before the bubble
 	})
 	return r
 }
@@ -131,7 +131,7 @@ func TestIncidentPassesWithALocker(t *testing.T) {
 	}
 }
 
-// What a user of Incident runs: in real time.
+// This is the test that a user of Incident writes, in real time.
 func TestIncident(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "waits in real time")
 	t.Parallel()

@@ -102,10 +102,10 @@ func twice(guard middlewareOf) wiring {
 	}
 }
 
-// wrapped is a store that no guard can tell from another store.
+// wrapped is a store that a guard cannot distinguish from another store.
 type wrapped struct{ lock.Store }
 
-// twiceWrapped mounts two guards that claim the same key, and cannot see that.
+// twiceWrapped mounts two guards that claim the same key, and cannot see that they do.
 func twiceWrapped(guard middlewareOf) wiring {
 	return func(s lock.Store) http.Handler {
 		outer, inner := lock.New(&wrapped{s}, lock.WithLogger(quiet)), lock.New(&wrapped{s}, lock.WithLogger(quiet))

@@ -10,9 +10,9 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// naive is a guard as it is written by an author who forgets lost packets: one
-// claim whose failure is taken for "not taken", and one release at the end.
-// Its fields make it a little less so, or more.
+// naive is a guard by an author who forgets lost packets: one claim, whose
+// failure counts as "not taken", and one release at the end. Its fields make it
+// a little less naive, or more.
 type naive struct {
 	store lock.Store
 	next  http.Handler

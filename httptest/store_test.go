@@ -154,8 +154,8 @@ func TestRuleNames(t *testing.T) {
 	}
 }
 
-// A store need not have fences or be an Inspector, and a wrapper of one that
-// is may not be.
+// A store need not have fences or be an Inspector. A wrapper of an Inspector
+// may not be one.
 func TestOptionalPartsAreSkipped(t *testing.T) {
 	t.Parallel()
 	for rule := range latchtest.Rules() {

@@ -33,7 +33,7 @@ type seen struct {
 }
 
 // server runs f in front of a handler, on a copy of the request as the
-// middleware does, and sends what the handler sees.
+// middleware does, and sends the value that the handler gets.
 func server(t *testing.T, h2 bool, f keyfunc.Func) (*httptest.Server, <-chan seen) {
 	t.Helper()
 	handled := make(chan seen, 1)
@@ -190,7 +190,7 @@ func TestNoBody(t *testing.T) {
 	}
 }
 
-// TestBodyConsumedOutside: what something has read before cannot be missing.
+// TestBodyConsumedOutside: a value in a body that was read before does not count as missing.
 func TestBodyConsumedOutside(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]keyfunc.Func{

@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// TestCanonicalJSON: docs/integrations compares 100 pairs, a million numbers and what a fuzzer
-// finds with a second implementation of RFC 8785. This is about what it does not say.
+// TestCanonicalJSON: docs/integrations compares 100 pairs, a million numbers and the findings of a
+// fuzzer with a second implementation of RFC 8785. This test covers cases beyond the RFC.
 func TestCanonicalJSON(t *testing.T) {
 	t.Parallel()
 	same := refused(400, "keyfunc: JSON body cannot be compared: it has an object with two members of one name")
@@ -30,7 +30,7 @@ func TestCanonicalJSON(t *testing.T) {
 		`1e100`:                                              key("1e+100"),
 		`1e-100`:                                             key("1e-100"),
 
-		// All digits are kept of what a float64 does not hold.
+		// All digits of a number that a float64 does not hold are kept.
 		`9007199254740993`:          key("9007199254740993e0"),
 		`-9007199254740993.0`:       key("-9007199254740993e0"),
 		`90071992547409930`:         key("9007199254740993e1"),

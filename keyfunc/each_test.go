@@ -89,7 +89,7 @@ func TestEachIsBounded(t *testing.T) {
 	require.NotErrorIs(t, err, keyfunc.ErrMissing)
 }
 
-// The handler finds the body as it was sent, and another key function reads the same.
+// The handler finds the body as it was sent, and another key function reads the same body.
 func TestEachPutsTheBodyBack(t *testing.T) {
 	t.Parallel()
 	const body = `{"user":"42","items":[{"sku":"a"}]}`

@@ -150,7 +150,7 @@ func TestFormThatWasParsedBefore(t *testing.T) {
 	require.NoError(t, r.ParseMultipartForm(1<<20))
 	require.Equal(t, "42", r.PostForm.Get("once"))
 
-	// What MultipartReader leaves is no form.
+	// After MultipartReader, the rest is not a form.
 	r = post(multiparts, multipartBody(t, part{"once", "", "42"}))
 	_, err := r.MultipartReader()
 	require.NoError(t, err)

@@ -101,8 +101,7 @@ func TestHeaderPanics(t *testing.T) {
 	require.NotPanics(t, func() { keyfunc.Header("!#$%&'*+-.^_`|~09azAZ") })
 }
 
-// TestSecretHeaders: no key, and so no store, console or log, has what authenticates a
-// client.
+// TestSecretHeaders: no key, and so no store, console or log, has the credentials of a client.
 func TestSecretHeaders(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Authorization", "proxy-authorization", "COOKIE"} {

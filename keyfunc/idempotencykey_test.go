@@ -83,8 +83,8 @@ func idempotencyRequest(lines []string) *http.Request {
 	return r
 }
 
-// A malformed key is a client's mistake, and it must learn of it rather than
-// go unprotected.
+// A malformed key is a mistake of the client, which must be reported to it: the
+// request must not run unprotected.
 func TestOptionalIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	optional := keyfunc.Optional(keyfunc.IdempotencyKey)
@@ -97,8 +97,8 @@ func TestOptionalIdempotencyKey(t *testing.T) {
 	}
 }
 
-// FuzzIdempotencyKey: what is accepted is short, printable, and the same key
-// when it is sent as a string of RFC 8941.
+// FuzzIdempotencyKey: an accepted key is short and printable, and equal to the
+// same key sent as a string of RFC 8941.
 func FuzzIdempotencyKey(f *testing.F) {
 	for _, seed := range []string{"abc", `"abc"`, `"a\"b\\c"`, "8e03978e-40d5", "a;b=c", `"a", "b"`, `"\`, "\"\x00\"", " a "} {
 		f.Add(seed)

@@ -185,7 +185,7 @@ func TestJSONPointer(t *testing.T) {
 	}
 }
 
-// The hazard behind the rules: what looks like the key is not what a handler
+// The reason for the rules: a naive reader finds another value than the handler
 // decodes.
 func TestNaiveExtractionIsFooled(t *testing.T) {
 	t.Parallel()
@@ -223,7 +223,7 @@ func TestJSONPanics(t *testing.T) {
 	}
 }
 
-// FuzzJSON compares with what a handler gets that decodes into a struct.
+// FuzzJSON compares the key with the value of a handler that decodes into a struct.
 func FuzzJSON(f *testing.F) {
 	for _, body := range []string{
 		`{"id":42}`, `{"id":"42"}`, `{"id":-0}`, `{"id":9007199254740993}`, `{"\u0069d":"\ud83d\ude00"}`,
@@ -351,7 +351,7 @@ func TestJSONByContentType(t *testing.T) {
 	r := post("application/json", `{"order_id":1}`)
 	r.Header.Add("Content-Type", urlencoded)
 	refused(400, "the Content-Type is sent twice").check(t, keyfunc.JSON("/order_id"), r)
-	r = post("application/json", `{"order_id":1}`) // gin reads the query of a GET, whatever its type
+	r = post("application/json", `{"order_id":1}`) // gin reads the query of a GET with any type
 	r.Method, r.URL.RawQuery = "GET", "order_id=7"
 	both.check(t, keyfunc.JSON("/order_id"), r)
 	r = post("application/json\t", `{"order_id":1}`) // gin does not know it

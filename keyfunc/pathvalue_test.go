@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// capture is a middleware that keeps what f says and what the handler sees.
+// capture is a middleware that keeps the result of f and the value that the handler gets.
 type capture struct {
 	key, seen string
 	err       error

@@ -38,7 +38,7 @@ func TestAnyRefusesKeysThatNoLockCanHave(t *testing.T) {
 	}
 }
 
-// A free slot is found, whatever its number, and whichever process has the others.
+// A free slot is found for any number, and for any process that has the others.
 func TestAnyFindsTheFreeSlot(t *testing.T) {
 	t.Parallel()
 	slots := lock.Slots("export", 3)
@@ -463,7 +463,7 @@ func TestOutageOfALineTakesOneBudget(t *testing.T) {
 	}
 }
 
-// The wait of a caller ends while the first of the line has no answer yet. That is no refusal.
+// The wait of a caller ends while the first of the line has no answer yet. This is not a refusal.
 func TestWaitBehindAPendingSearchIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {

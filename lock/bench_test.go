@@ -78,8 +78,8 @@ func BenchmarkRefusedInProcess(b *testing.B) {
 	})
 }
 
-// BenchmarkWaitersLeave is of callers that have met a claim on its way, and all leave at
-// once.
+// BenchmarkWaitersLeave measures callers that have met a pending claim, and all leave at the same
+// time.
 func BenchmarkWaitersLeave(b *testing.B) {
 	for _, n := range []int{10_000, 80_000} {
 		b.Run("waiters="+strconv.Itoa(n), func(b *testing.B) {

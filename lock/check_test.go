@@ -18,8 +18,8 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// A server whose policy is switched to one that evicts locks while it is in use is
-// reported once, and once more when it is right again.
+// A server whose policy is changed, while it is in use, to a policy that evicts locks is reported
+// once. It is reported once more when the policy is right again.
 func TestAPolicySwitchedWhileItRunsIsReported(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "100mb")
@@ -68,8 +68,8 @@ type checkedStore struct {
 
 func (s *checkedStore) Check(ctx context.Context) error { return s.check(ctx, s.checks.Add(1)) }
 
-// A store in use is checked once a minute, however many claims there are, and one that
-// is not in use is not.
+// A store in use is checked once a minute, for any number of claims. A store that is not in use is
+// not checked.
 func TestAStoreInUseIsCheckedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,8 +86,8 @@ func TestAStoreInUseIsCheckedOnceAMinute(t *testing.T) {
 	})
 }
 
-// A check that hangs is not repeated, holds up no claim, and ends with Close; one that
-// panics is a failure of the check.
+// A check that hangs is not repeated, holds up no claim, and ends with Close; a panic is a failure
+// of the check.
 func TestChecksThatHangOrPanic(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

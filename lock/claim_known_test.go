@@ -56,8 +56,8 @@ func (s *claims) keep(c lock.Claim, in *[]lock.Claim) {
 	}
 }
 
-// knows runs work with a Locker over a store of each sort, and returns what that was
-// called with.
+// knows runs work with a Locker over a store of each sort, and checks the claims with which the
+// store was called.
 func knows(t *testing.T, opts []lock.Option, work func(t *testing.T, l *lock.Locker), check func(t *testing.T, s *claims)) {
 	t.Helper()
 	for name, as := range map[string]func(*fault.Store) lock.Store{
@@ -77,7 +77,7 @@ func knows(t *testing.T, opts []lock.Option, work func(t *testing.T, l *lock.Loc
 	}
 }
 
-// A store can tell from the claim of a release or settle what it has stored.
+// A store can compute its stored value from the claim of a release or settle.
 func TestEndsGetTheClaim(t *testing.T) {
 	same := func(t *testing.T, s *claims) {
 		t.Helper()

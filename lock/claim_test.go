@@ -80,7 +80,7 @@ func TestDoubleClickInsideOneRoundTrip(t *testing.T) {
 			}
 			first <- e
 		}()
-		synctest.Wait() // the claim is on its way
+		synctest.Wait() // the claim is in flight
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.Equal(t, 1, s.Count(fault.Claim), "refused without a round trip")
@@ -145,7 +145,7 @@ func TestAcquireWithAnEndedContext(t *testing.T) {
 	})
 }
 
-// What Acquire says of a context that ends: when it returns, and with what.
+// Acquire with a context that ends: the time and the result of its return.
 func TestAcquireWhoseContextEnds(t *testing.T) {
 	const third, hasty = budget / 3, budget / 10
 	errLeft := errors.New("the client has left")

@@ -32,8 +32,8 @@ func TestClassNamesTheCause(t *testing.T) {
 	}
 }
 
-// A deadline that leaves a store no time to answer says nothing about the store; one that
-// it has used up says that it is silent.
+// A deadline that leaves a store no time to answer does not show a fault of the store. A longer
+// deadline that ends without an answer shows that the store is silent.
 func TestDeadlinesOfCallersTellSilence(t *testing.T) {
 	for name, tt := range map[string]struct {
 		deadline time.Duration

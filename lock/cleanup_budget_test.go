@@ -20,8 +20,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// no-collapse: clean-up that only waited for what was still in flight, and sent nothing,
-// took a token of the retry budget each time.
+// no-collapse: clean-up that only waited for a send in flight, and sent nothing, took a token of
+// the retry budget each time.
 func TestWaitingForWhatIsInFlightCostsNoToken(t *testing.T) {
 	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
@@ -45,7 +45,7 @@ func TestWaitingForWhatIsInFlightCostsNoToken(t *testing.T) {
 	})
 }
 
-// callersAllTheTime has four callers use other keys until stop is called.
+// callersAllTheTime starts four callers that use other keys until stop is called.
 func callersAllTheTime(t *testing.T, l *lock.Locker) (stop func()) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -97,8 +97,8 @@ func TestEndsComeBeforeCleanUp(t *testing.T) {
 	})
 }
 
-// While the store answers nothing, clean-up gets what time alone gives: ten sends a
-// second, after what was saved.
+// While the store answers nothing, clean-up has only the tokens that time adds, ten a second, after
+// the saved ones.
 func TestCleanUpIsPaidFromTheRetryBudget(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const callers = 500
@@ -148,9 +148,9 @@ func TestCleanUpDuringCloseMakesNoTokens(t *testing.T) {
 	})
 }
 
-// However much there is to clean up, no claim is refused for it. The oldest is given
-// up, counted and logged. What it has left is gone a lease after its landing, and this
-// process is not refused by it even until then.
+// No claim is refused because of many clean-ups. The oldest clean-up is given up, counted and
+// logged. An entry of it is gone a lease after its landing, and does not refuse this process even
+// before.
 func TestOldestCleanUpIsGivenUp(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "keeps 65,536 clean-ups")
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -227,8 +227,8 @@ func TestEndsDoNotWaitForRemovalsThatHang(t *testing.T) {
 }
 
 // no-lockout: an outage leaves as many releases without an answer as there are callers.
-// When it is over, those who are back are served in the first round trips, where eight
-// were at a time. While the store is silent, no more than eight ask it at once.
+// When it is over, the callers that come back are served in the first round trips. Before, only
+// eight were served at a time. While the store is silent, no more than eight ask it at once.
 func TestEndsThatCallersWaitFor(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const callers, trip = 400, 10 * time.Millisecond
@@ -243,7 +243,7 @@ func TestEndsThatCallersWaitFor(t *testing.T) {
 			}
 			all.Wait()
 		}
-		for range 2 { // that the store has answered before says nothing about a later silence
+		for range 2 { // an earlier answer of the store does not end a later silence
 			var leases [callers]*lock.Lease
 			each(func(i int) {
 				var err error

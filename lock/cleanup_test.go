@@ -171,7 +171,7 @@ func TestSweepEnds(t *testing.T) {
 }
 
 // A clean-up goes on after an error, even if an earlier removal was answered: the claim may land
-// after that removal.
+// after the removal.
 func TestASweepGoesOnAfterAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
@@ -225,8 +225,8 @@ func TestLagCountsFromTheReturnOfTheCall(t *testing.T) {
 }
 
 // no-orphan: a sweep counted an answer from before its claim had landed. The
-// server stalled after that, had the claim and the last delete in one batch, and
-// took the delete first.
+// server then stalled, had the claim and the last delete in one batch, and
+// executed the delete first.
 func TestStalledServerBetweenTwoDeletes(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(10*time.Minute), lock.WithMaxHold(20*time.Minute))
@@ -386,7 +386,8 @@ func TestLostRunIsNotAnOrphan(t *testing.T) {
 }
 
 // once: the claim of a run that succeeded had an unanswered send; when its
-// settle is given up, the sweep of the claim deletes what says that it ran.
+// settle is given up, the sweep of the claim deletes the entry that shows the
+// run.
 func TestSweepOfASucceededRun(t *testing.T) {
 	for name, first := range map[string]fault.Func{"all answered": nil, "claim's first reply lost": fault.LoseReply} {
 		t.Run(name, func(t *testing.T) {

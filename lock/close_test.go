@@ -47,8 +47,7 @@ func TestCloseCancelsHoldersAndGivesThemABudget(t *testing.T) {
 	})
 }
 
-// The same with one that took over: that there has been an attempt before must not
-// be forgotten for it.
+// The same with a run that took over: the earlier attempt must not be forgotten.
 func TestCloseDuringTakeover(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		_, err := s.Server().Claim(t.Context(), record, lock.Claim{Token: "vanished", Attempt: 1, Fingerprint: print1, Lease: time.Second, Linger: keep})

@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// What happened after Commit is never run again.
+// Work is never run again after Commit.
 func TestNothingFreesTheKeyAfterCommit(t *testing.T) {
 	for name, end := range map[string]func() ([]byte, error){
 		"error":  func() ([]byte, error) { return nil, errors.New("mine") },
@@ -54,8 +54,8 @@ func TestNothingFreesTheKeyAfterCommit(t *testing.T) {
 	}
 }
 
-// once: Commit says "nothing frees the key any more" after it was freed. An
-// http.TimeoutHandler inside Idempotent does this: its handler runs on.
+// once: Commit promised that nothing frees the key, after the key was freed. An
+// http.TimeoutHandler inside Idempotent causes this: its handler goes on.
 func TestCommitAfterTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		for _, l := range []*lock.Locker{open(lock.WithKeep(keep)), open(lock.WithKeep(keep), lock.WithRerunAbandoned())} {
@@ -74,7 +74,7 @@ func TestCommitAfterTheRelease(t *testing.T) {
 	})
 }
 
-// once: as above, with the commit while the release is on its way.
+// once: as above, with the commit while the release is in flight.
 func TestCommitDuringTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithKeep(keep))

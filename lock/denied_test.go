@@ -47,8 +47,8 @@ func TestDeniedEndIsCompletedInTheBackground(t *testing.T) {
 	}
 }
 
-// A renewal that is denied comes again within the lease, at the pace of any other
-// that has failed.
+// A denied renewal is repeated within the lease, at the same pace as any failed
+// renewal.
 func TestDeniedRenewalComesAgain(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		e, err := open(lock.WithLease(30*time.Second)).Acquire(t.Context(), key)

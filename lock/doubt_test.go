@@ -15,9 +15,9 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// TestNothingFreesTheKeyInDoubt: a call that may have had an effect is no reason to run
-// again, whatever ends the function, and a call of which it is known that it had none is
-// no reason not to.
+// TestNothingFreesTheKeyInDoubt: after a call that may have had an effect, the function does not
+// run again, in whatever way it ended. A call that is known to have had no effect does not prevent
+// another run.
 func TestNothingFreesTheKeyInDoubt(t *testing.T) {
 	unknown := []byte("unknown")
 	steps := map[string]struct {

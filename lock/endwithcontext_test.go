@@ -28,7 +28,7 @@ type optional interface {
 	lock.Describer
 }
 
-// What a store can do beyond the interface, it can do below EndWithContext.
+// A store keeps its optional interfaces below EndWithContext.
 func TestEndWithContextKeepsWhatItsStoreCan(t *testing.T) {
 	t.Parallel()
 	s := &capable{memstore.New(), lock.Description{MaxLag: 7 * time.Second, Drift: 0.2, NoReceipts: errOrder, NoFences: errOrder, NoTransactions: errOrder}, make(chan struct{}, 1)}
@@ -62,7 +62,7 @@ func TestEndWithContextKeepsWhatItsStoreCan(t *testing.T) {
 	require.Equal(t, key+"token", work.Value(capable{}))
 }
 
-// What a store cannot do is not made up.
+// EndWithContext adds no abilities that its store does not have.
 func TestEndWithContextOfAPlainStore(t *testing.T) {
 	t.Parallel()
 	ends, ok := lock.EndWithContext(plain{memstore.New()}).(optional)
@@ -97,9 +97,8 @@ func TestEndWithContextOfALocalStore(t *testing.T) {
 	require.Same(t, s, lock.EndWithContext(s))
 }
 
-// one-holder: a holder stops relying on its lease as much earlier as the clocks of
-// the store can differ, and gets no fence where there is none, whatever the store is
-// wrapped in.
+// one-holder: a holder stops relying on its lease earlier by the possible difference of the clocks
+// of the store, and gets no fence where there is none, also through a wrapper.
 func TestEndWithContextOfAStoreThatDrifts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// slow makes a step take d, whatever becomes of its caller.
+// slow makes a step take d, even if its caller leaves.
 func slow(d time.Duration) faketx.Fault {
 	return func(_ context.Context, apply func() error) error {
 		time.Sleep(d)
@@ -46,8 +46,8 @@ func TestTransactionThatIsBegunTooLate(t *testing.T) {
 	})
 }
 
-// Nothing is asked of a transaction while a call of it has not returned; and the caller
-// waits no longer for that.
+// No call of a transaction begins before the previous one has returned. The caller does not wait
+// longer because of this.
 func TestTransactionCallsComeOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	for name, takes := range map[string]time.Duration{"within the budget of the question": budget * 3 / 2, "in the background": 10 * time.Second} {

@@ -56,7 +56,7 @@ func TestEventsTellOfReceipts(t *testing.T) {
 	})
 }
 
-// What a claim says of its origin is returned to a caller that meets its entry.
+// The origin of a claim is returned to a caller that meets its entry.
 func TestOriginIsFoundWithTheEntry(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		type from struct{}
@@ -133,7 +133,7 @@ func TestReport(t *testing.T) {
 
 func nothing(context.Context) error { return nil }
 
-// Every way to lose a lease has a class of its own, to count by.
+// Every way to lose a lease has its own class, for metrics.
 func TestLossesHaveClasses(t *testing.T) {
 	for class, lose := range map[string]func(t *testing.T, s *fault.Store){
 		"taken":    func(t *testing.T, s *fault.Store) { t.Helper(); s.Free(t, key) },

@@ -53,9 +53,9 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 	})
 }
 
-// Work without the store takes the key, in this process, from a lease whose settle
-// has no answer yet. That is renewed until it has, even if its first renewal was
-// not due before.
+// Work without the store takes the key, in this process, from a lease whose settle has no answer
+// yet. This lease is renewed until the settle is answered, even if its first renewal was not due
+// before.
 func TestASettleIsRenewedAfterFailOpenTookItsKey(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
@@ -328,9 +328,8 @@ func TestUnprotectedWorkCanBeDetached(t *testing.T) {
 	})
 }
 
-// Work that can run without the store does not run at the same time as other work of this process
-// after it has waited for a claim whose work cannot: for however long, it asks for the
-// key itself.
+// Work that can run without the store waits for a claim whose work cannot. After any such wait it
+// asks for the key itself, so that it does not run at the same time as other work of this process.
 func TestFailOpenAfterALongWaitForAClaimThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Minute))

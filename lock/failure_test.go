@@ -21,13 +21,13 @@ const crowd = 60 // calls that wait for one
 
 var errCard = errors.New("the card was charged, and the answer lost")
 
-// Those who have waited for a run that fails get its failure: they do not repeat
-// it one after the other. A later call runs.
+// Callers that have waited for a run that fails get its failure: they do not
+// repeat it one after the other. A later call runs.
 func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		fn   func(ctx context.Context) ([]byte, error)
-		want error  // of those who have waited; nil: the receipt
+		want error  // of the callers that have waited; nil: the receipt
 		says string // or its text
 		runs int64
 	}{
@@ -89,7 +89,7 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 	}
 }
 
-// The failure is shared whatever becomes of the release that follows it.
+// The failure is shared whether or not the release after it is answered.
 func TestAFailureIsSharedBeforeItsKeyIsFree(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Minute))
@@ -109,7 +109,7 @@ func TestAFailureIsSharedBeforeItsKeyIsFree(t *testing.T) {
 	})
 }
 
-// What ended because its own caller has left says nothing to the others.
+// A run that ended because its own caller left decides nothing for the other callers.
 func TestAFailureOfACallerThatLeftIsItsOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
@@ -134,8 +134,8 @@ func TestAFailureOfACallerThatLeftIsItsOwn(t *testing.T) {
 	})
 }
 
-// The failure of a run that has lost its key, as to an operator, is of that run.
-// The run that has the key by then goes on.
+// The failure of a run that has lost its key, for example to an operator,
+// concerns this run only. The run that now has the key goes on.
 func TestAFailureAfterALossIsItsOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect

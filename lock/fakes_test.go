@@ -105,7 +105,7 @@ func (s *hinted) Settle(ctx context.Context, key string, c lock.Claim, receipt [
 }
 
 // answering is a store that answers claims one after the other as configured,
-// and finds whatever it is to release.
+// and finds every entry that it has to release.
 type answering struct {
 	lock.Store
 	claims []func(lock.Claim) (lock.Entry, error)
@@ -193,7 +193,7 @@ func (*capable) Begin(ctx context.Context, key, token string) (context.Context, 
 
 func (*capable) Servers(context.Context) ([]string, error) { return []string{"a"}, nil }
 
-// plain hides what a store has beyond the interface.
+// plain hides the optional interfaces of a store.
 type plain struct{ lock.Store }
 
 // leftClaim is a claim that a store does not wait for any longer.
@@ -202,7 +202,7 @@ type leftClaim struct {
 	apply  func() error
 }
 
-// leave is the fault: the call returns, and counts what it leaves in flight.
+// leave is the fault: the call returns, and counts the send that it leaves in flight.
 func (c *leftClaim) leave(ctx context.Context, apply func() error) error {
 	c.flight, c.apply = send.InFlight(ctx), apply
 	c.flight.Depart()

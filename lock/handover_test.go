@@ -89,7 +89,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// The key is free after patience, whether that is shorter than the lease or longer.
+// The key is free after patience, whether patience is shorter than the lease or longer.
 func TestTicketThatNoProcessResumes(t *testing.T) {
 	t.Parallel()
 	for _, patience := range []time.Duration{time.Nanosecond, lease / 10, 10 * lease} {
@@ -179,8 +179,8 @@ func TestLostReplyOfAHandOver(t *testing.T) {
 	}
 }
 
-// A hand-over without any answer returns no ticket, so no process resumes it, whatever has become
-// of its command. The key is free soon, also for this process at once.
+// A hand-over without any answer returns no ticket, so no process resumes it, whether or not its
+// command was applied. The key is free soon, and for this process at once.
 func TestHandOverWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault.Func{
@@ -431,7 +431,7 @@ func TestLateResume(t *testing.T) {
 	})
 }
 
-// A ticket that is not as it was written is an error of its own, and touches nothing.
+// An altered ticket is a separate error, and changes nothing.
 func TestHostileTickets(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -611,7 +611,7 @@ func TestResumePassesByThoseWhoWait(t *testing.T) {
 		e, err := l.Resume(t.Context(), ticket)
 		require.NoError(t, err)
 		require.Less(t, time.Since(began), budget)
-		time.Sleep(5 * lease) // renewed, beside the callers that wait
+		time.Sleep(5 * lease) // renewed, while callers wait
 		require.NoError(t, e.Context().Err())
 		require.Zero(t, done.Load())
 		snapshot := l.Snapshot(9, nil)
@@ -626,8 +626,8 @@ func TestResumePassesByThoseWhoWait(t *testing.T) {
 	})
 }
 
-// The caller whose key the resumed lease stands beside gives up, and the lease has the key then:
-// it is renewed, and refuses duplicates of this process without a round trip.
+// The caller that claims the key of the resumed lease gives up, and the lease then has the key: it
+// is renewed, and refuses duplicates of this process without a round trip.
 func TestResumedLeaseGetsThePlaceOfARefusedCaller(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {

@@ -28,9 +28,9 @@ func onItsOwn(call func()) (returned bool) {
 	return returned
 }
 
-// The first send of a call is on the caller's goroutine if the store returns in time. A hook
-// that ends that, as require does in a test, takes the caller with it, but neither the key nor
-// the Locker's books.
+// The first send of a call is on the caller's goroutine if the store returns in time. A hook that
+// ends this goroutine, as require does in a test, ends the caller, too. It must not leave the key
+// taken, or a lease in the Locker's tables.
 func TestHooksThatEndTheCaller(t *testing.T) {
 	before := func(context.Context, func() error) error { runtime.Goexit(); return nil }
 	after := func(_ context.Context, apply func() error) error { _ = apply(); runtime.Goexit(); return nil }
@@ -95,7 +95,7 @@ func TestHooksThatEndAGoroutineOfItsOwn(t *testing.T) {
 	})
 }
 
-// What runs in the background goes on after its goroutine was ended.
+// Background work goes on after its goroutine was ended.
 func TestHooksThatEndTheBackground(t *testing.T) {
 	exit := func(context.Context, func() error) error { runtime.Goexit(); return nil }
 	for name, as := range map[string]func(*fault.Store) lock.Store{"apart": apart, "direct": direct} {

@@ -19,9 +19,9 @@ const (
 	soon    = 50 * time.Millisecond // until a late reply comes
 )
 
-// A claim that was left in flight, while the next send of it was answered, is removed
-// once when its reply has come, or if that is lost, when it is found. Else it may land
-// for as long as the network takes.
+// A claim that was left in flight, while the next send of it was answered, is removed once: when
+// its reply has come, or, if the reply is lost, when the entry is found. Otherwise it may land for
+// as long as the network takes.
 func TestArrivalEndsTheSweep(t *testing.T) {
 	for name, outcome := range map[string]send.Outcome{"answered": send.Answered, "lost": send.Lost} {
 		t.Run(name, func(t *testing.T) {
@@ -152,8 +152,8 @@ func TestCallsThatAreLeftBehind(t *testing.T) {
 	}
 }
 
-// What may land as long as it is in flight is removed once before it has, and again when
-// it has: nothing is gained by asking in between.
+// A claim in flight is removed once before its flight ends, and again when it has ended. More
+// removals in between would be useless.
 func TestOneRemovalWhileInFlight(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var left leftClaim

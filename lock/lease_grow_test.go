@@ -73,8 +73,8 @@ func TestFirstLease(t *testing.T) {
 	}
 }
 
-// Work that has been renewed once outlives the outages that it did with a whole lease from
-// the start. Younger work loses its lease, and learns of it before the store's ends.
+// Work whose lease was renewed once survives the same outages as with a whole lease from the start.
+// Younger work loses its lease, and is notified before the lease ends in the store.
 func TestOutagesOfYoungAndOldLeases(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ age, outage, lives time.Duration }{
@@ -109,7 +109,7 @@ func TestOutagesOfYoungAndOldLeases(t *testing.T) {
 	}
 }
 
-// Extend has asked for the whole lease, so the next renewal is a third of that away.
+// Extend has asked for the whole lease, so the next renewal is a third of the whole lease away.
 func TestExtendPutsOffTheRenewal(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

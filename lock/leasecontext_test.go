@@ -15,8 +15,8 @@ import (
 
 type valueKey struct{}
 
-// What can end is made when it is asked for, so what is asked first, and when,
-// must make no difference.
+// The part of the context that can end is made when it is first needed. So the
+// first method to be called, and the time of the call, must make no difference.
 func TestLeaseContextIsTheSameWhenItIsAskedForLate(t *testing.T) {
 	gone := errors.New("the client has gone")
 	type step func(cancel context.CancelCauseFunc, e *lock.Lease, s *fault.Store)

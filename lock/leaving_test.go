@@ -13,14 +13,14 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// insists is a store that is answered after most of a third of the budget, whatever ends.
+// insists is a store that answers after most of a third of the budget, even if contexts end before.
 func insists(_ context.Context, apply func() error) error {
 	time.Sleep(budget/3 - time.Millisecond)
 	return apply()
 }
 
-// A caller whose context ends is back after a third of the budget at the latest, whatever
-// its claim meets, and with the cause or with a lease.
+// A caller whose context ends returns after a third of the budget at the latest, for any fault of
+// its claim, with the cause or with a lease.
 func TestACallerThatLeavesIsBackSoon(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault   fault.Func

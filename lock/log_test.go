@@ -19,7 +19,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// logbook keeps what is logged, a line each.
+// logbook keeps the logged lines.
 type logbook struct {
 	mu  sync.Mutex
 	out bytes.Buffer
@@ -41,8 +41,8 @@ func (b *logbook) option() lock.Option {
 	return lock.WithLogger(slog.New(slog.NewTextHandler(b, nil)))
 }
 
-// What an operator must see is logged once, at its level, with what to do about
-// it and without the key.
+// A line that an operator must see is logged once, at its level, with advice
+// and without the key.
 func TestLogLines(t *testing.T) {
 	crashed := func(t *testing.T, s *fault.Store) {
 		t.Helper()

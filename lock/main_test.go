@@ -36,15 +36,15 @@ const (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// direct is a store of package fault as it is: its calls are made on the Locker's goroutines,
-// and return when their contexts end, except for stuck ones. Those of apart are made on
-// goroutines of their own, and are left behind at the end.
+// direct is an unchanged store of package fault: its calls are made on the Locker's goroutines, and
+// return when their contexts end, except for stuck ones. The calls of apart are made on separate
+// goroutines, and are left behind at the end.
 func direct(s *fault.Store) lock.Store { return s }
 func apart(s *fault.Store) lock.Store  { return lock.EndWithContext(s) }
 
 // bubble runs a test in virtual time, over a store behind a network, and ends
-// by closing the lockers and checking that key has no owner. It does so twice: with
-// each call on a goroutine of its own, and with the first on the caller's.
+// by closing the lockers and checking that key has no owner. It runs the test twice: with each call
+// on its own goroutine, and with the first call on the caller's goroutine.
 func bubble(t *testing.T, run func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker)) {
 	t.Helper()
 	for name, as := range map[string]func(*fault.Store) lock.Store{"apart": apart, "direct": direct} {
@@ -125,7 +125,7 @@ func (f *effect) fail(err error) func(context.Context) ([]byte, error) {
 	}
 }
 
-// crash runs work up to its middle in a locker that is never heard of again.
+// crash runs work up to its middle in a Locker whose later calls never arrive.
 func crash(t *testing.T, s *fault.Store, middle func(ctx context.Context), opts ...lock.Option) {
 	t.Helper()
 	opts = append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithKeep(keep)}, opts...)
@@ -134,7 +134,7 @@ func crash(t *testing.T, s *fault.Store, middle func(ctx context.Context), opts 
 	go func() {
 		_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
 			middle(ctx)
-			s.Every(deadEnd, fault.Settle, fault.Release, fault.Renew) // whatever this process sends now, it is dead
+			s.Every(deadEnd, fault.Settle, fault.Release, fault.Renew) // the process is dead: none of its later calls arrives
 			close(gone)
 			return nil, errors.New("never heard of")
 		})
@@ -144,7 +144,7 @@ func crash(t *testing.T, s *fault.Store, middle func(ctx context.Context), opts 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = l.Close(ctx)
-	time.Sleep(2 * budget) // what was on its way
+	time.Sleep(2 * budget) // calls in flight land
 	s.Every(nil, fault.Settle, fault.Release, fault.Renew)
 }
 

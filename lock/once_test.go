@@ -111,8 +111,8 @@ func TestDetachedWorkOutlivesItsCaller(t *testing.T) {
 	})
 }
 
-// Goroutines of a group end each other with their errors. A refusal because of the receipt of another
-// key says nothing of this one: Once must not take it for a receipt of its own.
+// Goroutines of a group end each other with their errors. A refusal because of the receipt of
+// another key does not concern this key: Once must not mistake it for its own receipt.
 func TestRefusalThatEndsTheContextIsNoReplay(t *testing.T) {
 	t.Parallel()
 	l := lockerOver(t, memstore.New())

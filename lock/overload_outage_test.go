@@ -14,8 +14,8 @@ import (
 
 const refusedConnections = "refused connections"
 
-// A server that comes back after a second is used at once: no caller is refused
-// any more, for the clean-ups that are left or for anything else.
+// A server that comes back after a second is used at once: no caller is
+// refused, neither because of the remaining clean-ups nor for another reason.
 func TestOutage(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "measures time")
 	for _, fault := range []string{"silence", refusedConnections} {
@@ -26,7 +26,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// throughOutage returns what is wrong when it is over.
+// throughOutage returns the violations after an outage.
 func throughOutage(t *testing.T, fault string) (wrong []string, late time.Duration) {
 	t.Helper()
 	proxy := narrow(t, 0)

@@ -20,12 +20,12 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// roomCommands is how many commands a second the server of these tests has room for. A cycle
-// is two commands. The real rate is measured in the same run.
+// roomCommands is the number of commands that the server of these tests can execute in a second. A
+// cycle is two commands. The real rate is measured in the same run.
 const roomCommands = 1500
 
-// narrow starts a server that has room for so many commands a second, or for any
-// number if that is 0.
+// narrow starts a server that can execute a number of commands a second, or any
+// number if it is 0.
 func narrow(t *testing.T, perSecond int) *overload.Proxy {
 	t.Helper()
 	port, err := process.FreePort()
@@ -55,7 +55,7 @@ func crowded(t *testing.T, addr string, twin overloadTwin) (l *lock.Locker, end 
 	}
 }
 
-// overloadTwin leaves out what holds the load off the server.
+// overloadTwin leaves out the parts that limit the load of the server.
 type overloadTwin struct {
 	store func(*redisstore.Store) lock.Store
 }
@@ -104,7 +104,7 @@ func wrongUnder(load overload.Load, room float64, o overload.Outcome) (wrong []s
 	return wrong
 }
 
-// underLoad puts a load on a Locker of its own, and returns what is wrong.
+// underLoad puts a load on a new Locker, and returns the violations.
 func underLoad(t *testing.T, load overload.Load, twin overloadTwin) (wrong []string, late time.Duration) {
 	t.Helper()
 	proxy := narrow(t, roomCommands)
@@ -119,9 +119,8 @@ func underLoad(t *testing.T, load overload.Load, twin overloadTwin) (wrong []str
 	return wrongUnder(load, room, o), o.Timers.P99
 }
 
-// undisturbed returns what is wrong in a run in which the machine had time for it: one
-// that stands still makes callers late that the library serves in time. It does
-// not do so every time.
+// undisturbed returns the violations of a run that the machine did not disturb: a machine that
+// stops for a while delays callers that the library serves in time. It does not stop in every run.
 func undisturbed(t *testing.T, run func() (wrong []string, late time.Duration)) []string {
 	t.Helper()
 	const muchTooLate = 8 * time.Millisecond
@@ -163,8 +162,8 @@ func TestOverloadCatches(t *testing.T) {
 	}
 }
 
-// A server that refuses everything for a while, as when it loads its data, is sent a
-// fifth more than it is asked, and what was saved for such a case.
+// A server that refuses everything for a while, for example while it loads its data, gets a fifth
+// more sends than there are calls, and the retries that were saved before.
 func TestRetriesAreAFifthOfCalls(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "measures time")
 	t.Parallel()

@@ -15,8 +15,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// What a hook of a store's client panics with is a failure of the one call,
-// whichever goroutine that is on: on most there is no caller to recover.
+// A panic in a hook of a store's client is a failure of one call, on any
+// goroutine: on most goroutines there is no caller to recover.
 func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 	panics := map[string]fault.Func{
 		"before": func(context.Context, func() error) error { panic("a hook's") },

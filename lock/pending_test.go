@@ -23,7 +23,7 @@ const (
 	answersIn = 20 * time.Millisecond // of their store
 )
 
-// meet has n callers at once make call, and returns how each ended.
+// meet makes n callers run call at the same time, and returns their errors.
 func meet(n int, call func(i int) error) []error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -34,8 +34,8 @@ func meet(n int, call func(i int) error) []error {
 	return errs
 }
 
-// Those who meet a claim of their key that is still on its way share what becomes
-// of it, and none of them costs a round trip of its own.
+// Callers that meet a pending claim of their key share its outcome, and none of
+// them costs another round trip.
 func TestCallersThatMeetShareOneClaim(t *testing.T) {
 	var f effect
 	asked := func(l *lock.Locker, fingerprint []byte) func(int) error {
@@ -221,7 +221,7 @@ func TestCallersThatMeetAClaimThatIsGranted(t *testing.T) {
 	})
 }
 
-// More can wait for a claim on its way than for a holder: it is over soon.
+// More callers can wait for a pending claim than for a holder, because the claim is over soon.
 func TestWaitersBeyondTheBoundMeetAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
@@ -328,8 +328,8 @@ func TestCallersThatMeetSilence(t *testing.T) {
 	})
 }
 
-// A waiter that has less time than a budget is refused by a holder when that is
-// over, though it met it as a claim on its way.
+// A waiter that has less time than a budget is refused by a holder when its
+// time is over, even if the holder was a pending claim when the waiter came.
 func TestAShortWaitMeetsAClaim(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(2 * answersIn))
@@ -371,8 +371,7 @@ func TestMismatchByAPendingClaim(t *testing.T) {
 	})
 }
 
-// A waiter left in the queue behind a claimer that leaves is notified of the next one's
-// grant when that comes.
+// A waiter left in the queue behind a claimer that leaves is notified of the next claimer's grant.
 func TestThoseLeftInTheQueueHearOfTheNextGrant(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()

@@ -18,7 +18,7 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// fullMemory has room for claims and what they reserve, and for no large receipt.
+// fullMemory has room for claims and their reserves, and for no large receipt.
 func fullMemory() lock.Store { return memstore.New(memstore.WithLimits(1000, 20_000)) }
 
 var large = make([]byte, 100_000)
@@ -177,8 +177,8 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 	})
 }
 
-// The same if a hook of the store ends the goroutine of a settle: what is dropped must
-// not stay in the call that did not return.
+// The same if a hook of the store ends the goroutine of a settle: the dropped receipt must not stay
+// in the call that did not return.
 func TestReceiptsOfSettlesThatDidNotReturnAreBounded(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "fills the bound of pending receipts")
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -219,7 +219,7 @@ func TestPendingReceiptThatDoesNotFit(t *testing.T) {
 	})
 }
 
-// What Close gives up is no longer counted.
+// A receipt that Close gives up is no longer counted.
 func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fault.New()

@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// A duplicate in the holder's process is refused from what that process knows. In
-// each case a key is refused, and something happens to it.
+// A duplicate in the holder's process is refused by the facts that this process
+// has. In each case a key is refused, and something happens to it.
 func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 	cases := map[string]func(t *testing.T, s *fault.Store, l *lock.Locker, e *lock.Lease){
 		"released": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
@@ -123,8 +123,8 @@ func granted(t *testing.T, l *lock.Locker) {
 	require.NoError(t, e.Release(t.Context()))
 }
 
-// A duplicate is compared with the request that runs, whatever another one was
-// compared with before.
+// A duplicate is compared with the request that runs, independently of earlier
+// comparisons.
 func TestRefusalsTellRequestsApart(t *testing.T) {
 	l := lock.New(memstore.New())
 	var ran int

@@ -115,8 +115,8 @@ func TestUnansweredReleaseEndsWithTheValidity(t *testing.T) {
 }
 
 // no-self-conflict: a caller that waits for the unanswered release of its own process
-// was refused, as if another caller held the key, if the wait was over in the instant
-// in which the key became free.
+// was refused, as if another caller held the key, if the wait ended at the moment at which the key
+// became free.
 func TestFreedInTheInstantTheWaitEnds(t *testing.T) {
 	for range 50 {
 		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -198,8 +198,8 @@ func TestReleaseIsNotAskedForEver(t *testing.T) {
 	})
 }
 
-// A caller who needs a key whose release is being asked for again, without an answer, has it
-// asked for once more after that, without the pause of a long outage.
+// A caller needs a key whose release is being repeated without an answer. The release is then
+// repeated once more, without the pause of a long outage.
 func TestAReleaseThatIsAskedForIsRepeatedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(time.Minute))
@@ -230,8 +230,8 @@ func TestAReleaseThatIsAskedForIsRepeatedAtOnce(t *testing.T) {
 	})
 }
 
-// A release that follows a settle of unknown outcome would free
-// what was settled.
+// A release that follows a settle of unknown outcome would free the settled
+// key.
 func TestReleaseAfterSettleIsNoOp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()

@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// All leases of a Locker, and of those made from it, share the timers of their
-// renewals. Each has to be renewed at its own time, whichever lease came before it.
+// All leases of a Locker, and of the Lockers made from it, share the timers of their renewals. Each
+// has to be renewed at its own time, for any lease before it.
 func TestEachLeaseIsRenewedAtItsOwnTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -258,8 +258,8 @@ func TestExtend(t *testing.T) {
 	})
 }
 
-// A hung handler whose key is freed by an operator, or lost, locks
-// this process out no longer than it takes to learn of it.
+// If the key of a hung handler is freed by an operator, or lost, this process
+// is locked out only until it is notified of the loss.
 func TestHungHandler(t *testing.T) {
 	for name, lost := range map[string]func(t *testing.T, s *fault.Store){
 		"freed by an operator": func(t *testing.T, s *fault.Store) { t.Helper(); s.Free(t, key) },
@@ -296,7 +296,7 @@ func TestHungHandler(t *testing.T) {
 }
 
 // A process that was paused runs its work before any timer. Here both are due
-// in one instant, and the work often comes first.
+// at the same moment, and the work often comes first.
 func TestContextIsOverInTheInstantItsValidityIs(t *testing.T) {
 	for i := range 600 {
 		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -322,8 +322,8 @@ func TestContextIsOverInTheInstantItsValidityIs(t *testing.T) {
 	}
 }
 
-// Nor is a lease that is over extended in that instant, whether by its validity or by the
-// longest hold.
+// At this moment, Extend also does not extend a lease that is over, whether by its validity or by
+// the maximum hold.
 func TestExtendInTheInstantTheValidityIsOver(t *testing.T) {
 	for range 20 {
 		for name, hold := range map[string]time.Duration{"hold": 2 * lease, "validity": time.Minute} {
@@ -371,8 +371,8 @@ func TestRenewalMeetsOwnReceipt(t *testing.T) {
 	}
 }
 
-// A renewal timer that fires in the moment of the release goes on renewing what
-// is being released.
+// A renewal timer that fires at the moment of the release goes on renewing the
+// lease that is being released.
 func TestRenewalOfAReleasedLease(t *testing.T) {
 	for range 300 {
 		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -392,7 +392,7 @@ func TestRenewalOfAReleasedLease(t *testing.T) {
 	}
 }
 
-// A lease as long as the maximum hold cannot be prolonged, and is not renewed in vain.
+// A lease as long as the maximum hold cannot be prolonged, so it is not renewed.
 func TestLeaseOfMaxHoldIsNotRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events

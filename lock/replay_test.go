@@ -33,7 +33,7 @@ func asked(ctx context.Context, l *lock.Locker, key, fingerprint string) (a answ
 		a.err = err.Error()
 	}
 	for _, e := range observed.seen {
-		e.Err = nil // it says what err does
+		e.Err = nil // a.err has the text of the error
 		a.events = append(a.events, e)
 	}
 	return a
@@ -117,8 +117,8 @@ func TestAReplayEndsWithItsObserver(t *testing.T) {
 	require.NoError(t, l.Close(t.Context()))
 }
 
-// A store that is asked for nothing but receipts that it has forgets those whose
-// keep is over.
+// A store that is asked only for receipts that it has still forgets receipts
+// whose keep is over.
 func TestReplaysAgeTheStore(t *testing.T) {
 	const n = 1000
 	synctest.Test(t, func(t *testing.T) {

@@ -176,7 +176,7 @@ func TestReleaseOfASetAtOnce(t *testing.T) {
 		"the reply is lost":         {faults: []fault.Func{fault.LoseReply}, releases: 2},
 		"the request is lost":       {faults: []fault.Func{fault.LoseRequest}, releases: 2},
 		"refused at first":          {faults: []fault.Func{fault.Refuse}, releases: 2},
-		"one key was taken away":    {removed: setKeys[1], releases: 2, want: lock.ErrLost}, // and a removal of what may remain
+		"one key was taken away":    {removed: setKeys[1], releases: 2, want: lock.ErrLost}, // and one removal of an entry that may remain
 		"silent for a whole budget": {faults: slices.Repeat([]fault.Func{fault.HangRequest}, 2), releases: 2 + 3, want: lock.ErrUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -284,8 +284,8 @@ func TestObserverThatEndsTheGoroutineOfTheReleaseOfASet(t *testing.T) {
 	})
 }
 
-// A caller of the same process meets the claim of a set that is pending, and learns its outcome for
-// its own key only.
+// A caller of the same process meets the claim of a set that is pending, and gets its outcome for
+// the caller's own key only.
 func TestCallerThatMeetsThePendingClaimOfASet(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

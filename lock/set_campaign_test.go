@@ -31,7 +31,7 @@ type setCampaign struct {
 	server lock.Store
 	hosts  []*setHost
 	all    doAll
-	slots  int // of the caller that does not know how many there are; 0: all know
+	slots  int // number of slots of a caller with a wrong number; 0: all callers have the right number
 
 	mu      sync.Mutex
 	holders map[string]map[*setHold]bool // by key, and by the name of a resource with permits
@@ -239,7 +239,7 @@ func (x *setCampaign) setJob(work, wait time.Duration) func(context.Context, *se
 	return func(ctx context.Context, h *setHost, l *lock.Locker) {
 		began := time.Now()
 		answered := func() {
-			// A claim of all keys, one of each, and the release of what was granted.
+			// A claim of all keys, one of each, and the release of the granted keys.
 			if most := time.Duration(len(keys)+2)*budget + wait; time.Since(began) > most+budget/4 && h.alive() {
 				x.broke(promiseBounded, "%d keys: %v", len(keys), time.Since(began))
 			}
@@ -403,10 +403,10 @@ func (x *setCampaign) rest(t *testing.T, lag time.Duration) {
 		_ = h.locker.Close(ending)
 		end()
 	}
-	time.Sleep(time.Minute) // a killed process's clean-up has given up by then
+	time.Sleep(time.Minute) // the clean-up of a killed process has given up by then
 }
 
-// run plays rounds until there were so many faults, or until a promise is broken.
+// run plays rounds until there were as many faults as faults says, or until a promise is broken.
 func (x *setCampaign) run(t *testing.T, faults int) (rounds, met int) {
 	t.Helper()
 	x.count, x.broken = make(map[string]int), make(map[string]string)
@@ -441,7 +441,7 @@ func TestCampaignOfSets(t *testing.T) {
 	}
 }
 
-// What is wrong on purpose breaks the promise that forbids it.
+// An intentional mistake breaks the promise that forbids it.
 func TestCampaignOfSetsFindsWrongOnes(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "searches at random")
 	t.Parallel()

@@ -241,7 +241,7 @@ func TestStormOfSetsFindsWrongOnes(t *testing.T) {
 	}
 }
 
-// Of callers that come at the same moment to free keys, whatever their order, one is granted.
+// Of callers that come at the same moment to free keys, in any order, one is granted.
 func TestSomeSetIsGrantedAtOnce(t *testing.T) {
 	t.Parallel()
 	require.Zero(t, roundsWithoutGrant(t, ordered))

@@ -419,7 +419,7 @@ func TestObserverThatEndsTheGoroutineOfASet(t *testing.T) {
 }
 
 // The first lease of a set is over, and the work runs before its alarm. The last lease is valid for
-// longer, since its claim was sent later. All workers and the alarm are due in one instant.
+// longer, since its claim was sent later. All workers and the alarm are due at the same moment.
 func TestContextOfASetIsOverInTheInstantItsFirstValidityIs(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -449,7 +449,7 @@ func TestContextOfASetIsOverInTheInstantItsFirstValidityIs(t *testing.T) {
 			set.Store(acquired)
 			ctx := acquired.Context()
 			require.NoError(t, ctx.Err())
-			_ = ctx.Done() // from now on it has an end of its own
+			_ = ctx.Done() // from now on the context has its own end
 			workers.Wait()
 			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 			require.ErrorIs(t, acquired.Release(t.Context()), lock.ErrLost)

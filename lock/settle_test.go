@@ -88,8 +88,8 @@ func TestSettleInTheBackground(t *testing.T) {
 	}
 }
 
-// A "no" to a settle says that the entry is not ours, whatever became of the
-// sends before: a settle finds its own receipt.
+// A "no" to a settle says that the entry is not ours, whether or not earlier
+// sends were applied: a settle finds its own receipt.
 func TestANoAfterAnUnansweredSettleIsALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
@@ -149,7 +149,7 @@ func TestAnotherRequestBehindAnUnansweredEnd(t *testing.T) {
 	})
 }
 
-// same-answer: what is settled in the background is the caller's memory.
+// same-answer: the settle in the background used the caller's memory.
 func TestReceiptIsTheCallersMemory(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect

@@ -30,7 +30,7 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// The twin: a store that releases whatever is there.
+// The twin: a store that releases any entry.
 func TestStressCatchesReleaseWithoutOwner(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "searches at random")
 	for seed := range uint64(200) {
@@ -57,7 +57,7 @@ func TestStressCatchesTicketResumedTwice(t *testing.T) {
 	t.Error("nothing was found in 200 seeds")
 }
 
-// giver replaces a holder, whatever its token.
+// giver replaces a holder with any token.
 type giver struct{ lock.Store }
 
 func (s giver) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
@@ -83,7 +83,7 @@ func (s ownerless) Release(ctx context.Context, key string, _ lock.Claim) (bool,
 	return s.Store.Release(ctx, key, lock.Claim{Token: e.Token})
 }
 
-// stress runs one seed and returns what was wrong.
+// stress runs one seed and returns the violations.
 func stress(t *testing.T, seed uint64, open func() lock.Store) (found []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,7 @@ func TestALostTakeoverIsGoneOnWith(t *testing.T) {
 				s.Every(nil, fault.Settle, fault.Release, fault.Renew)
 				time.Sleep(lease)
 				l, other := open(opts...), open(opts...)
-				s.Next(fault.Claim, nil).Every(tt.lost, fault.Claim) // the first sees what is abandoned
+				s.Next(fault.Claim, nil).Every(tt.lost, fault.Claim) // the first claim finds the abandoned entry
 				_, _, err := l.Once(t.Context(), key, print1, f.run("never"))
 				require.ErrorIs(t, err, lock.ErrUnknown)
 				s.Every(nil, fault.Claim)
@@ -58,8 +58,8 @@ func TestALostTakeoverIsGoneOnWith(t *testing.T) {
 	}
 }
 
-// The answer to the renewal by which it is gone on with can be lost as well, and
-// another process can have taken over by then.
+// The answer to the renewal that adopts the takeover can be lost as well, and
+// another process can have taken over meanwhile.
 func TestALostTakeoverThatIsTakenOver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
@@ -143,7 +143,7 @@ func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 
 // no-self-conflict: the renewal that adopts a lost takeover is applied, has no answer, and
 // prolongs the entry. Its Locker remembers the token for as long as the prolonged entry can
-// last, not only for as long as the claim's would.
+// last, not only for as long as the entry of the claim can last.
 func TestALostAdoptionIsRemembered(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f1 effect

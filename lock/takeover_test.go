@@ -14,10 +14,9 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// A takeover is of something. A claim for one that lands after the record has
-// ended finds nothing to take over, and leaves nothing behind: an entry of an
-// attempt that no caller has made would say for as long as a record is kept that the
-// outcome of it is not known.
+// A takeover replaces an entry. The claim of a takeover that lands after the record has ended finds
+// no entry, and leaves none: otherwise, the entry of an attempt that no caller made would report an
+// unknown outcome for as long as a record is kept.
 func TestATakeoverThatLandsAfterTheRecordIsNoFreshClaim(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const window = 5 * time.Second
@@ -228,7 +227,7 @@ func TestFreedBeforeItsTakeover(t *testing.T) {
 			_, _, err := b.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) { return nil, nil })
 			done <- err
 		}()
-		synctest.Wait() // b has seen the abandoned entry, its answer is on its way
+		synctest.Wait() // b has seen the abandoned entry, and its answer is in flight
 		s.Every(nil, fault.Claim)
 		go func() {
 			_, _, _ = a.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {

@@ -45,7 +45,7 @@ func TestBeginEndsWithItsCaller(t *testing.T) {
 }
 
 // A holder that was paused while its successor committed gets the successor's receipt,
-// however its own run failed: nothing of that is left.
+// however its own run failed: the run has left nothing.
 func TestPausedHolderGetsTheReceiptOfItsSuccessor(t *testing.T) {
 	successor := func(t *testing.T, s *faketx.Store, l *lock.Locker, ends chan struct{}) {
 		t.Helper()

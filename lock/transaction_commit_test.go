@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// charge is an effect that is no row, and then what its rows are.
+// charge notes an effect that is not a row, between its own row and then.
 func charge(then func(context.Context) ([]byte, error)) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		_ = faketx.Insert(ctx, "mine")
@@ -97,7 +97,7 @@ func TestCrashAfterCommitInATransaction(t *testing.T) {
 	})
 }
 
-// What takes over from work that was committed is itself remembered, if it disappears.
+// A run that takes over from committed work is itself remembered, if it disappears.
 func TestRerunOfCommittedWorkInATransaction(t *testing.T) {
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 		rerun := lock.WithRerunAbandoned()

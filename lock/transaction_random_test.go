@@ -120,7 +120,7 @@ func (o *orders) note(path string) {
 
 var orderKeys = []string{"k=0", "k=1", "k=2"}
 
-// run does it all, and returns what was wrong.
+// run plays all orders, and returns the violations.
 func (o *orders) run(t *testing.T, rare map[string]int) []string {
 	t.Helper()
 	o.rare = rare

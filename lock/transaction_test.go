@@ -17,7 +17,7 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// txBubble runs a test in virtual time over a database in memory, as it is and below
+// txBubble runs a test in virtual time over a database in memory, directly and below
 // EndWithContext, and ends by closing the Lockers and checking that no transaction is open.
 func txBubble(t *testing.T, run func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker)) {
 	t.Helper()
@@ -78,8 +78,8 @@ func once(t *testing.T, l *lock.Locker, fn func(context.Context) ([]byte, error)
 	return receipt, replayed, err
 }
 
-// next makes the next call of this process, and of another one, at once. Both must get the same
-// receipt: there, or if that is "", the receipt of a new run.
+// next makes the next call of this process, and of another one, at the same time. Both must get the
+// same receipt: there, or, if there is "", the receipt of a new run.
 func next(t *testing.T, s *faketx.Store, there string, lockers ...*lock.Locker) {
 	t.Helper()
 	want := there
@@ -288,7 +288,7 @@ func TestTransactionOfUnknownOutcome(t *testing.T) {
 	}
 }
 
-// Close waits for what is not known.
+// Close waits for an unknown outcome.
 func TestCloseWaitsForTheOutcome(t *testing.T) {
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
@@ -315,8 +315,8 @@ func TestCloseWaitsForTheOutcome(t *testing.T) {
 	})
 }
 
-// What has no receipt did not happen: after a crash the key is free with its lease, and
-// the next run is the first.
+// Work without a receipt did not happen: after a crash the key is free with its lease, and the next
+// run is the first.
 func TestTransactionOfAProcessThatDied(t *testing.T) {
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 		txCrash(t, s, nil)
@@ -328,7 +328,7 @@ func TestTransactionOfAProcessThatDied(t *testing.T) {
 	})
 }
 
-// txCrash has a process die in the middle of its work, after what middle does.
+// txCrash ends a process in the middle of its work, after middle has run.
 func txCrash(t *testing.T, s *faketx.Store, middle func(ctx context.Context), opts ...lock.Option) {
 	t.Helper()
 	l := lock.New(s, append(txOptions(), opts...)...)
@@ -357,7 +357,7 @@ func txCrash(t *testing.T, s *faketx.Store, middle func(ctx context.Context), op
 	}
 }
 
-// A lease that is over, or another's, decides only what another has done with the key.
+// After the end of a lease, the transaction fails only if another caller has used the key.
 func TestTransactionThatOutlivesItsLease(t *testing.T) {
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithMaxHold(lease))
@@ -403,8 +403,8 @@ func TestTransactionThatOutlivesItsLease(t *testing.T) {
 	}
 }
 
-// Those who wait behind work that fails get its error, and those behind a commit that
-// came to nothing run themselves.
+// Callers that wait behind work that fails get its error. Callers behind a commit without effect
+// run themselves.
 func TestWaitersBehindATransaction(t *testing.T) {
 	const waiters = 10
 	for _, fails := range []bool{true, false} {

@@ -23,8 +23,8 @@ const (
 	longest   = 501 * time.Millisecond // between two polls
 )
 
-// handOvers is how long it took, each time, from the end of a lease in one
-// process to the grant, or the receipt, in another that waited.
+// handOvers returns the times from the end of a lease in one process to the
+// grant, or the receipt, in another process that waited.
 func handOvers(t *testing.T, open func(...lock.Option) *lock.Locker, settle bool) []time.Duration {
 	t.Helper()
 	here, there := open(), open(lock.WithWait(time.Minute))
@@ -108,8 +108,8 @@ func TestLostHintCostsAPollAtMost(t *testing.T) {
 	})
 }
 
-// What comes in the moment of a claim is not lost, and does not lead to another
-// in the same moment.
+// A hint at the moment of a claim is not lost, and does not lead to another
+// claim at the same moment.
 func TestEarlyHintIsKept(t *testing.T) {
 	hintBubble(t, func(t *testing.T, _ *hinted, open func(...lock.Option) *lock.Locker) {
 		here, there := open(), open(lock.WithWait(time.Minute))
@@ -130,8 +130,8 @@ func TestEarlyHintIsKept(t *testing.T) {
 	})
 }
 
-// Any client that can reach the server can make hints. However many there are, the
-// store is asked no more than every 5 ms.
+// Any client that can reach the server can make hints. For any number of hints, the store is asked
+// at most every 5 ms.
 func TestHintsAreBounded(t *testing.T) {
 	const d = 10 * time.Second
 	const polls = 20 // that the first of a second are
@@ -213,7 +213,7 @@ func TestWatchEndsWithTheWait(t *testing.T) {
 	}
 }
 
-// A sealed store has the hints of the one below, and none if that has none.
+// A sealed store has the hints of the store below, and none if the store below has none.
 func TestSealedStoreHasHints(t *testing.T) {
 	block, err := aes.NewCipher(make([]byte, 32))
 	require.NoError(t, err)

@@ -55,8 +55,8 @@ func TestAPollThatIsNotServedEndsNoWait(t *testing.T) {
 	}
 }
 
-// A wait ends with its own time, and the error says what was last known: that the store
-// does not serve, and whom it had named before.
+// A wait ends with its own time, and the error has the latest facts: the store does not serve, and
+// the holder that it had named before.
 func TestAWaitOverASilentStoreEndsWithItsTime(t *testing.T) {
 	for name, why := range unserved {
 		t.Run(name, func(t *testing.T) {

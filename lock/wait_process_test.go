@@ -14,7 +14,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// heldElsewhere has another process hold key for ever, for what follows.
+// heldElsewhere makes another process hold key for the rest of the test.
 func heldElsewhere(t *testing.T, open func(...lock.Option) *lock.Locker) (free func()) {
 	t.Helper()
 	e, err := open().Acquire(t.Context(), key)
@@ -63,8 +63,7 @@ func TestWaitersForAnotherProcessAreBounded(t *testing.T) {
 	})
 }
 
-// A caller who does not wait learns what is under the key as fast as without one that
-// does.
+// A caller that does not wait is answered as fast as without a caller that waits.
 func TestOneThatWaitsDoesNotDelayTheOthers(t *testing.T) {
 	for name, opts := range map[string][]lock.Option{"": nil, "short budget": {lock.WithBudget(50 * time.Millisecond)}} {
 		t.Run(name, func(t *testing.T) {
@@ -92,8 +91,8 @@ func TestOneThatWaitsDoesNotDelayTheOthers(t *testing.T) {
 	}
 }
 
-// A caller that has waited for nothing is refused by the holder of the key, though one
-// before it still waits for that.
+// A caller that does not wait is refused by the holder of the key, while an earlier caller still
+// waits for the holder.
 func TestTheSecondThatWaitsForAnotherProcessIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		free := heldElsewhere(t, open)
@@ -108,8 +107,8 @@ func TestTheSecondThatWaitsForAnotherProcessIsRefused(t *testing.T) {
 	})
 }
 
-// A wait for holders that is shorter than the claim which it meets is over when that
-// is granted.
+// A wait for holders that is shorter than the pending claim it meets is over when the claim is
+// granted.
 func TestAWaitThatIsOverDoesNotGoOnForAHolder(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(answersIn / 2))
@@ -126,8 +125,8 @@ func TestAWaitThatIsOverDoesNotGoOnForAHolder(t *testing.T) {
 	})
 }
 
-// That a store has not served a caller within a short budget says nothing to one
-// that has a longer.
+// A caller with a longer budget does not share the failure of a caller with a
+// short budget.
 func TestAShortBudgetEndsNoLongerOne(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
@@ -148,7 +147,7 @@ func TestAShortBudgetEndsNoLongerOne(t *testing.T) {
 	})
 }
 
-// What a refusal shows is its caller's, who may write to it.
+// The data of a refusal belong to its caller, which may write to them.
 func TestARefusalThatIsSharedIsEachCallersOwn(t *testing.T) {
 	t.Parallel()
 	s := fault.New()

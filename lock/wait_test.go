@@ -75,7 +75,7 @@ func TestWaitersAreBounded(t *testing.T) {
 	})
 }
 
-// A waiter that leaves in the moment in which it is served passes the key on.
+// A waiter that leaves at the moment at which it is served passes the key on.
 func TestWaiterThatLeavesPassesTheKeyOn(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Minute))
@@ -185,7 +185,7 @@ func TestOnceWaiters(t *testing.T) {
 	}
 }
 
-// leaving is a context that ends as its holder begins to wait for that.
+// leaving is a context that ends when its caller begins to wait for its end.
 type leaving struct {
 	context.Context //nolint:containedctx // it is one
 	leave           func()

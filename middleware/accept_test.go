@@ -69,8 +69,8 @@ func TestPrefersPage(t *testing.T) {
 	}
 }
 
-// FuzzAccept: no header is a reason to fail. What names no text and no */*, wants no page,
-// whatever else it has, and a client that wants JSON above all gets it.
+// FuzzAccept: no header is a reason to fail. A header that names no text and no */* never asks for
+// a page, and a client that prefers JSON gets JSON.
 func FuzzAccept(f *testing.F) {
 	f.Add(chromiumAccept)
 	f.Add(`a/b;c="d\",e";q=0.5,*/*;q=0`)

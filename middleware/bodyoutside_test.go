@@ -21,8 +21,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// outside runs read before guard, as a middleware does that looks at forms or
-// bodies.
+// outside runs read before guard, like a middleware that reads forms or bodies.
 func outside(t *testing.T, read func(r *http.Request) error, guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
 	t.Helper()
 	next := guard(h)
@@ -74,9 +73,9 @@ func upload(t *testing.T, sku, field, file, content string, chunked bool) *http.
 	return typed(w.FormDataContentType(), body.String(), chunked)
 }
 
-// TestFormParsedOutsideIsFingerprinted: of a form that something outside the
-// guard has parsed, the body is gone. Two of them are one request only if what
-// was parsed is the same.
+// TestFormParsedOutsideIsFingerprinted: after a form was parsed outside the
+// guard, its body is gone. Two such requests are the same only if their parsed
+// forms are equal.
 func TestFormParsedOutsideIsFingerprinted(t *testing.T) {
 	t.Parallel()
 	order := func(sku string) func(bool) *http.Request {
@@ -152,8 +151,8 @@ func TestFormParsedOutsideIsFingerprinted(t *testing.T) {
 	}
 }
 
-// TestFormParsedOutsideWithLeftoverIsFingerprinted: what parsing has left of
-// the body is not taken for the whole of it.
+// TestFormParsedOutsideWithLeftoverIsFingerprinted: the rest of the body after
+// parsing is not mistaken for the whole body.
 func TestFormParsedOutsideWithLeftoverIsFingerprinted(t *testing.T) {
 	t.Parallel()
 	form := func(sku string) *http.Request {
@@ -219,8 +218,8 @@ func TestFileOfFormParsedOutsideIsGone(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// TestBodyConsumedOutsideIsRefused: what was read outside, and is nowhere to be
-// had, is never taken for an empty body. Nothing is claimed.
+// TestBodyConsumedOutsideIsRefused: a body that was read outside, and cannot be
+// read again, never counts as an empty body. Nothing is claimed.
 func TestBodyConsumedOutsideIsRefused(t *testing.T) {
 	t.Parallel()
 	jsonBody := func(chunked bool) *http.Request {
@@ -301,7 +300,7 @@ func requireEmpty(t *testing.T, store lock.Store) {
 	}
 }
 
-// The twin: bodies that are not what the client sent, and are all there is.
+// The twin: bodies that are replaced outside are complete, although the client has sent other ones.
 func TestBodyReplacedOutsideIsServed(t *testing.T) {
 	t.Parallel()
 	var zipped bytes.Buffer
@@ -347,7 +346,7 @@ func TestBodyReplacedOutsideIsServed(t *testing.T) {
 }
 
 // TestBodyConsumedOutsideWithChosenFingerprintIsServed: a service that decodes
-// the body outside can name what is to be compared.
+// the body outside can choose the parts to compare.
 func TestBodyConsumedOutsideWithChosenFingerprintIsServed(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

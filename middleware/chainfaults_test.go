@@ -136,8 +136,8 @@ func (y *way) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// order sends orders until there were so many faults, and returns how many of each have had
-// more than one effect in a service.
+// order sends orders until there were as many faults as faults says, and returns the number of
+// orders, and of orders with more than one effect in a service.
 func (c *chain) order(t *testing.T, faults int) (orders, doubled int) {
 	t.Helper()
 	names := []string{"provider", "ledger", "billing", "shop"}
@@ -174,7 +174,7 @@ func (c *chain) order(t *testing.T, faults int) (orders, doubled int) {
 	return orders, doubled
 }
 
-// chains plays chains with so many faults in all, each in virtual time.
+// chains plays chains with the given number of faults in all, each in virtual time.
 func chains(t *testing.T, faults int, call func(context.Context) context.Context) (orders, doubled int) {
 	t.Helper()
 	const each = 100

@@ -107,7 +107,7 @@ func TestWriterIsUntouchedWithoutCooldown(t *testing.T) {
 	})).ServeHTTP(w, post("42"))
 }
 
-// TestCooldownWriterOnServer uses what net/http offers through the writer.
+// TestCooldownWriterOnServer uses the features of net/http through the writer.
 func TestCooldownWriterOnServer(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

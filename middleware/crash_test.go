@@ -16,8 +16,8 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// TestDeathInTheMiddleOfAStream: what was sent cannot be replayed, and its
-// tombstone was there before the first byte.
+// TestDeathInTheMiddleOfAStream: the sent answer cannot be replayed, and its
+// tombstone was stored before the first byte was sent.
 func TestDeathInTheMiddleOfAStream(t *testing.T) {
 	t.Parallel()
 	for _, opts := range [][]lock.Option{nil, {lock.WithRerunAbandoned()}} {
@@ -97,7 +97,7 @@ func TestRedisFaults(t *testing.T) {
 	}
 }
 
-// In re-run mode, what was committed is never run again, whichever process vanished.
+// In re-run mode, committed work is never run again, even if any process vanished.
 func TestCommitThenCrashInRerunMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New()

@@ -31,8 +31,8 @@ func crowdOf(h http.Handler, n int) []*httptest.ResponseRecorder {
 	})
 }
 
-// Duplicates that have waited for a request that fails get its answer, marked as one
-// that is not kept, and do not each do again what has just failed.
+// Duplicates that have waited for a request that fails get its answer, marked as not kept, and do
+// not each repeat the work that has just failed.
 func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 	t.Parallel()
 	const body = `{"error":"the card was charged, and the answer lost"}`
@@ -51,7 +51,7 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 		name   string
 		answer http.HandlerFunc
 		status int          // of all
-		lost   *wantProblem // what those who waited get instead, if the answer cannot be sent again
+		lost   *wantProblem // the answer to the waiting requests instead, if the answer cannot be sent again
 	}{
 		{name: "500", answer: failing(500), status: 500},
 		{name: "503 with Retry-After", answer: failing(503), status: 503},

@@ -20,10 +20,10 @@ import (
 
 type decodedKey struct{}
 
-// TestBodyDecodedOutsideUpToItsLineEndIsRefused: a decoder stops behind the value,
-// so that the line end which most encoders write may be left. That says no more
-// about the request than nothing does. Where it stops depends on what it gets at
-// a time: a buffer that is full, or a chunk.
+// TestBodyDecodedOutsideUpToItsLineEndIsRefused: a decoder stops after the value, so that the line
+// end which most encoders write may be left. This rest does not identify the request, just like an
+// empty rest. The place where a decoder stops depends on the size of its reads: a full buffer, or a
+// chunk.
 func TestBodyDecodedOutsideUpToItsLineEndIsRefused(t *testing.T) {
 	t.Parallel()
 	type order struct{ SKU, Pad string }
@@ -91,8 +91,8 @@ func TestBlankBodyIsServed(t *testing.T) {
 	}
 }
 
-// TestFormWithoutPartsParsedOutsideIsServed: what a script sends that has nothing
-// to say beyond the path. It is parsed like any other form, and is not gone.
+// TestFormWithoutPartsParsedOutsideIsServed: the form of a script that sends only
+// a path. It is parsed like any other form, and is not lost.
 func TestFormWithoutPartsParsedOutsideIsServed(t *testing.T) {
 	t.Parallel()
 	for name, parse := range map[string]func(*http.Request) error{

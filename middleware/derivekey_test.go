@@ -42,7 +42,7 @@ func derivedIn(ctx context.Context) (d derived) {
 	return d
 }
 
-// deriving notes what it finds out in each run, and answers with the next status.
+// deriving notes the keys of each run, and answers with the next status.
 func deriving(seen *[]derived, statuses ...int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*seen = append(*seen, derivedIn(r.Context()))
@@ -115,8 +115,8 @@ func TestDerivedKeyOfFailOpen(t *testing.T) {
 	require.Equal(t, seen[1], seen[0])
 }
 
-// TestDerivedKeysDiffer: whatever makes another submission makes other keys, and so does
-// another secret: who knows all the rest cannot compute one.
+// TestDerivedKeysDiffer: each difference that makes another submission makes other keys, and so
+// does another secret: an attacker who knows everything else cannot compute a key.
 func TestDerivedKeysDiffer(t *testing.T) {
 	t.Parallel()
 	path := func(r *http.Request) *http.Request { r.URL.Path += "/7"; return r }
@@ -172,7 +172,7 @@ func TestDerivedKeysSayNothing(t *testing.T) {
 	sameIDs, others := ofGuard("0123456789abcdeg") // one bit of the secret
 	require.Equal(t, ids, sameIDs, "they are no secret")
 
-	// None is what can be computed without the secret.
+	// No key is equal to a value that can be computed without the secret.
 	derived := map[string]bool{}
 	for _, key := range slices.Concat(keys, others) {
 		require.False(t, derived[key], "two calls have one key")

@@ -41,7 +41,7 @@ func TestDoNotKeepReachesEveryGuard(t *testing.T) {
 	e.require(t, 2)
 }
 
-// TestDoNotKeepAfterCommit: it happened, and the answer at hand is not what came of it.
+// TestDoNotKeepAfterCommit: the work was done, and the handler's answer is not its result.
 func TestDoNotKeepAfterCommit(t *testing.T) {
 	t.Parallel()
 	var e effects
@@ -64,8 +64,7 @@ func TestDoNotKeepRollsBack(t *testing.T) {
 	e.require(t, 2)
 }
 
-// TestDoNotKeepWithoutAnAnswer leaves the answer to what is mounted outside, and waiters get no
-// empty 200.
+// TestDoNotKeepWithoutAnAnswer leaves the answer to outer middleware, and waiters get no empty 200.
 func TestDoNotKeepWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -124,7 +124,7 @@ func ExampleWithCooldown() {
 	// 429 in minutes: 5 <nil>
 }
 
-// Clients that repeat a 429 of their own accord would order once more.
+// Clients that repeat a 429 by themselves would order once more.
 func ExampleWithCooldownStatus() {
 	locker := lock.New(memstore.New())
 	guard := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"),
@@ -139,8 +139,8 @@ func ExampleWithCooldownStatus() {
 	// 409, Retry-After: ""
 }
 
-// A client that sends its body slowly holds no lock, and one that sends too much
-// of it never does.
+// A client that sends its body slowly does not hold the lock meanwhile, and a
+// client that sends too much never holds it.
 func ExampleWithBodyFirst() {
 	locker := lock.New(memstore.New())
 	guard := latch.Lock(locker, "order", keyfunc.Query("id"), latch.WithBodyFirst(64<<10))
@@ -154,7 +154,7 @@ func ExampleWithBodyFirst() {
 	// 413
 }
 
-// One value carries what all routes of an application have in common.
+// One value has the options that all routes of an application share.
 func ExampleWith() {
 	locker := lock.New(memstore.New())
 	defaults := latch.With(
@@ -180,7 +180,7 @@ func ExampleWith() {
 
 func ExampleIdempotent() {
 	locker := lock.New(memstore.New())
-	userID := func(context.Context) string { return "42" } // what your authentication put there
+	userID := func(context.Context) string { return "42" } // the value that your authentication put there
 	once := latch.Idempotent(locker, keyfunc.Context(userID), keyfunc.IdempotencyKey)
 
 	orders := 0
@@ -211,8 +211,8 @@ func ExampleIdempotent() {
 	// 201 order 2 replayed: false
 }
 
-// An order page needs no key from its form: what is the same within three
-// seconds is one order.
+// An order page needs no key from its form: equal requests within three seconds
+// are one order.
 func ExampleDedupe() {
 	locker := lock.New(memstore.New(), lock.WithWait(10*time.Second))
 	once := latch.Dedupe(locker, keyfunc.Header("X-User-ID"), 3*time.Second)
@@ -231,8 +231,7 @@ func ExampleDedupe() {
 	// order 2
 }
 
-// A payment that has been made is not made again because something failed
-// behind it.
+// A payment that has been made is not made again because of a later failure.
 func ExampleIdempotent_commit() {
 	locker := lock.New(memstore.New())
 	once := latch.Idempotent(locker, keyfunc.Header("X-User-ID"), keyfunc.Global)
@@ -312,7 +311,7 @@ func ExampleProblemOf() {
 	// 200 redeemed
 }
 
-// A gateway, whose upstream has taken the order and dies.
+// A gateway whose upstream takes the order and dies.
 func ExampleUpstream() {
 	var orders atomic.Int64
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

@@ -149,8 +149,8 @@ func TestFailOpenOfARecord(t *testing.T) {
 	})
 }
 
-// TestFailOpenIsNotInherited: what runs inside a request that was let through
-// by its lock fails closed, unless it asked for something else itself.
+// TestFailOpenIsNotInherited: an inner guard of a request that runs without its
+// lock fails closed, unless it has its own option.
 func TestFailOpenIsNotInherited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestFailOpenIsNotInherited(t *testing.T) {
 	})
 }
 
-// TestFailClosed: one route takes back what an application's defaults say, or its
+// TestFailClosed: one route overrides the defaults of an application, or of its
 // Locker.
 func TestFailClosed(t *testing.T) {
 	t.Parallel()
@@ -210,8 +210,8 @@ func TestFailOpenRunsOnce(t *testing.T) {
 	e.require(t, 1)
 }
 
-// A store that cannot do what is asked of it has answered: fail-open is for one
-// that has not, also if an earlier answer was lost.
+// A store that does not support a call has answered. Fail-open is for a store
+// that has not answered, also if an earlier answer was lost.
 func TestFailOpenNeedsAStoreThatIsDown(t *testing.T) {
 	for name, guard := range map[string]func(l *lock.Locker) http.Handler{
 		"lock": func(l *lock.Locker) http.Handler {
@@ -226,8 +226,8 @@ func TestFailOpenNeedsAStoreThatIsDown(t *testing.T) {
 	}
 }
 
-// incapable loses the answer to the first claim, and then says that it cannot
-// do what is asked of it.
+// incapable loses the answer to the first claim, and then answers that it does
+// not support the call.
 type incapable struct {
 	lock.Store
 	claims atomic.Int64

@@ -54,8 +54,8 @@ func TestFinalPolicy(t *testing.T) {
 	}
 }
 
-// TestPanicLeavesNoHeaders: the code that answers instead does so as if
-// nothing had been written.
+// TestPanicLeavesNoHeaders: the code that answers instead finds no header of
+// the handler.
 func TestPanicLeavesNoHeaders(t *testing.T) {
 	t.Parallel()
 	for _, begun := range []bool{false, true} {

@@ -83,7 +83,7 @@ func TestFinalAnswerToAFormIsReported(t *testing.T) {
 	}
 }
 
-// TestRefusalIsReportedIfItIsFinal: of the refusals, those after which the key is used up.
+// TestRefusalIsReportedIfItIsFinal: a refusal after which the key cannot be used again is reported.
 func TestRefusalIsReportedIfItIsFinal(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
@@ -104,8 +104,8 @@ func TestRefusalIsReportedIfItIsFinal(t *testing.T) {
 	require.Len(t, (<-first)["Set-Cookie"], 1)
 }
 
-// TestReportGoesByTheField of the form, whatever the guard makes of it, in each encoding that
-// forms have.
+// TestReportGoesByTheField: the report is for the field of the form, for any key of the guard and
+// in each encoding of forms.
 func TestReportGoesByTheField(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

@@ -87,8 +87,8 @@ func vary(h http.Header) []string {
 	return list
 }
 
-// TestListHeadersOfOuterMiddlewareSurviveReplays: a replay has what the bare
-// handler would have answered behind the middleware of the repeat.
+// TestListHeadersOfOuterMiddlewareSurviveReplays: a replay has the headers that
+// the bare handler would have sent behind the middleware of the repeat.
 func TestListHeadersOfOuterMiddlewareSurviveReplays(t *testing.T) {
 	t.Parallel()
 	for inner, set := range innerHandlers {
@@ -111,8 +111,9 @@ func TestListHeadersOfOuterMiddlewareSurviveReplays(t *testing.T) {
 	}
 }
 
-// TestHandlerReplacesHeaders is the twin: what the handler has taken away from
-// outer middleware does not come back, and a header of one value keeps one.
+// TestHandlerReplacesHeaders is the twin: a header of outer middleware that the
+// handler has removed does not come back, and a header of one value keeps one
+// value.
 func TestHandlerReplacesHeaders(t *testing.T) {
 	t.Parallel()
 	guarded := once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -218,8 +219,8 @@ func TestTombstoneHasTheLocationThatWentOut(t *testing.T) {
 	}
 }
 
-// FuzzReplayHeaders: whatever the handler calls a header and puts into it, the
-// repeat has what the first client got.
+// FuzzReplayHeaders: for any name and values of a header, the repeat has the
+// header that the first client got.
 func FuzzReplayHeaders(f *testing.F) {
 	for name, h := range map[string]string{"X-A": "a\r\nb", ":Location": "/", "x y": "z", "Vary": " a ", "Location": "\x7f"} {
 		f.Add(name, h, false)
@@ -229,7 +230,7 @@ func FuzzReplayHeaders(f *testing.F) {
 		switch http.CanonicalHeaderKey(name) {
 		case "Content-Length", "Connection", "Trailer", "Transfer-Encoding", "Date", "Upgrade", "Keep-Alive", "Te", "Idempotent-Replayed",
 			"Authorization", "Www-Authenticate", "Authentication-Info", "Set-Cookie", "Set-Cookie2", "Content-Encoding":
-			return // what is not replayed, or is about the connection
+			return // headers that are not replayed, or describe the connection
 		}
 		if strings.HasPrefix(name, http.TrailerPrefix) || strings.HasPrefix(http.CanonicalHeaderKey(name), "Proxy-") {
 			return

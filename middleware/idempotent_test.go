@@ -23,7 +23,7 @@ func once(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) htt
 	return latch.Idempotent(l, byUser, keyfunc.IdempotencyKey, opts...)
 }
 
-// effects counts what a handler did.
+// effects counts the effects of a handler.
 type effects struct{ n atomic.Int64 }
 
 // then counts, and lets f answer.
@@ -196,7 +196,7 @@ func (s *spyWriter) WriteHeader(status int)      { s.on(status, s.header) }
 func (s *spyWriter) Write(p []byte) (int, error) { return len(p), nil }
 
 // TestHeadersOfOuterMiddleware: a repeat has the headers of its own request, and not of the
-// recorded one.
+// recorded request.
 func TestHeadersOfOuterMiddleware(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

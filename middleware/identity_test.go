@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// TestKeySyntax: what the header may look like is decided before any claim. The rows of
-// docs/semantics.md have what a client of net/http sends.
+// TestKeySyntax: the syntax of the header is checked before any claim. The rows of
+// docs/semantics.md are headers as net/http sends them.
 func TestKeySyntax(t *testing.T) {
 	t.Parallel()
 	h := once(newLocker(t, memstore.New()))(mustNotRun(t))

@@ -23,7 +23,7 @@ type headerValues struct {
 	first, again string
 }
 
-// describing are headers that say how to read the body of an answer, or what it may do.
+// describing are headers that describe the body of an answer, or restrict its use.
 var describing = []headerValues{
 	{"Content-Type", "application/json", "text/html; charset=utf-8"},
 	{"Content-Language", "de", "en"},
@@ -34,7 +34,7 @@ var describing = []headerValues{
 	{"Last-Modified", "Tue, 24 Nov 2026 12:00:00 GMT", "Tue, 24 Nov 2026 12:00:01 GMT"},
 }
 
-// behind has h behind middleware that sets v by the number of the request.
+// behind returns h behind middleware that sets v by the number of the request.
 func (v headerValues) behind(h http.Handler) http.Handler {
 	requests := 0
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -102,7 +102,7 @@ func TestKeepHeadersRefusesWhatIsNeverKept(t *testing.T) {
 }
 
 // A handler that changes a value in place, after it has begun its answer, changes
-// neither the answer nor its record: so it is in net/http.
+// neither the answer nor its record, as in net/http.
 func TestValuesThatAreChangedInPlaceAreNotSent(t *testing.T) {
 	t.Parallel()
 	runs := 0
@@ -176,7 +176,7 @@ func TestOuterCompressionIsThatOfTheRepeat(t *testing.T) {
 	}
 }
 
-// What outer middleware sees of the headers after the guard has returned stays, though the
+// The headers that outer middleware reads after the guard has returned do not change, although the
 // guard uses its memory for other answers.
 func TestHeadersOutliveTheGuardsMemory(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ func TestGuardNames(t *testing.T) {
 	}
 }
 
-// The label is made of the guard's own request: what reads the body there leaves it to
+// The label is made of the guard's own request: a function that reads the body there leaves it to
 // the handler.
 func TestLabelsOfBodies(t *testing.T) {
 	t.Parallel()

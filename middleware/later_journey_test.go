@@ -113,7 +113,7 @@ func (x *laterJourney) work(t *testing.T, network *line, kill int) error {
 	return nil
 }
 
-// play returns what was wrong.
+// play returns the violations.
 func (x *laterJourney) play(t *testing.T) {
 	t.Helper()
 	x.orders, x.answers = make(map[string]string), make(map[string]bool)
@@ -152,8 +152,8 @@ func (x *laterJourney) play(t *testing.T) {
 	})
 }
 
-// However often the worker is killed, and whatever reply is lost, there is one effect, and there
-// are two answers in all: the 202, and then the final one.
+// For any number of killed workers and lost replies, there is one effect, and there are two answers
+// in all: the 202, and then the final one.
 func TestJourneyOfALaterAnswer(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100) {

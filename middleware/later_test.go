@@ -27,7 +27,7 @@ import (
 
 const laterKeep = time.Hour
 
-// meets is a fault: what a call meets on its way to the store. apply makes the call.
+// meets is a fault of a call to the store. apply makes the call.
 type meets func(ctx context.Context, apply func() error) error
 
 func loseReply(_ context.Context, apply func() error) error {
@@ -52,7 +52,7 @@ func hangRequest(ctx context.Context, _ func() error) error {
 	return ctx.Err()
 }
 
-// line is a memory store behind a network, some of whose calls meet a fault.
+// line is a memory store behind a network. Some of its calls have a fault.
 type line struct {
 	*memstore.Store
 
@@ -209,7 +209,7 @@ func requireFinal(t *testing.T, w *httptest.ResponseRecorder) {
 	require.Equal(t, `{"order":7}`, w.Body.String())
 }
 
-// Everybody gets the 202 until the worker is done, and the final answer from then on.
+// Every request gets the 202 until the worker is done, and then the final answer.
 func TestFinalAnswerComesLater(t *testing.T) {
 	t.Parallel()
 	laterOver(t, func(t *testing.T, d *desk, _ *line) {
@@ -263,7 +263,7 @@ func TestFinishBeforeTheHandlerHasReturned(t *testing.T) {
 	})
 }
 
-// A request that has failed has no record, and its ticket is good for nothing.
+// A request that has failed has no record, and its ticket is not valid.
 func TestTicketOfARequestThatFails(t *testing.T) {
 	t.Parallel()
 	laterOver(t, func(t *testing.T, d *desk, _ *line) {
@@ -351,8 +351,8 @@ func TestOneFinalAnswer(t *testing.T) {
 	})
 }
 
-// What the guard knows of an answer too long to be kept, or of a handler that has failed after
-// its effect, makes room for the final answer too.
+// The final answer also replaces the record of an answer that was too long to be kept, or of a
+// handler that failed after its effect.
 func TestFinishAfterAnAnswerThatIsNotKept(t *testing.T) {
 	t.Parallel()
 	laterOver(t, func(t *testing.T, d *desk, _ *line) {
@@ -416,7 +416,7 @@ func TestFinishAfterACrash(t *testing.T) {
 	})
 }
 
-// Tickets and answers that no record can have are errors of their own.
+// Tickets and answers that no record can have are separate errors.
 func TestHostileFinish(t *testing.T) {
 	t.Parallel()
 	laterOver(t, func(t *testing.T, d *desk, network *line) {

@@ -51,7 +51,7 @@ func TestLifetimeHeader(t *testing.T) {
 	})
 }
 
-// TestNoLifetimeHeader: there is none without the option, nor in a run without the store.
+// TestNoLifetimeHeader: there is no header without the option, nor in a run without the store.
 func TestNoLifetimeHeader(t *testing.T) {
 	t.Parallel()
 	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(created))
@@ -66,7 +66,7 @@ func TestNoLifetimeHeader(t *testing.T) {
 	require.NotContains(t, w.Header(), lifetimeHeader)
 }
 
-// TestLifetimeHeaderOfEachStore: a store that outlives the process knows the time that is left.
+// TestLifetimeHeaderOfEachStore: a store that outlives the process has the time that is left.
 func TestLifetimeHeaderOfEachStore(t *testing.T) {
 	t.Parallel()
 	lockers := map[string]func() *lock.Locker{

@@ -17,8 +17,8 @@ import (
 
 type guardFunc = func(http.Handler) http.Handler
 
-// TestKeyFunctionsTakeTheGuardsLimit: what reads the body for a guard reads as
-// much of it as the guard allows.
+// TestKeyFunctionsTakeTheGuardsLimit: a function that reads the body for a
+// guard reads as much as the guard allows.
 func TestKeyFunctionsTakeTheGuardsLimit(t *testing.T) {
 	t.Parallel()
 	body := func(contentType, begin, end string, size int, chunked bool) *http.Request {
@@ -83,7 +83,7 @@ func TestKeyFunctionsTakeTheGuardsLimit(t *testing.T) {
 	}
 }
 
-// A Lock has no limit to set: 1 MiB, whatever another guard has.
+// A Lock has a fixed limit of 1 MiB, for any limit of another guard.
 func TestLockAloneReadsAMebibyte(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 
-// patient is for stores that may be late, in tests whose time is the machine's: one
-// that is busy answers within it too.
+// patient is for tests with real time and stores that may be late: a store on a busy machine
+// answers within this budget too.
 var patient = lock.WithBudget(10 * time.Second)
 
 // requireFree checks that key can be taken now.

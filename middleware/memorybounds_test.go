@@ -98,9 +98,9 @@ func TestHeapStaysBelowTwiceTheLimit(t *testing.T) {
 		callers = 4
 		sent    = 4 * limit >> 20
 		rounds  = 2
-		// What handlers in flight hold comes on top: the answer in their buffer, and the
-		// copy that the store makes of it. So does what they leave as garbage while a
-		// collection runs, which takes long on a busy machine.
+		// Handlers in flight need additional memory: the answer in their buffer, and the copy that
+		// the store makes of it. Their garbage during a collection needs memory, too, and a
+		// collection takes long on a busy machine.
 		inFlight = limit
 	)
 	for name, userOf := range map[string]func(i int) string{

@@ -63,8 +63,8 @@ func TestMultipartBodiesDoNotCollide(t *testing.T) {
 }
 
 // FuzzMultipart: two bodies of one boundary are one request only if they are
-// equal, and one that is written anew with another boundary is the same one
-// only if it reads the same.
+// equal, and a body that is written again with another boundary is the same
+// request only if it has the same content.
 func FuzzMultipart(f *testing.F) {
 	f.Add("--b\r\n"+formPart+"\r\n--b--\r\n", "--b\r\n"+formPart+"\r\n--b--\nX", "b", "c")
 	f.Add("--b\r\n\r\n1\r\n--b\r\n\r\n2\r\n--b--", "--b\r\n\r\n1\r\n--b--\r\n--b\r\n\r\n2\r\n--b--", "b", "cc")

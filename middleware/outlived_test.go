@@ -28,7 +28,7 @@ func inTheMiddle(next http.Handler) http.Handler {
 // answering sets a header, so that there is an answer.
 func answering(next http.Handler) http.Handler {
 	if reflect.TypeOf(next) == reflect.TypeOf(http.TimeoutHandler(nil, 0, "")) {
-		return next // which the guard has to see
+		return next // the guard has to recognise this type
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Answered", "1")

@@ -57,8 +57,8 @@ func refusals(t *testing.T) (all []*latch.Problem) {
 	return all
 }
 
-// TestGoldenPages compares what is said of each kind, with a button, without one, and by a Lock
-// alone, with testdata/pages.txt, and whole pages with their files (-update-pages writes them).
+// TestGoldenPages compares the texts of each kind, with a button, without one, and by a Lock alone,
+// with testdata/pages.txt, and whole pages with their files (-update-pages writes them).
 func TestGoldenPages(t *testing.T) {
 	t.Parallel()
 	var said strings.Builder
@@ -139,7 +139,8 @@ func TestOnlySafeButtons(t *testing.T) {
 	require.Empty(t, page.Again, "it would end in the same way")
 }
 
-// TestPageOfARefusal goes through the guards: headers, and the button, which sends what was sent.
+// TestPageOfARefusal goes through the guards: headers, and the button, which sends the same form
+// again.
 func TestPageOfARefusal(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
@@ -228,8 +229,8 @@ func TestHeadHasNoBody(t *testing.T) {
 	require.JSONEq(t, `{"status":409}`, w.Body.String(), "no request, no preference")
 }
 
-// TestPageSaysNothingOfTheServer: neither the cause, nor what the client has sent except for the
-// form.
+// TestPageSaysNothingOfTheServer: a page shows neither the cause, nor parts of the request except
+// for the form.
 func TestPageSaysNothingOfTheServer(t *testing.T) {
 	t.Parallel()
 	r := submission("once=k")

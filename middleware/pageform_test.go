@@ -57,7 +57,7 @@ func inProgressProblem() *latch.Problem {
 	return p
 }
 
-// TestFormIsSentAgain as it was, or not at all.
+// TestFormIsSentAgain: a form is sent again unchanged, or not at all.
 func TestFormIsSentAgain(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -123,8 +123,8 @@ func TestUnescapedFormIsSeen(t *testing.T) {
 	}
 }
 
-// TestOnlyFormsOfTheSiteAreSentAgain: sent again from here, the form of another site would
-// pass the check of its origin, and what had its key in a header would have none.
+// TestOnlyFormsOfTheSiteAreSentAgain: sent again from here, the form of another site would pass the
+// check of its origin, and a request with its key in a header would have no key.
 func TestOnlyFormsOfTheSiteAreSentAgain(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -197,8 +197,8 @@ func gatewayOf(t *testing.T, guard func(http.Handler) http.Handler, backend http
 	}
 }
 
-// FuzzFormIsSentAgain: whatever a client sends, the page sends the same, or nothing, and has no
-// element that is not its own.
+// FuzzFormIsSentAgain: for any form of a client, the page sends the same form, or nothing, and has
+// only its own elements.
 func FuzzFormIsSentAgain(f *testing.F) {
 	f.Add("a=1&b=%22%3E%3Cscript%3E")
 	f.Add("a=%0D%0A&a=+*%7E")
@@ -214,5 +214,5 @@ func FuzzFormIsSentAgain(f *testing.F) {
 	})
 }
 
-// pageTags is how many tags a page has of two paragraphs, a link and no form.
+// pageTags is the number of tags of a page with two paragraphs, a link and no form.
 const pageTags = 28

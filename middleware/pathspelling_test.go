@@ -34,8 +34,8 @@ func parsed(target string) (r *http.Request, ok bool) {
 }
 
 // TestPathsInTwoSpellingsAreOneRecord sends every byte raw, where HTTP allows
-// that, and in its escapes. ServeMux says which of them are one path: those
-// that lead to one pattern with equal wildcards.
+// that, and in its escapes. ServeMux decides which of them are one path:
+// spellings that lead to one pattern with equal wildcards.
 func TestPathsInTwoSpellingsAreOneRecord(t *testing.T) {
 	t.Parallel()
 	store := &recordStore{Store: memstore.New()}
@@ -81,8 +81,8 @@ func TestPathsInTwoSpellingsAreOneRecord(t *testing.T) {
 	require.Greater(t, len(byRecord), 900)
 }
 
-// TestPathsKeepTheirRecords: what was kept before a deployment is found after
-// it, for all paths but those with an escape that they do not need.
+// TestPathsKeepTheirRecords: records from before a deployment are found after
+// it, for all paths except paths with an unnecessary escape.
 func TestPathsKeepTheirRecords(t *testing.T) {
 	t.Parallel()
 	store := &recordStore{Store: memstore.New()}

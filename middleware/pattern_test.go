@@ -107,8 +107,8 @@ func TestPatternIsSeenOutside(t *testing.T) {
 	}
 }
 
-// TestPatternOfAHandlerThatGoesOn: behind a TimeoutHandler, the router writes to a request
-// of its own while the guard returns. It is for the race detector.
+// TestPatternOfAHandlerThatGoesOn: behind a TimeoutHandler, the router writes to its own request
+// while the guard returns. It is for the race detector.
 func TestPatternOfAHandlerThatGoesOn(t *testing.T) {
 	t.Parallel()
 	for kind, guard := range aroundRouters(t) {

@@ -45,8 +45,8 @@ func TestTruxify4623FormerOwnerReleases(t *testing.T) {
 	require.Equal(t, "true", serve(once(l)(mustNotRun(t)), keyed("k")).Header().Get("Idempotent-Replayed"))
 }
 
-// A live record was taken for an orphan because its handler took longer than
-// the lease.
+// A record in use was mistaken for an orphan because its handler took longer
+// than the lease.
 func TestPowertoolsPython8386LiveRecordIsReclaimed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestCeleris719RecordAliasesABuffer(t *testing.T) {
 	}
 }
 
-// scribbler breaks the rule that a writer leaves what it is given as it is.
+// scribbler breaks the rule that a writer does not change the bytes that it is given.
 type scribbler struct{ http.ResponseWriter }
 
 func (s *scribbler) Write(p []byte) (int, error) {

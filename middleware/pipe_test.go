@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// servePipes serves h as startServer does, over connections that synctest knows
-// to be waited for, whatever the URL.
+// servePipes serves h as startServer does, over connections on which synctest
+// can wait, for any URL.
 func servePipes(t *testing.T, h http.Handler) *http.Client {
 	t.Helper()
 	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}

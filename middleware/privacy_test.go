@@ -54,8 +54,8 @@ func TestSealedReceiptsAreBoundToTheirKey(t *testing.T) {
 
 const private = "s3cr3t"
 
-// TestNothingPrivateIsShown: keys and bodies of requests stay out of events,
-// and out of the names that a store sees.
+// TestNothingPrivateIsShown: keys and bodies of requests are neither in events
+// nor in the names that a store gets.
 func TestNothingPrivateIsShown(t *testing.T) {
 	t.Parallel()
 	var shown []string
@@ -80,8 +80,8 @@ func TestNothingPrivateIsShown(t *testing.T) {
 	require.NotContains(t, strings.Join(shown, " "), private)
 }
 
-// TestCredentialsAreNotStored: a scope or key that is made of what authenticates a client
-// is a hash in the store, which the console shows, and in events.
+// TestCredentialsAreNotStored: a scope or key that is made of credentials is a hash in the store,
+// which the console shows, and in events.
 func TestCredentialsAreNotStored(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{"Authorization", "Proxy-Authorization", "Cookie", "X-User-ID"} {

@@ -129,7 +129,8 @@ func TestProblemOf(t *testing.T) {
 	}
 }
 
-// What a handler answers so is no answer to its request: the guard around it keeps none.
+// A problem that a handler sends is not the answer to its request: the guard around it does not
+// keep it.
 func TestAProblemOfAHandlerIsNotKept(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

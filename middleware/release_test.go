@@ -25,7 +25,7 @@ func startServer(t *testing.T, h http.Handler) *httptest.Server {
 	return startServerOf(t, h, false)
 }
 
-// startServerOf starts one that speaks HTTP/2 if wanted.
+// startServerOf starts a server, with HTTP/2 if wanted.
 func startServerOf(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(h)
@@ -37,7 +37,7 @@ func startServerOf(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
 		server.Start()
 	}
 	// On one connection a request is not read before the handler of the last one
-	// has returned, which would hide whatever is done too late.
+	// has returned, which would hide a late release.
 	transport, ok := server.Client().Transport.(*http.Transport)
 	require.True(t, ok)
 	transport.DisableKeepAlives = true
@@ -107,7 +107,7 @@ func TestClientGoneBeforeTheClaim(t *testing.T) {
 }
 
 // TestReleasedBeforeAnswer submits again as soon as an answer was read. A
-// release that is not over by then shows as a 409.
+// release that is not over at that time shows as a 409.
 func TestReleasedBeforeAnswer(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

@@ -41,8 +41,8 @@ func look(r *http.Request) seen {
 	return s
 }
 
-// TestRequestIsRestored compares what a handler finds with and without the
-// guard, of requests as they come over a connection.
+// TestRequestIsRestored compares the requests that a handler gets with and
+// without the guard, over a connection.
 func TestRequestIsRestored(t *testing.T) {
 	t.Parallel()
 	const head = "POST /orders HTTP/1.1\r\nHost: x\r\nX-User-ID: 42\r\nIdempotency-Key: k\r\nConnection: close\r\n"

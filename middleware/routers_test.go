@@ -14,7 +14,7 @@ import (
 )
 
 // TestRouters mounts one guard by path value on the routers whose path values
-// differ, and checks that they agree on what is the same.
+// differ, and checks that they agree on equal values.
 func TestRouters(t *testing.T) {
 	t.Parallel()
 	routers := map[string]func(guard func(http.Handler) http.Handler, h http.Handler) http.Handler{

@@ -17,8 +17,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestStreamEndsWithItsClient: once it is on its way, only the client
-// needs it. Before that, the client's leaving is no reason to stop.
+// TestStreamEndsWithItsClient: once a stream has begun, only the client needs
+// it. Before, the handler goes on even if the client leaves.
 func TestStreamEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -45,8 +45,8 @@ func TestStreamEndsWithItsClient(t *testing.T) {
 	})
 }
 
-// TestStreamOutlivesItsLease: the first goroutine that asks for the end of the context, beside
-// the flush that begins the stream, does not tie it to the lease again.
+// TestStreamOutlivesItsLease: a goroutine that first asks for the end of the context during the
+// flush that begins the stream does not make it end with the lease again.
 func TestStreamOutlivesItsLease(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

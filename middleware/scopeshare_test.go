@@ -32,7 +32,7 @@ func TestOneUserDoesNotFillTheStoreForOthers(t *testing.T) {
 			others int // status
 		}{
 			{0.25, entries / 4, http.StatusCreated},
-			{1, entries, http.StatusServiceUnavailable}, // what the share is for
+			{1, entries, http.StatusServiceUnavailable}, // the case for which the share exists
 		} {
 			t.Run(name+" "+strconv.FormatFloat(tt.share, 'g', -1, 64), func(t *testing.T) {
 				t.Parallel()
@@ -55,8 +55,8 @@ func TestOneUserDoesNotFillTheStoreForOthers(t *testing.T) {
 	}
 }
 
-// An answer that does not fit is delivered; its repeats learn that there was one,
-// for as long as it was to be kept, and no longer.
+// An answer that does not fit is delivered. Its repeats get a refusal that
+// reports it, for as long as it would have been kept.
 func TestAnswerThatDoesNotFitIsNotReplayable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -90,8 +90,8 @@ func TestTooEarlyIsSeen(t *testing.T) {
 	}
 }
 
-// unreplayable are handlers whose answer cannot be kept, and what their first
-// client gets of it.
+// unreplayable are handlers whose answer cannot be kept, and the answer that
+// their first client gets.
 var unreplayable = map[string]struct {
 	answer http.HandlerFunc
 	want   string
@@ -258,8 +258,8 @@ func TestWhatCannotBeSentEarlyIsKept(t *testing.T) {
 	e.require(t, 1)
 }
 
-// TestFailuresMayStream: what is not kept anyway is sent as it comes, and can
-// be tried again.
+// TestFailuresMayStream: a failure, which is never kept, is sent as it is
+// written, and the request can be tried again.
 func TestFailuresMayStream(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
@@ -280,7 +280,7 @@ func TestFailuresMayStream(t *testing.T) {
 	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
 }
 
-// TestPanicInTheMiddleOfAStream: some of it has left, so it never runs again.
+// TestPanicInTheMiddleOfAStream: a part of the answer was sent, so the handler never runs again.
 func TestPanicInTheMiddleOfAStream(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
@@ -311,7 +311,7 @@ func TestSwitchingProtocols(t *testing.T) {
 	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
 }
 
-// TestFlushThroughOuterWriters: one that only unwraps can be flushed too.
+// TestFlushThroughOuterWriters: a writer that only unwraps can be flushed too.
 func TestFlushThroughOuterWriters(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
@@ -331,8 +331,8 @@ func (u *unwrapping) WriteHeader(status int)      { u.w.WriteHeader(status) }
 func (u *unwrapping) Write(p []byte) (int, error) { return u.w.Write(p) }
 func (u *unwrapping) Unwrap() http.ResponseWriter { return u.w }
 
-// TestFlushBehindTheHandler: a goroutine that uses the writer after the handler has returned gets an
-// error, whichever answer was sent.
+// TestFlushBehindTheHandler: a goroutine that uses the writer after the handler has returned gets
+// an error, for any answer.
 func TestFlushBehindTheHandler(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 422} {
@@ -346,8 +346,8 @@ func TestFlushBehindTheHandler(t *testing.T) {
 	}
 }
 
-// TestFlushOfAWholeAnswer: one with a length leaves when it is written, is recorded as it is,
-// and its handler can go on.
+// TestFlushOfAWholeAnswer: an answer with a length is sent when it is complete, is recorded
+// unchanged, and its handler can go on.
 func TestFlushOfAWholeAnswer(t *testing.T) {
 	t.Parallel()
 	var e effects

@@ -26,7 +26,7 @@ const (
 	txBudget = 300 * time.Millisecond
 )
 
-// txGuards are those whose handlers run in a transaction.
+// txGuards are the guards whose handlers run in a transaction.
 var txGuards = map[string]func(*lock.Locker, ...latch.IdempotentOption) func(http.Handler) http.Handler{
 	"idempotent": once,
 	"dedupe": func(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) http.Handler {
@@ -61,7 +61,7 @@ func txBubble(t *testing.T, run func(t *testing.T, s *faketx.Store, guards [2]fu
 	}
 }
 
-// order inserts a row, and then answers as then does, 201 if that is nil.
+// order inserts a row, and then calls then, or answers 201 if then is nil.
 func order(t *testing.T, row string, then http.HandlerFunc) http.HandlerFunc {
 	t.Helper()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -100,8 +100,8 @@ func (w *afterCommit) Write(p []byte) (int, error) { w.look(); return w.Response
 
 func (w *afterCommit) Flush() { w.look(); w.ResponseRecorder.Flush() }
 
-// txServe returns what h answers, nil if it panics. Nothing leaves before the transaction
-// has ended.
+// txServe returns what h answers, nil if it panics. No answer is sent before the transaction has
+// ended.
 func txServe(t *testing.T, s *faketx.Store, h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -312,7 +312,7 @@ func TestTransactionThatLostItsLease(t *testing.T) {
 	}
 }
 
-// Requests that wait behind one that is rolled back get its answer, or run.
+// Requests that wait behind a request that is rolled back get its answer, or run.
 func TestWaitersBehindATransaction(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -393,7 +393,7 @@ func TestTransactionsDoNotFailOpen(t *testing.T) {
 	require.Panics(t, func() { once(l, latch.WithFailOpen()) })
 }
 
-// What cannot be sent says what to do about it.
+// The log line about an answer that cannot be sent has advice.
 func TestTransactionTooLongIsLogged(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -414,8 +414,8 @@ func TestTransactionTooLongIsLogged(t *testing.T) {
 	require.NotContains(t, log.String(), "WithBodyLimits")
 }
 
-// A handler that has failed for the loss of its lease, or was not reached before that, answers
-// as its successor did, or has its client ask again: nothing of it is left.
+// If a handler failed because of the loss of its lease, or did not begin before the loss, its
+// client gets the answer of its successor, or has to ask again. The run has left nothing.
 func TestTransactionThatFailedForItsLease(t *testing.T) {
 	t.Parallel()
 	for _, reached := range []bool{true, false} {

@@ -85,8 +85,8 @@ func TestAGuardThatIsMountedTwiceGuardsOnce(t *testing.T) {
 	}
 }
 
-// The twin: guards of other keys, or over another store, guard behind each other, and
-// one that steps aside leaves the key with the outer one.
+// The twin: guards of other keys, or over another store, guard behind each other, and a guard that
+// steps aside leaves the key with the outer guard.
 func TestGuardsThatDifferGuardBehindEachOther(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
@@ -120,7 +120,7 @@ func TestGuardsThatDifferGuardBehindEachOther(t *testing.T) {
 }
 
 // Where the outer guard no longer protects, because its lease is lost or it has returned,
-// the inner one guards, whatever context its request was given.
+// the inner one guards, for any context of its request.
 func TestAGuardThatIsOverLetsNoGuardStepAside(t *testing.T) {
 	t.Parallel()
 	for name, guard := range map[string]func(*lock.Locker) func(http.Handler) http.Handler{
@@ -150,7 +150,7 @@ func TestAGuardThatIsOverLetsNoGuardStepAside(t *testing.T) {
 						serve(first, keyed("k"))
 					})
 					ctx := <-left
-					time.Sleep(time.Minute) // the loss is known by then
+					time.Sleep(time.Minute) // the loss is known after this time
 					synctest.Wait()
 
 					// Another request has the key.

@@ -16,8 +16,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// pastTheGuard lets h write to the writer that chi's loggers hand on, and not to the guard's.
-// Adapters of frameworks do that.
+// pastTheGuard lets h write to the writer that chi's loggers pass on, and not to the writer of the
+// guard. Adapters of frameworks do that.
 func pastTheGuard(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		outer := chimw.NewWrapResponseWriter(w, r.ProtoMajor)
@@ -25,7 +25,8 @@ func pastTheGuard(guard func(http.Handler) http.Handler, h http.HandlerFunc) htt
 	})
 }
 
-// TestAnswerPastTheGuard: what a handler has written past its guard is no empty 200.
+// TestAnswerPastTheGuard: an answer that a handler has written past its guard is not recorded as an
+// empty 200.
 func TestAnswerPastTheGuard(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ status, again, runs int }{{201, 409, 1}, {422, 409, 1}, {500, 500, 2}, {429, 429, 2}}

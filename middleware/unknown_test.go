@@ -16,8 +16,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestUnknown: a handler that says so decides what a repeat gets by its answer, and its failure
-// does not free the key. The twin says nothing, and runs again.
+// TestUnknown: after a call of Unknown, the answer of the handler decides the answer to a repeat,
+// and its failure does not free the key. The twin does not call Unknown, and runs again.
 func TestUnknown(t *testing.T) {
 	t.Parallel()
 	says := func(t *testing.T, r *http.Request) {
@@ -72,7 +72,7 @@ func callsAway(t *testing.T, r *http.Request) {
 	require.NoError(t, sendBy(t, latch.Upstream(replies(402)), call))
 }
 
-// TestUnknownBeforeACrash: what the store has noted survives the process.
+// TestUnknownBeforeACrash: the note in the store survives the process.
 func TestUnknownBeforeACrash(t *testing.T) {
 	t.Parallel()
 	for unknown, status := range map[bool]int{true: 409, false: 201} {

@@ -19,8 +19,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestUnknownHold: after a call that may still be at work, the key of a Lock stays taken for a
-// time; after all others it is free, and so it is without the option.
+// TestUnknownHold: after a call whose service may still be working, the key of a Lock stays taken
+// for a time. After all other calls, and without the option, the key is free.
 func TestUnknownHold(t *testing.T) {
 	t.Parallel()
 	const empty = "\r\nContent-Length: 0\r\n\r\n"
@@ -131,7 +131,7 @@ func TestUnknownHoldOfSeveralKeys(t *testing.T) {
 	}
 }
 
-// TestUnknownHoldOfSealedStores: a hold has a receipt that says what it is, which a sealed store
+// TestUnknownHoldOfSealedStores: a hold has a receipt that identifies it, which a sealed store
 // encrypts.
 func TestUnknownHoldOfSealedStores(t *testing.T) {
 	t.Parallel()

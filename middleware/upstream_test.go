@@ -120,11 +120,11 @@ func TestGatewayBeforeItsOwnClaim(t *testing.T) {
 	}
 }
 
-// problemBase is where the types of our problems begin.
+// problemBase begins the types of our problems.
 const problemBase = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
 
-// TestUpstreamRefusals says what is taken for one of our own refusals, in a guard that
-// keeps everything else.
+// TestUpstreamRefusals checks which answers count as a refusal of our own, in a guard that keeps
+// every other answer.
 func TestUpstreamRefusals(t *testing.T) {
 	t.Parallel()
 	const kind = "application/problem+json"
@@ -233,8 +233,8 @@ func TestRefusalBeyondTheResponseLimit(t *testing.T) {
 	}
 }
 
-// TestTryAgainIsNotKept: an answer of 400 and above that says when to try again is not kept. One
-// below 400 is: it says when to look for the result of work that has begun.
+// TestTryAgainIsNotKept: an answer of 400 and above that says when to try again is not kept. An
+// answer below 400 is kept: it says when to look for the result of work that has begun.
 func TestTryAgainIsNotKept(t *testing.T) {
 	t.Parallel()
 	all := latch.WithFinal(func(int) bool { return true })
@@ -307,8 +307,8 @@ func TestRefusedDoRunsAgain(t *testing.T) {
 	}
 }
 
-// TestGatewayKeepsAnswersWithALength: httputil.ReverseProxy flushes those without,
-// and what was flushed is not kept. Upstream is the cure, or a ModifyResponse by hand.
+// TestGatewayKeepsAnswersWithALength: httputil.ReverseProxy flushes answers without a length, and
+// flushed answers are not kept. Upstream is the cure, or a ModifyResponse by hand.
 func TestGatewayKeepsAnswersWithALength(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 5000)

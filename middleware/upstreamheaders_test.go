@@ -24,8 +24,8 @@ func speaking(base http.RoundTripper) http.RoundTripper {
 	return latch.Upstream(base, latch.WithUpstreamHeaders())
 }
 
-// TestUpstreamSaysWhatItHasDone: Latch-Commit decides what a repeat gets, and no client sees it.
-// To a gateway without the headers it means nothing.
+// TestUpstreamSaysWhatItHasDone: Latch-Commit decides the answer to a repeat, and no client gets
+// it. A gateway without the option ignores it.
 func TestUpstreamSaysWhatItHasDone(t *testing.T) {
 	t.Parallel()
 	const unknown, runs, kept = "unknown", "runs", "kept"
@@ -155,8 +155,9 @@ func TestCommitmentBesideTheAnswer(t *testing.T) {
 	}
 }
 
-// TestUpstreamHeadersAreTheGateways: a client's own never arrive, in no spelling that a service
-// may take for them, and the gateway's are the same in each attempt.
+// TestUpstreamHeadersAreTheGateways: headers of a client never arrive, in any spelling that a
+// service may read as one of these headers. The headers of the gateway are the same in each
+// attempt.
 func TestUpstreamHeadersAreTheGateways(t *testing.T) {
 	t.Parallel()
 	forged := []string{"Latch-Key", "Latch-Attempt", "Latch-Commit", "Latch_Key", "latch_ATTEMPT", "Latch-Of-The-Future"}

@@ -86,7 +86,7 @@ func (n *node) goOn() {
 	require.NoError(n.t, answer.Body.Close())
 }
 
-// via is how a gateway reaches its upstream.
+// via is the way from a gateway to its upstream.
 type via func(base http.RoundTripper) http.RoundTripper
 
 var (
@@ -128,7 +128,7 @@ func (f front) request(ctx context.Context, what string) *http.Request {
 	return r
 }
 
-// ask returns the answer, the zero exchange if there is none, or not all of it.
+// ask returns the answer, or the zero exchange if there is none or it is incomplete.
 func (f front) ask(ctx context.Context, what string) exchange {
 	f.node.t.Helper()
 	return exchanged(f.node.t, f.server, f.request(ctx, what))
@@ -187,7 +187,7 @@ func TestNodeUpstream(t *testing.T) {
 	}
 }
 
-// TestNodeIsNotThere: what was not sent can be sent again.
+// TestNodeIsNotThere: a request that was not sent can be sent again.
 func TestNodeIsNotThere(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -220,7 +220,7 @@ func TestNodeBehindAnotherGateway(t *testing.T) {
 	n.requireOrders(1)
 }
 
-// TestNodeStreams: what an upstream sends as a stream reaches the client in time.
+// TestNodeStreams: the stream of an upstream reaches the client in time.
 func TestNodeStreams(t *testing.T) {
 	t.Parallel()
 	for what, want := range map[string][2]string{
@@ -274,7 +274,7 @@ func TestClientOfAGatewayHangsUp(t *testing.T) {
 	f := n.before(upstream, func(p *httputil.ReverseProxy) {
 		send := p.Transport
 		p.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
-			time.Sleep(100 * time.Millisecond) // the client is gone by then
+			time.Sleep(100 * time.Millisecond) // the client is gone after this time
 			return send.RoundTrip(r)
 		})
 	})

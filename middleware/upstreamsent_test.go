@@ -96,8 +96,8 @@ func proxyTo(t *testing.T, target *url.URL, via via) *httputil.ReverseProxy {
 
 const whole = 2 << 20 // more than a request has
 
-// TestUpstreamAnswers has an upstream that answers every request alike: what its answer
-// says of the effect, and what a repeat gets.
+// TestUpstreamAnswers checks, for an upstream that gives one answer to every request, the effect
+// that the answer implies, and the answer to a repeat.
 func TestUpstreamAnswers(t *testing.T) {
 	t.Parallel()
 	const unknown, runs, kept, gone = "unknown", "runs", "kept", "gone"
@@ -166,8 +166,8 @@ func TestUpstreamAnswers(t *testing.T) {
 	}
 }
 
-// exchanged sends r and returns its answer, the zero exchange if there is none, or not all of
-// it.
+// exchanged sends r and returns its answer, or the zero exchange if there is none or it is
+// incomplete.
 func exchanged(t *testing.T, server *httptest.Server, r *http.Request) exchange {
 	t.Helper()
 	res, err := server.Client().Transport.RoundTrip(r) // which follows no redirects
@@ -210,9 +210,9 @@ func TestHalfARequestIsUnknown(t *testing.T) {
 	}
 }
 
-// TestNoHiddenRepeats: net/http sends a request that has a key a second time by itself
-// if a connection breaks that was used before, and it has no body or one that it can have
-// again. Through Upstream it does not, with a guard and without.
+// TestNoHiddenRepeats: net/http repeats a request with a key by itself if a connection that was
+// used before breaks, and the request has no body or a GetBody. Through Upstream it does not, with
+// a guard and without one.
 func TestNoHiddenRepeats(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]func() io.Reader{
@@ -230,7 +230,7 @@ func TestNoHiddenRepeats(t *testing.T) {
 						if n == 1 {
 							return "HTTP/1.1 204 No Content\r\n\r\n"
 						}
-						return "" // it has read the second, and dies
+						return "" // the upstream has read the second request, and dies
 					})
 					base := &http.Transport{MaxConnsPerHost: 1}
 					defer base.CloseIdleConnections()
@@ -325,8 +325,8 @@ func TestDeadConnectionIsReplaced(t *testing.T) {
 	require.EqualValues(t, 2, dialled.Load())
 }
 
-// charging calls a provider by a client over base, and answers as it will, whatever came of
-// that.
+// charging calls a provider by a client over base, and then gives its own answer, for any outcome
+// of the call.
 func charging(t *testing.T, base http.RoundTripper, answer func(w http.ResponseWriter, r *http.Request, err error)) http.HandlerFunc {
 	t.Helper()
 	client := &http.Client{Transport: latch.Upstream(base)}
@@ -347,7 +347,7 @@ func lost(r *http.Request) (*http.Response, error) {
 	return nil, errors.New("lost")
 }
 
-// refused is one that has no connection.
+// refused is a base that gets no connection.
 func refused(r *http.Request) (*http.Response, error) {
 	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil {
 		trace.GetConn("provider.example:80")
@@ -369,7 +369,7 @@ func replies(status int) roundTrip {
 	}
 }
 
-// TestHandlerAfterALostCall: its answer decides what a repeat gets, its failure does not
+// TestHandlerAfterALostCall: its answer decides the answer to a repeat, and its failure does not
 // free the key.
 func TestHandlerAfterALostCall(t *testing.T) {
 	t.Parallel()
@@ -428,7 +428,7 @@ func TestHandlerAfterALostCall(t *testing.T) {
 				again := exchanged(t, server, clientRequest(t, server.URL, "k"))
 				require.Equal(t, tt.first, first.status)
 				if lockerName == "in a transaction" && name == "it has committed" {
-					tt.again = "outcome-unknown" // what it has written is rolled back, and its answer is not kept
+					tt.again = "outcome-unknown" // its rows are rolled back, and its answer is not kept
 				}
 				if tt.again == "" {
 					require.Equal(t, tt.first, again.status)
@@ -555,8 +555,8 @@ func TestEndedContextIsNotSent(t *testing.T) {
 	e.require(t, 2)
 }
 
-// TestUpstreamElsewhere: what asks for no effect, and what is outside of a guard, is as
-// without it.
+// TestUpstreamElsewhere: a request that asks for no effect, or is outside of a guard, is sent as
+// without Upstream.
 func TestUpstreamElsewhere(t *testing.T) {
 	t.Parallel()
 	body := io.NopCloser(strings.NewReader("stream"))

@@ -18,7 +18,7 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// TestResponseController: what it offers works through the guard.
+// TestResponseController: all its methods work through the guard.
 func TestResponseController(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

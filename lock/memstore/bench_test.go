@@ -47,7 +47,7 @@ func BenchmarkMemory(b *testing.B) {
 						b.Error(err)
 					}
 				}
-				runtime.GC() // of what was filled, not of what is measured
+				runtime.GC() // collects the garbage of filling the store, before the measurement
 				b.ReportAllocs()
 				if callers == 1 {
 					i := 0

@@ -41,7 +41,7 @@ func TestIsBoundedInEntries(t *testing.T) {
 		require.Equal(t, lock.Abandoned, stateOf(t, s, "abandoned"))
 		require.Equal(t, lock.Settled, stateOf(t, s, "settled"))
 
-		// A full store serves what it has.
+		// A full store serves its entries.
 		claimed(t, s, "held", memoryClaim("a", time.Hour))
 		takeover := memoryClaim("b", time.Hour)
 		takeover.Replaces, takeover.Owner = "a", ""
@@ -70,7 +70,7 @@ func TestIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// What is over makes room at once, wherever in the store it is, and whether it
+// An ended entry makes room at once, in any place of the store, whether it
 // ended long ago or just now.
 func TestMakesRoomOfWhatIsOver(t *testing.T) {
 	t.Parallel()

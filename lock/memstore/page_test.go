@@ -16,8 +16,8 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// pages reads all pages, and returns what is on them by key, and the size of the
-// largest.
+// pages reads all pages, and returns their entries by key, and the size of the
+// largest page.
 func pages(t *testing.T, p lock.Pager, limit int, match func(key string) bool) (found map[string]lock.Entry, most int) {
 	t.Helper()
 	found = make(map[string]lock.Entry)
@@ -62,8 +62,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Pages of any size are those that a sorted copy of each shard would give, in order, while
-// entries before and after the cursor come and go.
+// Pages of any size are equal to the pages of a sorted copy of each shard, in order, while entries
+// before and after the cursor come and go.
 func TestPagesAreThoseOfASortedShard(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))

@@ -19,8 +19,8 @@ func scopedClaim(scope string) lock.Claim {
 	return lock.Claim{Token: "a", Attempt: 1, Fingerprint: []byte("request 1"), Scope: scope, Lease: time.Hour, Linger: time.Hour}
 }
 
-// fillAs claims as scope until the store refuses that, and says how often it did
-// not.
+// fillAs claims as scope until the store refuses a claim, and returns the number
+// of grants.
 func fillAs(t *testing.T, s lock.Store, scope string, most int, settle func(key string)) (granted int, err error) {
 	t.Helper()
 	for ; granted < most; granted++ {
@@ -38,7 +38,7 @@ func TestOneScopeDoesNotFillTheStore(t *testing.T) {
 	const entries, bytes = 1000, 8 << 20
 	for name, receipt := range map[string]int{
 		"entries": 100,
-		"bytes":   20_000, // those that do not fit leave tombstones
+		"bytes":   20_000, // receipts that do not fit leave tombstones
 	} {
 		for _, share := range []float64{0.25, 1} {
 			t.Run(fmt.Sprint(name, " ", share), func(t *testing.T) {
@@ -88,7 +88,7 @@ func mustRefuse(t *testing.T, s lock.Store, scope string) error {
 	return err
 }
 
-// What a scope has is its own, however full its share is.
+// A scope keeps its entries, even if its share is full.
 func TestScopeAboveItsShareKeepsWhatItHas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestScopeAboveItsShareKeepsWhatItHas(t *testing.T) {
 	})
 }
 
-// A share smaller than what one request takes would let none of them run.
+// A share that is smaller than one request would let no request run.
 func TestSingleEntryIsNeverRefusedForItsShare(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(memstore.WithLimits(3, 4000))
@@ -170,8 +170,8 @@ func TestScopeCountsReturnToZero(t *testing.T) {
 	})
 }
 
-// Four scopes that have used up their share fill the store. No other may be taken
-// for one of them, except one in a million.
+// Four scopes that have used up their share fill the store. No other scope may be
+// mistaken for one of them, except one in a million.
 func TestScopesAreDistinguished(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(memstore.WithLimits(4000, 1<<30), memstore.WithScopeShare(0.2))

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fate is the fate of a COMMIT on its way to the server.
+// fate is the fate of a COMMIT between client and server.
 type fate uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 	loses           // its answer does not arrive, and neither does the end of the connection
 	cuts            // the connection is cut after the server has answered it
 	delays          // it arrives late, on a connection that its client has left
-	swallows        // it never arrives, and the server hears of no end
+	swallows        // it never arrives, and the server is not notified of the end of the connection
 	cutsBefore      // it never arrives, and the connection is cut
 )
 
@@ -122,7 +122,7 @@ func (p *proxy) pass(client, server net.Conn, lost *sync.Map) {
 					wait = time.Hour
 				}
 				waited, cancel := context.WithTimeout(p.stop, wait)
-				<-waited.Done() // the server does not hear that the client leaves
+				<-waited.Done() // the server is not notified that the client leaves
 				cancel()
 				if p.stop.Err() != nil {
 					return

@@ -11,8 +11,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// A receipt is not returned before the replica has it that COMMITs wait for: there is none here.
-// The twin reads the row, which the server shows.
+// COMMITs wait for a replica, and here there is none. So a receipt is not returned. The twin reads
+// the row, which the server shows.
 func TestReceiptWaitsForTheReplica(t *testing.T) {
 	t.Parallel()
 	if !isMariaDB(t) {

@@ -21,8 +21,8 @@ import (
 )
 
 // Callers repeat their orders at three lockers until they are answered, while COMMITs or their
-// answers are lost, come late or meet a server that is killed. Each order is there once, and has
-// one answer.
+// answers are lost, come late or meet a server that is killed. Each order is committed once, and
+// has one answer.
 func TestStormOfOrders(t *testing.T) {
 	t.Parallel()
 	testmain.SkipIn(t, testmain.Short, "plays faults for 20 s")

@@ -32,8 +32,8 @@ func statements(all ...string) func(ctx context.Context) error {
 	}
 }
 
-// What work does in its transaction is committed with its receipt, or not at all, and a repeat
-// finds the same.
+// The changes of work in its transaction are committed with its receipt, or not at all, and a
+// repeat gets the same receipt.
 func TestWhatWorkDoes(t *testing.T) {
 	t.Parallel()
 	both := []string{"first", "second"}

@@ -45,7 +45,7 @@ func TestClaimThatWasNotCommitted(t *testing.T) {
 			proxy.Decide(nil)
 			require.Error(t, err)
 			require.Equal(t, tt.certain, errors.Is(err, lock.ErrNotApplied), "%v", err)
-			require.Eventually(t, func() bool { // once the server has heard of the end of the connection
+			require.Eventually(t, func() bool { // after the server has noticed the end of the connection
 				e, err := s.store.Get(t.Context(), "k")
 				return err == nil && (e.State == lock.Free) == tt.certain
 			}, 10*time.Second, 10*time.Millisecond)

@@ -47,7 +47,7 @@ func newService(t *testing.T) *service {
 	s := &service{cluster: pgtest.Shared(t), role: fmt.Sprintf("service%d", roles.Add(1))}
 	s.cluster.Exec(t, "postgres", "CREATE ROLE "+s.role+" LOGIN")
 	t.Cleanup(func() { s.cluster.Exec(t, "postgres", "DROP ROLE "+s.role) })
-	s.db = s.cluster.Database(t) // is dropped before, with what was granted in it
+	s.db = s.cluster.Database(t) // is dropped before, with its grants
 	migrate(t, newStore(t, newPool(t, s.cluster.URL(s.db, "postgres"))))
 	s.grant(t, "REVOKE CREATE ON SCHEMA public FROM PUBLIC", "CREATE TABLE orders (name text)", "GRANT SELECT, INSERT ON orders TO "+s.role)
 	return s
@@ -69,8 +69,8 @@ func (s *service) store(t *testing.T, addr string) *pgstore.Store {
 	return store
 }
 
-// What the page grants is enough: for all that a store does, for work in transactions, and
-// to end the session of a COMMIT that got no answer.
+// The grants of the page are enough for all calls of a store, for work in transactions, and to end
+// the session of a COMMIT that got no answer.
 func TestPrivilegesOfThePageSuffice(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -196,7 +196,7 @@ func TestCheckOfAServerThatIsNotThere(t *testing.T) {
 	require.ErrorContains(t, err, "cannot be reached")
 }
 
-// Servers that no test can start: one that is too old, and a standby.
+// Servers that no test can start: a server that is too old, and a standby.
 func TestCheckOfAServerThatWillNotDo(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ version, recovery, says string }{

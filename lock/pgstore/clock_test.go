@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
-// movedClock has the statements of the store ask a clock that can be set: what they call
-// clock_timestamp is found in the first schema of the path that has it.
+// movedClock makes the statements of the store use a clock that can be set: clock_timestamp is
+// found in the first schema of the path that has it.
 const movedClock = `
 CREATE SCHEMA moved;
 CREATE TABLE moved.clock AS SELECT interval '0' AS by;
@@ -64,7 +64,7 @@ func TestClockOfTheServerIsSet(t *testing.T) {
 	}
 }
 
-// The twin of the test above: its clock is the one that the store asks.
+// The twin of the test above: its clock is the clock that the store uses.
 func TestClockThatIsMovedIsAsked(t *testing.T) {
 	t.Parallel()
 	c := pgtest.Shared(t)

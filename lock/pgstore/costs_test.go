@@ -85,7 +85,7 @@ func (s *shop) counters(t *testing.T) (c counters) {
 	return c
 }
 
-// sell makes so many orders, by so many callers, and returns how many of them were refused.
+// sell makes a number of orders, by a number of callers, and returns the number of refusals.
 func (s *shop) sell(t *testing.T, l *lock.Locker, name string, callers, each int) (refused int64) {
 	t.Helper()
 	var n atomic.Int64
@@ -143,7 +143,7 @@ func TestPlansOfATableThatHasGrown(t *testing.T) {
 		FROM generate_series(1, 60000) n`)
 	require.NoError(t, err)
 	require.Zero(t, s.sell(t, l, "grown", 2, 50))
-	// The sessions report later: both those for claims and those for receipts.
+	// The sessions for claims and for receipts report later.
 	seen := func(orders int64) (c counters) {
 		require.Eventually(t, func() bool {
 			c = s.counters(t)

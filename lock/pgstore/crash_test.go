@@ -25,8 +25,8 @@ func losesCommits(t *testing.T, addr string) *pgproxy.Proxy {
 	})
 }
 
-// unanswered begins the transaction of a claim, has it do some work, and settles it, with a
-// COMMIT that the server never gets.
+// unanswered begins the transaction of a claim, does some work in it, and settles it, with a COMMIT
+// that the server never gets.
 func unanswered(t *testing.T, store *pgstore.Store, work func(ctx context.Context)) lock.Transaction {
 	t.Helper()
 	e, err := store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute})
@@ -42,9 +42,9 @@ func unanswered(t *testing.T, store *pgstore.Store, work func(ctx context.Contex
 	return tx
 }
 
-// A server that crashes before its log was written gives the numbers of the transactions
-// that it has lost to others. One that is committed under such a number is not the one
-// that was lost: a customer was given the number of an order of which there was no row.
+// A server that crashes before its log was written gives the numbers of its lost transactions to
+// later transactions. A transaction that is committed under such a number is not the lost one: a
+// customer got the number of an order without a row.
 func TestNumberOfALostTransactionIsGivenAgain(t *testing.T) {
 	t.Parallel()
 	// Only a commit has the log written.

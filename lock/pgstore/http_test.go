@@ -36,7 +36,7 @@ func serve(tb testing.TB, l *lock.Locker, body string, h http.HandlerFunc, opts 
 	return w
 }
 
-// handle inserts an order, and then answers as then does, 201 with its name if that is nil.
+// handle inserts an order, and then calls then, or answers 201 with its name if then is nil.
 func handle(name string, then func(w http.ResponseWriter, r *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := exec(r.Context(), "INSERT INTO orders VALUES ($1)", name); err != nil {
@@ -58,7 +58,7 @@ func requireProblem(tb testing.TB, w *httptest.ResponseRecorder, status int, nam
 	require.Contains(tb, w.Body.String(), "problems.md#"+name+`"`)
 }
 
-// requireRuns requires that the next try runs, and is the only one that has left something.
+// requireRuns requires that the next try runs, and that only this try has left a row.
 func (s *shop) requireRuns(tb testing.TB, l *lock.Locker, body string) {
 	tb.Helper()
 	require.Empty(tb, s.orders(tb))
@@ -85,7 +85,7 @@ func TestAnswerOfTwoMegabytes(t *testing.T) {
 	require.Equal(t, []string{"big"}, s.orders(t))
 }
 
-// What a handler does not end well is answered, rolled back, and tried again.
+// A failed handler is answered and rolled back, and the next try runs.
 func TestHandlersThatDoNotEndWell(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -209,8 +209,8 @@ func TestOtherRequestWhileATransactionIsOpen(t *testing.T) {
 	<-answered
 }
 
-// An effect that is no row, and the process dies: no other runs, nor is anything there, until
-// an operator has looked.
+// A handler has an effect that is not a row, and its process dies: no other handler runs, and no
+// row exists, until an operator has looked.
 func TestCommittedEffectOfAProcessThatDies(t *testing.T) {
 	t.Parallel()
 	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), nil)
@@ -230,7 +230,7 @@ func TestCommittedEffectOfAProcessThatDies(t *testing.T) {
 		}))
 	}()
 	<-charged
-	proxy.Close() // nothing of it reaches the server any more
+	proxy.Close() // nothing more from it reaches the server
 	_, err := s.db.Exec(t.Context(), "UPDATE latch_entries SET ends_at = clock_timestamp() - interval '1 second'")
 	require.NoError(t, err)
 	never := func(http.ResponseWriter, *http.Request) { panic("it runs") }
@@ -247,10 +247,10 @@ func TestCommittedEffectOfAProcessThatDies(t *testing.T) {
 	<-over
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
 	defer cancel()
-	_ = dying.Close(ctx) // it has no server to tell
+	_ = dying.Close(ctx) // it cannot reach a server
 }
 
-// Receipts of transactions are sealed as well: the table has none of what was answered.
+// Receipts of transactions are sealed as well: the table has no part of an answer.
 func TestSealedReceiptsOfTransactions(t *testing.T) {
 	t.Parallel()
 	const secret = "4111 1111 1111 1111"

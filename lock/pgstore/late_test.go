@@ -18,8 +18,8 @@ import (
 // The sequence of events:
 //
 //  1. A claim is sent twice, since the first send got no answer. The second is granted.
-//  2. The work's COMMIT gets no answer. The fence says that it is not committed, which the
-//     caller is answered, and the claim is released.
+//  2. The work's COMMIT gets no answer. The fence says that it is not committed, which the caller
+//     is answered, and the claim is released.
 //  3. The first send of the claim arrives. It must not make the entry anew, with the same token.
 //  4. The COMMIT arrives. Directly, its session was ended. PgBouncer does not know yet that its
 //     client has gone, and passes it on.

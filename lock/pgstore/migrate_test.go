@@ -132,7 +132,7 @@ func TestMigrateTakesNoLockOnACompleteTable(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-// What is missing is made, and what is there is left alone.
+// Migrate makes missing objects, and does not change existing ones.
 func TestMigrateMakesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for name, statement := range map[string]string{

@@ -18,7 +18,7 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
-// hostile are names that SQL would take for more than a name, and keys likewise.
+// hostile are names, and keys, that SQL would not read as one name.
 var hostile = []string{
 	`o'brien`,
 	`it''s`,
@@ -40,7 +40,7 @@ var hostile = []string{
 	strings.Repeat("n", 48),
 }
 
-// Each name is one, and what is made of it is its own.
+// Each name is one name, and has its own table, index and sequence.
 func TestTablesOfAnyName(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
@@ -174,7 +174,7 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 	require.Equal(t, "t", e.Token, "what was there before is there still")
 }
 
-// The twin: what Migrate keeps apart does not bear to be run at once.
+// The twin: Migrate keeps two runs of Schema apart, because they fail at the same time.
 func TestSchemaByManyAtOnceFails(t *testing.T) {
 	t.Parallel()
 	c := pgtest.Shared(t)

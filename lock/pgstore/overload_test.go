@@ -29,7 +29,7 @@ type asked struct {
 	last    error
 }
 
-// askFor asks for orders, so many a second, as independent of each other as customers are.
+// askFor makes perSecond orders a second, independent of each other, as customers do.
 func askFor(t *testing.T, l *lock.Locker, perSecond int, d time.Duration) (a asked) {
 	t.Helper()
 	var mu sync.Mutex

@@ -17,8 +17,8 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
-// What ends a lease, or keeps it, is served before the claims that wait. The twin is a look,
-// which waits for its turn.
+// Calls that end or renew a lease are served before waiting claims. The twin is a read, which waits
+// for its turn.
 func TestClaimsWaitForWhatHasBegun(t *testing.T) {
 	t.Parallel()
 	const claims = 400
@@ -109,8 +109,9 @@ func (tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuery
 
 func (tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Work whose hook panics has stopped waiting: a pool that serves all others at once is not
-// taken for one that is too slow. Nor are the store's own connections, or are they used up.
+// Work whose hook panics has stopped waiting: a pool that serves all other calls at once does not
+// count as too slow. The store's own connections do not count as too slow either, and are not used
+// up.
 func TestHookThatPanicsIsNoOverload(t *testing.T) {
 	t.Parallel()
 	var on atomic.Bool
@@ -130,8 +131,8 @@ func TestHookThatPanicsIsNoOverload(t *testing.T) {
 	}
 }
 
-// A hook that panics over one of the store's own connections is an error of that call, and
-// takes none of the connections away.
+// A hook that panics over one of the store's own connections is an error of this call only, and
+// uses up no connection.
 func TestHookThatPanicsOverTheStoresOwnConnections(t *testing.T) {
 	t.Parallel()
 	var on atomic.Bool

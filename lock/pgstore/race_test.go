@@ -36,7 +36,7 @@ func newRace(t *testing.T, when string) *race {
 	return r
 }
 
-// waiting waits until so many sessions wait for a lock.
+// waiting waits until n sessions wait for a lock.
 func (r *race) waiting(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -46,7 +46,7 @@ func (r *race) waiting(t *testing.T, n int) {
 	}, 20*time.Second, 5*time.Millisecond)
 }
 
-// goOn lets those that are stopped go on.
+// goOn lets stopped sessions go on.
 func (r *race) goOn(t *testing.T) {
 	t.Helper()
 	_, err := r.db.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", stopHere)
@@ -112,7 +112,7 @@ func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 	require.Greater(t, after.entry.Fence, before.entry.Fence)
 }
 
-// A Settle that is sent again while the first one is on its way is answered as that is.
+// A Settle that is sent again while the first one is in flight gets the same answer.
 func TestSettleThatMeetsItself(t *testing.T) {
 	t.Parallel()
 	r := newRace(t, "NEW.receipt IS NOT NULL")

@@ -35,7 +35,7 @@ func newRotating(t *testing.T) *rotating {
 		CREATE ROLE shop LOGIN;
 		ALTER DATABASE postgres OWNER TO shop;
 		GRANT CREATE ON SCHEMA public TO shop;`)
-	// The server itself can write its file of who has to show what.
+	// The server itself can write its file of authentication rules.
 	var data string
 	require.NoError(t, pgxtest.Connect(t, c.URL("postgres", "")).QueryRow(t.Context(), "SHOW data_directory").Scan(&data))
 	c.Exec(t, "postgres", `COPY (VALUES ('host all shop all scram-sha-256'), ('host all all all trust')) TO '`+data+`/pg_hba.conf'`)
@@ -79,7 +79,7 @@ func (r *rotating) beforeConnect(_ context.Context, cfg *pgx.ConnConfig) error {
 	return nil
 }
 
-// claimAtOnce claims so many keys at once, and returns an error that one of them had.
+// claimAtOnce claims a number of keys at the same time, and returns the error of one of the claims.
 func claimAtOnce(t *testing.T, s *pgstore.Store, keys int) error {
 	t.Helper()
 	errs := make([]error, keys)
@@ -139,7 +139,7 @@ func TestPasswordsThatChange(t *testing.T) {
 				require.NoError(t, claimAtOnce(t, s, 20))
 				for _, password := range []string{"second", "third"} {
 					var spared []uint32
-					if older && db != nil { // what the pool has idle stays
+					if older && db != nil { // idle connections of the pool stay
 						spared = append(spared, backendOf(t, db))
 					}
 					r.rotate(t, password)

@@ -88,7 +88,7 @@ func TestSettingsThatAreForTheWork(t *testing.T) {
 }
 
 // Behind PgBouncer a session is not the store's own, and none of its settings is changed.
-// What the server writes is read, whatever it is.
+// The store reads each output format of the server.
 func TestSettingsBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {

@@ -47,7 +47,7 @@ func exec(ctx context.Context, statement string, args ...any) error {
 	return err
 }
 
-// insert inserts an order, after what else there is to do.
+// insert inserts an order, after the other steps.
 func insert(name string, before ...func(ctx context.Context) error) func(ctx context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		for _, f := range before {
@@ -99,7 +99,7 @@ func TestSQLWorkIsCommittedWithItsReceipt(t *testing.T) {
 	require.False(t, ok)
 }
 
-// tutorial is a handler as it is found in tutorials, with its own end of the transaction.
+// tutorial is a handler as in tutorials, which ends the transaction itself.
 func tutorial(commits bool) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		if tx, ok := pgstore.SQLTx(ctx); ok {
@@ -129,7 +129,7 @@ func statements(all ...string) func(ctx context.Context) error {
 	}
 }
 
-// query executes a statement as one that returns rows.
+// query executes a statement with Query.
 func query(ctx context.Context, statement string) error {
 	if tx, ok := pgstore.SQLTx(ctx); ok {
 		rows, err := tx.QueryContext(ctx, statement)
@@ -163,7 +163,7 @@ func TestWorkAsItIsWritten(t *testing.T) {
 	const order = "INSERT INTO orders VALUES ('mine')"
 	for name, tt := range map[string]struct {
 		work func(ctx context.Context) error
-		says string   // in the error, which is permanent; "": there is none
+		says string   // a part of the error, which is permanent; "": there is no error
 		own  bool     // it is the error that the work returns
 		may  bool     // the error says that the next try may succeed
 		rows []string // in both
@@ -241,7 +241,7 @@ func TestWorkAsItIsWritten(t *testing.T) {
 	}
 }
 
-// sessionsInTransaction are those that have begun one, and do nothing in it.
+// sessionsInTransaction returns the sessions that are idle in a transaction.
 func (s *shop) sessionsInTransaction(tb testing.TB) (n int) {
 	tb.Helper()
 	require.NoError(tb, s.db.QueryRow(tb.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'").Scan(&n))
@@ -264,8 +264,8 @@ func TestWorkMayNotEndItsTransaction(t *testing.T) {
 	require.Equal(t, []string{"Commit", "Rollback"}, s.orders(t))
 }
 
-// The work chooses an isolation as its first statement. What the server cannot serialize is
-// rolled back, and the next try runs.
+// The work chooses an isolation as its first statement. A transaction that the server cannot
+// serialize is rolled back, and the next try runs.
 func TestIsolationOfTheWork(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) *shop{
@@ -274,7 +274,7 @@ func TestIsolationOfTheWork(t *testing.T) {
 	} {
 		for _, tt := range []struct {
 			isolation string
-			// meanwhile is committed by another transaction after the work has read.
+			// meanwhile is a statement that another transaction commits after the read of the work.
 			read, meanwhile, write string
 			fails                  bool
 		}{
@@ -423,8 +423,8 @@ func TestConnectionAfterTheEndOfItsContext(t *testing.T) {
 	}
 }
 
-// endsAtCommit ends a context when COMMIT is answered, and goes on when that has set a
-// deadline that is over.
+// endsAtCommit ends a context when COMMIT is answered, and goes on when the end has set an expired
+// deadline.
 type endsAtCommit struct {
 	net.Conn
 
@@ -475,8 +475,8 @@ func TestCallsWhileTheFirstWaitsForAConnection(t *testing.T) {
 	require.NoError(t, <-first)
 }
 
-// What one run has left in its session does not make the next one, in the same session, take a
-// transaction for its own.
+// Because of settings that one run has left in its session, the next run in the same session must
+// not mistake another transaction for its own.
 func TestTransactionsOfOneSession(t *testing.T) {
 	t.Parallel()
 	const order = "INSERT INTO orders VALUES ('mine')"
@@ -538,7 +538,7 @@ func TestSavepointThatIsKept(t *testing.T) {
 }
 
 // A goroutine that goes on after the work has returned does not mix its statements with the
-// receipt's.
+// statements of the receipt.
 func TestGoroutineThatGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) *shop{

@@ -58,8 +58,8 @@ func (s *sockets) cut() {
 }
 
 // failover plays an order whose COMMIT waits for a standby that is gone, while something
-// happens to its connections. Then the primary dies, and the standby is promoted. It returns
-// what was wrong.
+// happens to its connections. Then the primary dies, and the standby is promoted. It returns the
+// violations.
 func failover(t *testing.T, as func(*pgstore.Store, *pgxpool.Pool) lock.Store, meanwhile meanwhile) (wrong []string) {
 	t.Helper()
 	primary := pgtest.Start(t)

@@ -34,7 +34,7 @@ func TestCleanUpUnderAnOldSnapshot(t *testing.T) {
 	_, err = fill.Exec(t.Context(), "DELETE FROM latch_entries")
 	require.NoError(t, err)
 	require.NoError(t, fill.Close(t.Context()))
-	requireGone(t, c, db, fill.PgConn().PID()) // which is when it reports what it has read
+	requireGone(t, c, db, fill.PgConn().PID()) // a session reports its reads when it ends
 
 	full := blocksRead(t, c, db, func() {
 		s := pgstore.New(newPool(t, url))
@@ -60,8 +60,8 @@ func TestCleanUpUnderAnOldSnapshot(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-// blocksRead is how many blocks of the index of the clean-up are read while f runs. Its
-// sessions have to end in f, which is when they report.
+// blocksRead returns the number of blocks of the index of the clean-up that are read while f runs.
+// The sessions of f have to end in f, because they report at their end.
 func blocksRead(t *testing.T, c *pgtest.Cluster, db string, f func()) (blocks int) {
 	t.Helper()
 	look := pgxtest.Connect(t, c.URL(db, ""))
@@ -90,8 +90,8 @@ func requireGone(t *testing.T, c *pgtest.Cluster, db string, pid uint32) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// What comes to its end after a sweep is removed by the next, and what one sweep had to leave,
-// since it was locked, by a later one.
+// A row that ends after a sweep is removed by the next sweep. A row that a sweep had to leave
+// because it was locked is removed by a later sweep.
 func TestCleanUpLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := pgtest.Shared(t)

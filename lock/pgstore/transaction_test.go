@@ -102,7 +102,7 @@ func TestWorkIsCommittedWithItsReceipt(t *testing.T) {
 	require.False(t, ok)
 }
 
-// What does not end well is rolled back, and the next one runs.
+// Work that fails is rolled back, and the next work runs.
 func TestWorkThatDoesNotEndWell(t *testing.T) {
 	t.Parallel()
 	for what, tt := range map[string]struct {
@@ -299,7 +299,7 @@ func TestWorkStarvesNoRenewal(t *testing.T) {
 	require.Len(t, s.orders(t), 50)
 }
 
-// An effect that is no row is noted at once, over another connection, and outlives the
+// An effect that is not a row is noted at once, over another connection, and the note survives the
 // rollback and the process.
 func TestCommittedEffectThatIsNoRow(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 
-// What a quorum itself costs: its nodes answer at once.
+// The cost of the quorum itself: its nodes answer at once.
 func BenchmarkQuorum(b *testing.B) {
 	q := quorum.New([]lock.Store{memstore.New(), memstore.New(), memstore.New()})
 	l := lock.New(q, lock.WithLogger(quiet))

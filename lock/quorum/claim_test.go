@@ -18,7 +18,7 @@ import (
 )
 
 // Claims that each reach another node first have a node each, and none the
-// majority. They give back what they have and try again, not together.
+// majority. They give their nodes back and try again, at different times.
 func TestSplitVoteIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
@@ -57,11 +57,11 @@ func TestSplitVoteIsTriedAgain(t *testing.T) {
 }
 
 // One node has our token, one has another token, and one does not answer: the other token
-// may have the majority, or not. What was taken is given back at once.
+// may have the majority, or not. The taken node is given back at once.
 func TestSplitVote(t *testing.T) {
 	for name, tt := range map[string]struct {
 		conditions string
-		release    fault.Func // of what was taken
+		release    fault.Func // of the taken node
 		certain    bool
 		left       string
 	}{
@@ -113,7 +113,7 @@ func TestSplitVoteEndsWithTheBudget(t *testing.T) {
 }
 
 // A claim that is refused by a majority is not tried again, and not delayed by
-// those that have not answered.
+// nodes that have not answered.
 func TestRefusalIsTheMajoritys(t *testing.T) {
 	for _, conditions := range []string{"uuu", "uus", "uud", "uul"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -148,8 +148,8 @@ func TestAnswerAtTheTimeout(t *testing.T) {
 }
 
 // The same claim may be sent again while the first is still under way, as a
-// Locker does when a third of its budget has passed. Two that each take back what
-// they have would take back each other's.
+// Locker does when a third of its budget has passed. If both took back their
+// nodes, each would take back the nodes of the other.
 func TestSameClaimTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
@@ -175,8 +175,9 @@ func TestSameClaimTwiceAtOnce(t *testing.T) {
 	})
 }
 
-// A claim that was taken back on a node which did not confirm that, and is then
-// sent again, must not count the vote of that node: it may be taken away yet.
+// A claim was taken back on a node that did not confirm the release, and is
+// then sent again. It must not count the vote of this node, because the release
+// may still remove the vote.
 func TestDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
@@ -210,7 +211,7 @@ func TestDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, "free held:ours held:ours", f.states(t), "and not brought back, while more may come")
 
-		time.Sleep(10 * time.Second) // by then nothing can land
+		time.Sleep(10 * time.Second) // after this time nothing can land
 		_, err = q.Claim(t.Context(), key, c)
 		require.NoError(t, err)
 		time.Sleep(time.Second)
@@ -235,8 +236,8 @@ func TestReleaseOvertakesTheClaim(t *testing.T) {
 	})
 }
 
-// Calls on nodes go on after the call on the quorum has returned, and by then its
-// slices are its caller's again.
+// Calls on nodes go on after the call on the quorum has returned, when its slices
+// belong to its caller again.
 func TestKeepsCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
@@ -257,7 +258,7 @@ func TestKeepsCopies(t *testing.T) {
 }
 
 // The same with the caller's own release: it was confirmed by a majority, and is
-// still on its way to the third.
+// still in flight to the third node.
 func TestClaimAgainWhileTheReleaseIsOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
@@ -276,7 +277,7 @@ func TestClaimAgainWhileTheReleaseIsOnItsWay(t *testing.T) {
 	})
 }
 
-// What a caller has left behind is undone, and what was not sent yet is not sent.
+// The calls of a caller that has left are undone, and its unsent calls are not sent.
 func TestCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
@@ -303,8 +304,8 @@ func TestCallerLeaves(t *testing.T) {
 	})
 }
 
-// What was heard when the caller's time was over is no refusal: the node that had
-// not answered could have made the majority.
+// The answers before the end of the caller's time are not a refusal: the node
+// that had not answered could have made the majority.
 func TestCallerLeavesBeforeTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
@@ -314,7 +315,7 @@ func TestCallerLeavesBeforeTheLastAnswer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		var all sync.WaitGroup
-		for range 2 { // the second shares what the first has begun, as long as it can
+		for range 2 { // the second claim shares the calls of the first, as long as it can
 			all.Go(func() {
 				_, err := q.Claim(ctx, key, lock.Claim{Token: "ours", Lease: longLease})
 				if !errors.Is(err, context.DeadlineExceeded) {

@@ -87,7 +87,7 @@ func TestCoolDownWhicheverNodesAreDown(t *testing.T) {
 	}
 }
 
-// What a majority has as a cool-down is reported as that, whichever caller asks first.
+// A cool-down on a majority is reported as a cool-down, to any caller that asks first.
 func TestCoolDownIsReported(t *testing.T) {
 	for slowest := range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestCoolDownOfALostHolder(t *testing.T) {
 	})
 }
 
-// A sealed store is a node like any other: it seals what is to be a cool-down.
+// A sealed store is a node like any other: it seals cool-downs, too.
 func TestOfSealedStores(t *testing.T) {
 	t.Parallel()
 	block, err := aes.NewCipher(make([]byte, 32))

@@ -43,8 +43,8 @@ func TestOneReleaseOnEachNode(t *testing.T) {
 	}
 }
 
-// With one silent node, two claims at once often have one vote each. They claim again
-// though the clean-up of what the silent node may have has spent the retry budget.
+// With one silent node, two claims at once often have one vote each. They claim again although the
+// clean-up for the silent node has spent the retry budget.
 func TestSplitVotesWithASilentNode(t *testing.T) {
 	const pairs = 300
 	for name, silence := range map[string]fault.Func{"requests lost": fault.HangRequest, "replies lost": fault.HangReply} {

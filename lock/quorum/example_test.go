@@ -27,7 +27,7 @@ func ExampleNew() {
 	// <nil> <nil>
 }
 
-// What a readiness probe may ask.
+// A readiness probe can call Check.
 func ExampleStore_Check() {
 	store := quorum.New([]lock.Store{memstore.New(), memstore.New(), memstore.New()})
 	fmt.Println(store.Check(context.Background()))

@@ -10,8 +10,8 @@ func TokensInFlight(q *Store) int {
 	return len(all.all)
 }
 
-// WithoutMajority returns a quorum that is content with one vote less than a
-// majority: what tests of it have to catch.
+// WithoutMajority returns a quorum that needs one vote less than a majority, a
+// mistake that the tests have to catch.
 func WithoutMajority(stores []lock.Store, opts ...Option) *Store {
 	q := New(stores, opts...)
 	q.need--

@@ -30,7 +30,7 @@ const (
 
 var faultOf = map[condition]fault.Func{up: fault.Slow(roundTrip), down: fault.Refuse, sluggish: fault.Late(4 * nodeTimeout), silent: fault.LoseReply}
 
-// fleet is the servers of a quorum.
+// fleet has the servers of a quorum.
 type fleet []*fault.Store
 
 func newFleet(n int) fleet {
@@ -104,7 +104,7 @@ func (f fleet) statesOf(t *testing.T, key string) string {
 	return strings.Join(all, " ")
 }
 
-// keys are those that a node has.
+// keys returns the keys that a node has.
 func (f fleet) keys(t *testing.T) (all []string) {
 	t.Helper()
 	for _, n := range f {
@@ -118,7 +118,7 @@ func (f fleet) keys(t *testing.T) (all []string) {
 	return all
 }
 
-// jitter has a call arrive, and be answered, after random times.
+// jitter delays the arrival of a call, and its answer, by random times.
 func jitter(ctx context.Context, apply func() error) error {
 	fault.Sleep(ctx, rand.N(roundTrip))
 	return fault.Slow(rand.N(roundTrip))(ctx, apply)

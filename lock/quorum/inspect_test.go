@@ -142,7 +142,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// A list without what one node has would not be one.
+// A list without the entries of one node would be incomplete.
 func TestOverANodeThatIsNoInspector(t *testing.T) {
 	t.Parallel()
 	q := quorum.New([]lock.Store{memstore.New(), fault.New(), memstore.New()})
@@ -182,7 +182,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A readiness probe has a second or so, and a quorum has to bear a node that is cut off.
+// A readiness probe has about a second, and a quorum has to work with a node that is cut off.
 func TestCheckDoesNotWaitForAMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := fault.New().Every(fault.HangRequest, fault.Get)
@@ -199,7 +199,7 @@ func TestCheckDoesNotWaitForAMinority(t *testing.T) {
 	})
 }
 
-// What keeps a store's calls within their contexts passes on what the store is.
+// EndWithContext passes on the optional interfaces of its store.
 func TestCheckOfNodesThatEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	down := func() lock.Store { return fault.New().Every(fault.Refuse, fault.Get) }

@@ -15,7 +15,7 @@ import (
 )
 
 // A claim was granted, and a node that has not answered it gets it after the
-// release. The Locker sweeps for it, and knows it for dead meanwhile.
+// release. The Locker sweeps for it, and treats its token as dead meanwhile.
 func TestLockerSweepsForAMinority(t *testing.T) {
 	long := []lock.Option{lock.WithLease(longLease), lock.WithMaxHold(2 * longLease)}
 	for name, refused := range map[string]bool{"granted and released": false, "refused": true} {
@@ -55,8 +55,9 @@ func TestLockerSweepsForAMinority(t *testing.T) {
 	}
 }
 
-// Of two that share the nodes with a claim, one is an own dead claim: that is
-// named as what is in the way, and so removed at once.
+// Two other claims share the nodes with a claim. One of them is a dead claim of
+// the same Locker: it is returned as the entry in the way, and so removed at
+// once.
 func TestNamesWhatItsLockerCanRemove(t *testing.T) {
 	for range 20 { // the answers come in any order
 		synctest.Test(t, func(t *testing.T) {
@@ -131,8 +132,8 @@ func TestDriftFactorEndsTheBelief(t *testing.T) {
 	}
 }
 
-// A node that does not answer for long must not have every token of that time
-// remembered.
+// A node that does not answer for a long time must not make the store remember
+// every token of this time.
 func TestForgetsReleasedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)

@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 
-// A quorum calls its nodes on goroutines of its own: one that panics is one that
-// does not answer.
+// A quorum calls its nodes on its own goroutines: a node that panics counts as a
+// node that does not answer.
 func TestPanicsOfANodeAreUnknownOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []lock.Store

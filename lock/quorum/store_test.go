@@ -76,7 +76,7 @@ func TestRefusesNodes(t *testing.T) {
 			requirePanics(t, tt.says, func() { quorum.New(tt.stores) })
 		})
 	}
-	// What cannot be compared is not found to be the same, and no panic either.
+	// Stores that cannot be compared count as different, without a panic.
 	odd := uncomparable{memory(), nil}
 	require.NotPanics(t, func() { quorum.New([]lock.Store{odd, odd, memory()}) })
 }

@@ -22,7 +22,7 @@ var (
 )
 
 // Random work of several processes over one quorum, each node of which is behind
-// a network of its own that loses, delays and refuses at random.
+// its own network, which loses, delays and refuses at random.
 func TestStress(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "searches at random")
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestStressCatchesMinority(t *testing.T) {
 	t.Error("nothing was found in 200 seeds")
 }
 
-// stress runs one seed and returns what was wrong.
+// stress runs one seed and returns the violations.
 func stress(t *testing.T, seed uint64, open func([]lock.Store, ...quorum.Option) *quorum.Store) (found []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func stress(t *testing.T, seed uint64, open func([]lock.Store, ...quorum.Option)
 			network.Improve(0)
 		}
 		found = w.Rest(t.Context(), open(nodes).Describe(), servers...)
-		time.Sleep(time.Second) // what is left of reading
+		time.Sleep(time.Second) // the remaining reads end
 	})
 	return found
 }

@@ -50,7 +50,8 @@ func everySubset(t *testing.T, check func(t *testing.T, f fleet, conditions stri
 }
 
 // Acquired exactly when a majority answered in time; then as fast as the
-// majority, whatever the others do; and if not, nothing is left anywhere.
+// majority, for any behaviour of the other nodes. Otherwise no node keeps an
+// entry.
 func TestEverySubset(t *testing.T) {
 	t.Parallel()
 	everySubset(t, func(t *testing.T, f fleet, conditions string, majority bool) {
@@ -80,8 +81,8 @@ func TestEverySubset(t *testing.T) {
 }
 
 // The same through a Locker, which claims again within its budget and sweeps
-// behind what was not answered. The nodes stay as they are for a while after it
-// has given up.
+// after unanswered calls. The nodes stay as they are for a while after it has
+// given up.
 func TestEverySubsetUnderALocker(t *testing.T) {
 	t.Parallel()
 	everySubset(t, func(t *testing.T, f fleet, conditions string, majority bool) {

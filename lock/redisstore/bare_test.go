@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// passing is a hook that does nothing, as those do that trace and measure.
+// passing is a hook that does nothing, like hooks that trace and measure.
 type passing struct{}
 
 func (passing) DialHook(next redis.DialHook) redis.DialHook          { return next }

@@ -24,8 +24,8 @@ type outcome struct {
 	err   error
 }
 
-// gathering is calls, each on a key of its own, that share one round trip: they wait for
-// the only connection, which another call keeps busy.
+// gathering has calls, each on its own key, that share one round trip: they wait for the only
+// connection, which another call keeps busy.
 type gathering struct {
 	letGo func()
 	all   []outcome
@@ -74,8 +74,8 @@ func (g *gathering) wait() []outcome {
 	return g.all
 }
 
-// asked is the context of a call. A store asks for its deadline when it queues the
-// call, before it looks at what else ends.
+// asked is the context of a call. A store asks for its deadline when it queues the call, before it
+// checks for other ends.
 type asked struct {
 	context.Context //nolint:containedctx // it is one
 
@@ -115,7 +115,7 @@ func unbounded(t *testing.T) func(int) context.Context {
 	return func(int) context.Context { return timeout(t, 20*time.Second) }
 }
 
-// batchHook sees what shares round trips, and can do what hooks do.
+// batchHook sees the commands that share a round trip, and can act like any hook.
 type batchHook struct {
 	lateHook
 
@@ -174,7 +174,7 @@ func TestCallersShareARoundTrip(t *testing.T) {
 	}
 }
 
-// Commands that get an error, of whatever kind, leave the others alone.
+// A command that gets an error of any kind does not affect the others.
 func TestErrorRepliesAreOfOneCommand(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
@@ -212,8 +212,8 @@ func TestServerForgetsTheScriptsOfABatch(t *testing.T) {
 	}
 }
 
-// A lost reply costs the callers whose reply was not read, and no others. Nothing is
-// sent twice, although the client is one that repeats.
+// A lost reply costs the callers whose reply was not read, and no others. Nothing is sent twice,
+// although the client repeats.
 func TestLostReplyInABatch(t *testing.T) {
 	t.Parallel()
 	for end, want := range map[respproxy.End]string{respproxy.Close: "connection", respproxy.Hang: "silent"} {
@@ -391,8 +391,9 @@ func TestCloseWaitsForRoundTrips(t *testing.T) {
 	}
 }
 
-// A caller that gives up while its command is queued has sent nothing; one that
-// does after that does not know; and neither concerns the others.
+// A caller that gives up while its command is queued has sent nothing. For a
+// caller that gives up later, the outcome is unknown. Neither affects the
+// others.
 func TestCanceledNeighbors(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)

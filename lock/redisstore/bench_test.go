@@ -52,7 +52,7 @@ func BenchmarkClaimRelease(b *testing.B) {
 	}
 }
 
-// What a claim and a release cost at least: a SET NX, and a compare-and-delete.
+// The least cost of a claim and a release: a SET NX, and a compare-and-delete.
 func BenchmarkBareSetNXEvalSHA(b *testing.B) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(b).Addr()})
 	defer func() { require.NoError(b, client.Close()) }()
@@ -70,7 +70,7 @@ func BenchmarkBareSetNXEvalSHA(b *testing.B) {
 	}
 }
 
-// What a caller of a Locker pays for a cycle.
+// The cost of a cycle for a caller of a Locker.
 func BenchmarkAcquireRelease(b *testing.B) {
 	use := func(b *testing.B, l *lock.Locker, key string) {
 		b.Helper()

@@ -94,7 +94,7 @@ func TestLapsedIsJudgedByTheServerAndTheStoredLinger(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		linger time.Duration
-		pttl   int64 // what is left; -1 persisted
+		pttl   int64 // the time left; -1 persisted
 		want   lock.State
 	}{
 		{"lease runs", time.Minute, 70_000, lock.Held},

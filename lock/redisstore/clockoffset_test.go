@@ -11,9 +11,9 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// What a store knows of a server's clock it knows to within a round trip, and it
-// believes the earlier end: a claim whose request was on its way for all of that
-// time must not pass after its caller has given up.
+// A store knows a server's clock to within a round trip, and uses the earlier
+// end: a claim whose request took the whole round trip must not pass after its
+// caller has given up.
 func TestLateClaimsOverASlowNetwork(t *testing.T) {
 	t.Parallel()
 	const trip = 2 * time.Second

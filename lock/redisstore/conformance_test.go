@@ -18,7 +18,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// The shortest lease that a busy machine can tell from none.
+// The shortest lease that a busy machine can distinguish from no lease.
 const shortest = 30 * time.Millisecond
 
 // Each store has its own server: a listing in small steps would also take the time of the
@@ -161,7 +161,7 @@ func TestMinimalACL(t *testing.T) {
 			})
 			refused, err := srv.Client(t).ACLLog(t.Context(), 10).Result()
 			require.NoError(t, err)
-			for _, r := range refused { // what older servers do not know cannot be among the rules
+			for _, r := range refused { // commands that older servers do not know cannot be among the rules
 				require.Regexp(t, "^(delifeq|delex)$", r.Object)
 				require.Equal(t, int64(1), r.Count, "it is not tried again")
 			}

@@ -16,9 +16,9 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// A server that says nothing for a while must not cost clients with default
-// options their pool, and their users the time after. (Except for the time after
-// which those would give up by themselves.)
+// A server that does not answer for a while must not use up the pool of clients
+// with default options, nor delay their users afterwards. (Except for the time
+// after which the clients would give up by themselves.)
 func TestCallsEndWithTheirContexts(t *testing.T) {
 	t.Parallel()
 	const obstacle = 30 * time.Second
@@ -174,7 +174,7 @@ func TestRestartedServer(t *testing.T) {
 }
 
 // When another node has taken over, the client must not go on asking the dead
-// one until it reads the map again of its own accord, which is once a minute.
+// node until it reads the map again by itself, once a minute.
 func TestFailedNodeOfACluster(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(*testing.T, *redistest.Cluster) *redisstore.Store{

@@ -53,8 +53,8 @@ var refusals = []struct {
 	{text: "BUSY Redis is busy running a script.", class: "BUSY", may: true},
 }
 
-// A refusal that the same command would meet again ends the call at once, and is
-// what the error and the log say. The others are tried again.
+// A refusal that the same command would get again ends the call at once, and is
+// named in the error and the log. The others are tried again.
 func TestDenialsAreNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	for way, store := range constructors {
@@ -72,7 +72,7 @@ func TestDenialsAreNotTriedAgain(t *testing.T) {
 				rule := p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError(tt.text))
 				var err error
 				var took time.Duration
-				for range 3 { // a send that is on its way when the time is over is unknown, and one on a busy machine can be
+				for range 3 { // a send in flight at the end of the time is unknown, which can happen on a busy machine
 					began := time.Now()
 					_, err = l.Acquire(t.Context(), keyFor(t))
 					if took = time.Since(began); !tt.may || !errors.Is(err, lock.ErrUnknown) {

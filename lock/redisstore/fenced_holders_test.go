@@ -11,8 +11,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// A server's clock that is set back must not take fences back while there is a
-// chain of holders, whatever those without a fence do with the entry.
+// When a server's clock is set back, fences must not go back while there is a
+// chain of holders, even if holders without a fence change the entry.
 func TestHoldersWithoutAFenceKeepTheLastOne(t *testing.T) {
 	t.Parallel()
 	srv, clock := redistest.StartWithClock(t)
@@ -94,7 +94,7 @@ func TestTakeoverWithoutAFenceKeepsTheLastOne(t *testing.T) {
 }
 
 // takeInTheEnd is take for a fenced claim after the server's clock was set: the
-// claim is refused until the store has learned what time it is.
+// claim is refused until the store knows the new time.
 func takeInTheEnd(t *testing.T, s lock.Store, key string, c lock.Claim) (e lock.Entry) {
 	t.Helper()
 	require.NoError(t, untilSent(t, func() (err error) {

@@ -112,8 +112,8 @@ func TestStubs(t *testing.T) {
 	require.Equal(t, []string{"latch:lock:k"}, srv.Keys(t))
 }
 
-// The point of a guarded claim: whatever holds it up, it does not take the key
-// after its caller has given up.
+// A guarded claim never takes the key after its caller has given up, for any
+// cause of a delay.
 func TestLateClaims(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
@@ -225,7 +225,7 @@ func TestFencesOfManyClients(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	const clients, each = 4, 250
-	var mu sync.Mutex // only so that the race detector sees what the lock does
+	var mu sync.Mutex // only so that the race detector sees the effect of the lock
 	fences := make([]int64, 0, clients*each)
 	var wg sync.WaitGroup
 	for i := range clients {
@@ -265,7 +265,7 @@ func TestFencesOfManyClients(t *testing.T) {
 			case <-tick.C:
 			}
 			_ = vandal.ScriptFlush(t.Context()).Err()
-			_ = vandal.Eval(t.Context(), // loses the stub, if it is one
+			_ = vandal.Eval(t.Context(), // removes the stub, if the entry is a stub
 				"if string.sub(redis.call('GET', KEYS[1]) or '', 1, 1) == 'F' then return redis.call('DEL', KEYS[1]) end",
 				[]string{"latch:lock:k"}).Err()
 		}

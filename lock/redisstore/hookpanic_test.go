@@ -18,7 +18,7 @@ import (
 
 // panics is code of a user's that runs inside of calls to the client.
 type panics struct {
-	left atomic.Int32 // so many times more
+	left atomic.Int32 // number of further panics
 }
 
 func (p *panics) maybe() {
@@ -100,8 +100,8 @@ var places = map[string]func(p *panics, o *redis.Options) (hook redis.Hook){
 	"limiter": func(p *panics, o *redis.Options) redis.Hook { o.Limiter = limiting{p}; return nil },
 }
 
-// A bug in what a user has hung into the client costs the calls that run into it,
-// and neither the process nor a key.
+// A bug in a user's hook of the client fails the calls that run it. It ends
+// neither the process nor leaves a key taken.
 func TestPanicsOfAClientsUser(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "starts a server for each place and kind of panic")
 	t.Parallel()

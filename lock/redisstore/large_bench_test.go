@@ -15,7 +15,7 @@ import (
 )
 
 // BenchmarkLargeReceipt settles a receipt of 1 MiB, for a user with transactions and for one
-// without. "blocked-ms/op" is how long the server serves no other caller meanwhile.
+// without. "blocked-ms/op" is the time for which the server serves no other caller.
 func BenchmarkLargeReceipt(b *testing.B) {
 	for name, rules := range map[string]string{
 		"transactions": failure.MinimalACL + " +multi +exec",
@@ -42,7 +42,7 @@ func BenchmarkLargeReceipt(b *testing.B) {
 	}
 }
 
-// timeIn is how many milliseconds a server has worked on these commands.
+// timeIn returns the milliseconds for which a server has worked on these commands.
 func timeIn(tb testing.TB, srv *redistest.Server, commands ...string) (ms float64) {
 	tb.Helper()
 	info, ok := srv.Do(tb, "INFO", "commandstats").(string)

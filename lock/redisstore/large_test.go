@@ -297,7 +297,7 @@ func TestLargeReceiptIsPublished(t *testing.T) {
 	require.Equal(t, lock.Settled, e.State)
 }
 
-// A large receipt leaves the client of Open as it was: what its nodes refuse is
+// A large receipt does not change the client of Open: refusals by its nodes are
 // certain afterwards, too.
 func TestLargeReceiptLeavesTheClientOfOpen(t *testing.T) {
 	t.Parallel()

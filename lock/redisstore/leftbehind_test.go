@@ -41,8 +41,8 @@ func (s impatient) Claim(ctx context.Context, key string, c lock.Claim) (lock.En
 }
 
 // A call that takes longer than its caller waits for one send, but less than the
-// budget, costs no connection: what it has left behind is followed until it is
-// answered.
+// budget, costs no connection: the command that it left behind is followed until
+// it is answered.
 func TestSlowCallsKeepTheirConnections(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "makes rounds of calls of 2 s")
 	t.Parallel()
@@ -80,8 +80,8 @@ func TestSlowCallsKeepTheirConnections(t *testing.T) {
 	}
 }
 
-// A claim whose first send is on its way while the second one is granted, used and
-// released lands late. Its entry is removed.
+// A claim whose first send is in flight while the second one is granted, used and released lands
+// late. Its entry is removed.
 func TestLateSendOfAReleasedLease(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*testing.T, *respproxy.Proxy) *redisstore.Store{

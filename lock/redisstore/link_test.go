@@ -77,14 +77,14 @@ func TestManyStoresOverOneClientLeaveItsOwnCommandsAlone(t *testing.T) {
 
 type canHook interface{ AddHook(h redis.Hook) }
 
-// What a store has added to its client must go with the store.
+// The hook that a store has added to its client must be freed with the store.
 //
 // Not parallel: it looks at the heap.
 func TestStoresThatAreDroppedLeaveNothing(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	heap := func() int64 {
 		runtime.GC()
-		runtime.GC() // what a cleanup has let go
+		runtime.GC() // frees the memory that a cleanup has released
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
@@ -98,7 +98,7 @@ func TestStoresThatAreDroppedLeaveNothing(t *testing.T) {
 	runtime.KeepAlive(client)
 }
 
-// Nor is a client kept for having had a store.
+// A client is not kept in memory because it had a store.
 func TestClientsThatAreDroppedAreNotKept(t *testing.T) {
 	t.Parallel()
 	const clients = 20

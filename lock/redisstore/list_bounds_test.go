@@ -36,7 +36,7 @@ var inspections = map[string]func(ctx context.Context, s *redisstore.Store) erro
 	},
 }
 
-// A client that waits for ever for an answer must not make an operator's tool do so.
+// A client that waits for ever for an answer must not make an operator's tool wait for ever.
 func TestInspectionEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy){
@@ -130,7 +130,7 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A slot on its way to another node is listed, wherever its entries are by now.
+// A slot that is moving to another node is listed, with its entries on either node.
 func TestListFollowsSlotsThatMove(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, nil)
@@ -168,7 +168,7 @@ func port(t *testing.T, addr string) string {
 	return port
 }
 
-// A receipt that is read by itself, just before it is yielded, can be gone by then.
+// A receipt that is read separately, just before it is yielded, can be gone at that time.
 func TestReceiptThatEndsWhileItIsListedIsNotYielded(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t).URL())

@@ -16,7 +16,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// listeners is how many connections subscribe.
+// listeners returns the number of connections that subscribe.
 func listeners(tb testing.TB, srv *redistest.Server) int {
 	tb.Helper()
 	text, _ := srv.Do(tb, "CLIENT", "LIST", "TYPE", "pubsub").(string)

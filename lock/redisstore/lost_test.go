@@ -18,8 +18,8 @@ import (
 // connect returns a store that waits for an answer for so long.
 type connect func(read time.Duration) *redisstore.Store
 
-// stores are the ways to reach Redis through a proxy, with all but the timeouts as
-// it is by default.
+// stores are the ways to reach Redis through a proxy, with default settings except for the
+// timeouts.
 func stores(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Proxy) {
 	t.Helper()
 	return map[string]func(t *testing.T) (connect, *respproxy.Proxy){
@@ -57,8 +57,8 @@ func stores(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Pro
 	}
 }
 
-// A reply that is lost leaves the outcome unknown, whatever the client would
-// like to do about it; the same call again finds out.
+// A lost reply leaves the outcome unknown, even if the client would repeat the
+// command. The same call again finds the outcome.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	for name, start := range stores(t) {
@@ -82,7 +82,7 @@ func TestLostReplies(t *testing.T) {
 						take(t, s, key, claim("tok"))
 					}
 					verb := map[bool]string{true: "set", false: "evalsha"}[op == "claim"]
-					// Every reply is lost, so that what the client repeats is seen.
+					// Every reply is lost, so that repeats by the client are seen.
 					lost := p.On(respproxy.Match{Name: verb, Key: nameOf(t)}, respproxy.Swallow(end))
 					loses := s
 					if end == respproxy.Hang {
@@ -105,8 +105,8 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// What the client does with commands that may be repeated: it finds its own
-// entry and takes it for another caller's.
+// The client repeats a command that may be repeated: it finds its own entry,
+// and mistakes it for the entry of another caller.
 func TestPlainSetNXRepeatsAndDeniesItself(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
@@ -149,8 +149,7 @@ func TestTornReplies(t *testing.T) {
 	require.Equal(t, "a", e.Token)
 }
 
-// A context that has ended is the end, also of commands on their way to a
-// connection.
+// An ended context also ends commands that wait for a connection.
 func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
@@ -222,8 +221,8 @@ func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 	})
 }
 
-// lateHook returns at once and lets the command go on later, as a hook with a
-// timer of its own may.
+// lateHook returns at once and lets the command go on later, like a hook with
+// its own timer.
 type lateHook struct {
 	proceed chan struct{}
 	done    chan error
@@ -246,8 +245,8 @@ func (h *lateHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// A hook that repeats what failed makes the last answer say nothing of the
-// first send.
+// If a hook repeats a failed command, the last answer does not show the outcome
+// of the first send.
 func TestRepeatingHook(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
@@ -332,8 +331,8 @@ func (h *splittingHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// What a hook repeats was sent, be the repetition a script that the server, another
-// one by then, does not know.
+// A command that a hook repeats was sent, even if the repeat is a script that another server does
+// not know.
 func TestRepeatingHookAndAnUnknownScript(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
@@ -359,7 +358,7 @@ func TestRepeatingHookAndAnUnknownScript(t *testing.T) {
 	require.Equal(t, lock.Settled, e.State)
 }
 
-// lostHook repeats what got no answer.
+// lostHook repeats a command that got no answer.
 type lostHook struct{ lateHook }
 
 func (*lostHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {

@@ -18,8 +18,8 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// kind is a server that compares and acts by itself: what it deletes with, and what it
-// does not know.
+// kind is a kind of server that compares and acts by itself: the command that it deletes with, and
+// the command that it does not know.
 type kind struct{ deletes, unknown string }
 
 var (
@@ -36,8 +36,8 @@ const (
 	replaceIfEqual = `if redis.call('get', KEYS[1]) == ARGV[2] then return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[3]) end return false`
 )
 
-// of makes a server of any version one of that kind. Where make test-servers runs the
-// tests, the server's own commands are used.
+// of makes a server of any version act like kind. Where make test-servers runs the tests, the
+// server's own commands are used.
 func (k kind) of(t *testing.T, srv *redistest.Server) *respproxy.Proxy {
 	t.Helper()
 	p := respproxy.Start(t, srv.Addr())
@@ -63,7 +63,7 @@ func (k kind) of(t *testing.T, srv *redistest.Server) *respproxy.Proxy {
 	return p
 }
 
-// behind returns a store on a server of that kind, and the proxy before it, for faults.
+// behind returns a store on a server of this kind, and the proxy before it, for faults.
 func (k kind) behind(t *testing.T, srv *redistest.Server, opts ...redisstore.Option) (*redisstore.Store, *respproxy.Proxy) {
 	t.Helper()
 	p := respproxy.Start(t, k.of(t, srv).Addr())
@@ -72,7 +72,7 @@ func (k kind) behind(t *testing.T, srv *redistest.Server, opts ...redisstore.Opt
 
 func ifEqual(args [][]byte) bool { return len(args) == 7 && strings.EqualFold(string(args[3]), "ifeq") }
 
-// older has p answer as a server that has none of these commands.
+// older makes p answer like a server that has none of these commands.
 func older(p *respproxy.Proxy) {
 	p.On(respproxy.Match{Name: "delifeq|delex"}, respproxy.ReplyError(unknownCommand))
 	p.On(respproxy.Match{Name: "set", Func: ifEqual}, respproxy.ReplyError("ERR syntax error"))
@@ -85,7 +85,7 @@ func known(token string) lock.Claim {
 	return c
 }
 
-// scripts is how many scripts were sent through p.
+// scripts returns the number of scripts that were sent through p.
 func scripts(p *respproxy.Proxy) int { return p.Commands("evalsha") + p.Commands("eval") }
 
 func must(t *testing.T, want, ok bool, err error) {
@@ -94,8 +94,8 @@ func must(t *testing.T, want, ok bool, err error) {
 	require.Equal(t, want, ok)
 }
 
-// A plain holder renews, settles and releases by one command each, which leaves what the
-// script leaves.
+// A plain holder renews, settles and releases by one command each, which leaves the same entry as
+// the script.
 func TestNativeCommands(t *testing.T) {
 	t.Parallel()
 	receipts := map[string][]byte{
@@ -264,9 +264,8 @@ func TestWhatOnlyScriptsDo(t *testing.T) {
 	must(t, true, ok, err)
 }
 
-// Which command a server has is learned by asking, once. What it answers to an unknown
-// one had no effect, and the script follows at once, also after a failover to a server
-// of another kind.
+// The store tries a command once to learn whether a server has it. An unknown command has no
+// effect, and the script follows at once, also after a failover to a server of another kind.
 func TestAServersCommandsAreLearned(t *testing.T) {
 	t.Parallel()
 	s, p := redis8.behind(t, redistest.Start(t))
@@ -345,8 +344,8 @@ func TestAskingHitsOneCaller(t *testing.T) {
 	}
 }
 
-// What a user may not run is not tried again, and logged once. It needs no permission
-// that older servers do not know.
+// A command that a user may not run is not tried again, and is logged once. The store needs no
+// permission that older servers do not know.
 func TestNativeCommandsNeedNoPermission(t *testing.T) { //nolint:paralleltest // it reads the log of the process
 	var log lines
 	defer slog.SetDefault(slog.Default())

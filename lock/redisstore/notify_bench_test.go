@@ -18,8 +18,8 @@ var waitings = map[string][]redisstore.Option{
 	"notifications": {redisstore.WithNotifications()},
 }
 
-// How long it takes from a release until another process, which has waited for
-// a while, has the key.
+// The time from a release until another process, which has waited for a while,
+// has the key.
 func BenchmarkHandOver(b *testing.B) {
 	for name, opts := range waitings {
 		b.Run(name, func(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 }
 
-// What publishing costs those who release.
+// The cost of publishing for a caller that releases.
 func BenchmarkRelease(b *testing.B) {
 	for name, opts := range waitings {
 		b.Run(name, func(b *testing.B) {

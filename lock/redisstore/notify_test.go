@@ -17,7 +17,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// patience is how long a test waits for what happens within milliseconds.
+// patience is the time for which a test waits for an event that comes within milliseconds.
 const patience = 20 * time.Second
 
 // notifying returns a store that publishes and listens over client.
@@ -45,8 +45,8 @@ func heard(wake <-chan struct{}, within time.Duration) bool {
 	}
 }
 
-// ends are the ways in which an entry ends, each with what is done before.
-// Nothing but the end is reported.
+// ends are the ways in which an entry ends, each with its preparation. Only the
+// end is reported.
 var ends = map[string]func(t *testing.T, silent, s *redisstore.Store, key string) (bool, error){
 	"release": func(t *testing.T, silent, s *redisstore.Store, key string) (bool, error) {
 		take(t, silent, key, claim("a"))
@@ -68,8 +68,8 @@ var ends = map[string]func(t *testing.T, silent, s *redisstore.Store, key string
 	},
 }
 
-// What ends an entry is heard by a store that watches it, however it reaches
-// the server.
+// A store that watches an entry is notified of each end of the entry, over each
+// way to the server.
 func TestWatchHears(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(t *testing.T) (here, there, silent *redisstore.Store){
@@ -104,8 +104,8 @@ func TestWatchHears(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			here, there, silent := connect(t)
-			// The nodes of a cluster tell each other what is published, and lose it
-			// when one of them stands still for a second.
+			// The nodes of a cluster pass on published messages, and lose them when one of them
+			// stops for a second.
 			tries := 1
 			if name == "cluster" {
 				tries = 10
@@ -137,7 +137,7 @@ func TestWatchHears(t *testing.T) {
 	}
 }
 
-// Only what ends an entry is published, and only with the option.
+// Only the end of an entry is published, and only with the option.
 func TestWhatIsPublished(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
@@ -204,7 +204,7 @@ func TestWhatIsPublished(t *testing.T) {
 	}
 }
 
-// A script that publishes passes where one that needs memory does not.
+// A script that publishes passes where a script that needs memory does not.
 func TestPublishingOutOfMemory(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -232,8 +232,8 @@ func TestPublishingOutOfMemory(t *testing.T) {
 	requireNotApplied(t, err, "OOM")
 }
 
-// A user who may not publish can end what is his, and Check says what is
-// missing.
+// A user without the permission to publish can end its own entries, and Check
+// names the missing permission.
 func TestNotificationsWithoutPermission(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -34,7 +34,7 @@ func TestOneCauseHasOneClass(t *testing.T) {
 		"server is gone":   {func(_ *redistest.Server, p *respproxy.Proxy) { p.Down() }, "dial"},
 	} {
 		for _, callers := range []int{1, 100} {
-			for _, deadline := range []time.Duration{time.Minute, time.Second} { // either ends: the budget, or the caller's time
+			for _, deadline := range []time.Duration{time.Minute, time.Second} { // the end is the budget, or the caller's time
 				t.Run(fmt.Sprintf("%s/%d callers/%v", name, callers, deadline), func(t *testing.T) {
 					t.Parallel()
 					srv := redistest.Start(t)
@@ -58,7 +58,8 @@ func TestOneCauseHasOneClass(t *testing.T) {
 					tt.begin(srv, p)
 					defer srv.Cont()
 					defer p.Thaw()
-					// In the first tenth of a second, silence cannot be told from overload.
+					// In the first tenth of a second, silence cannot be distinguished from
+					// overload.
 					_ = l.Do(t.Context(), "first", func(context.Context) error { return nil })
 					var all sync.WaitGroup
 					for i := range callers {
@@ -88,7 +89,7 @@ func TestOneCauseHasOneClass(t *testing.T) {
 	}
 }
 
-// A caller that leaves is not the store's fault: no line, and a class of its own.
+// A caller that leaves is not the store's fault: there is no log line, and a separate class.
 func TestCallersThatLeaveAreNotTheStoresFault(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())

@@ -189,7 +189,7 @@ func waysOf(t *testing.T, srv *redistest.Server, s *redisstore.Store) int {
 	return n
 }
 
-// pausedClaims is how many connections have a claim that srv does not execute.
+// pausedClaims returns the number of connections that have a claim which srv does not execute.
 func pausedClaims(t *testing.T, srv *redistest.Server) int {
 	t.Helper()
 	text, _ := srv.Do(t, "CLIENT", "LIST").(string)

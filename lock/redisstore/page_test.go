@@ -98,8 +98,8 @@ func TestPagesCluster(t *testing.T) {
 	require.Less(t, most, 60)
 }
 
-// Of the names that are read in one round trip one may be gone by then: a cluster
-// client took the nil for it, wherever it was, for the answer to all of them.
+// One of the names that are read in one round trip may be gone: a cluster client
+// used the nil for this name, at any position, as the answer to all names.
 func TestEntryThatEndsWhileItIsListedHidesNoOther(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]func(t *testing.T) redis.UniversalClient{

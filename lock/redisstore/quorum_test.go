@@ -77,8 +77,8 @@ func TestQuorumConformance(t *testing.T) {
 	}
 }
 
-// The nodes of a quorum that are cut off, stand still or lose what they answer do
-// not keep a majority from its work, and have nothing when they are back.
+// A minority of nodes that are cut off, have stopped or lose their replies does
+// not keep a majority from its work, and has no entries when it is back.
 func TestQuorumMinorityFails(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -126,15 +126,15 @@ func TestQuorumMinorityFails(t *testing.T) {
 	}
 }
 
-// A majority that does not answer is no majority, and what the others have taken
-// is given back, long before its lease is over.
+// If a majority does not answer, the claim is not granted, and the entries on
+// the other nodes are removed, long before their leases are over.
 func TestQuorumMajorityFails(t *testing.T) {
 	t.Parallel()
 	all, proxies := servers(t, 3)
 	l := lockerOf(t, quorumOf(t, 2*time.Second, proxies), lock.WithBudget(5*time.Second))
 	ctx := timeout(t, time.Minute)
 	require.NoError(t, l.Do(ctx, keyFor(t), func(context.Context) error { return nil }))
-	// A release that is on its way to a node that goes down is left to the lease.
+	// If a node goes down during a release, its entry stays until the end of the lease.
 	requireNothingLeft(t, all)
 	proxies[0].On(respproxy.Match{Name: "set"}, respproxy.Swallow(respproxy.Close))
 	proxies[2].Down()
@@ -148,8 +148,7 @@ func TestQuorumMajorityFails(t *testing.T) {
 	requireNothingLeft(t, all)
 }
 
-// requireNothingLeft waits for what a call has left behind on nodes that its answer
-// did not wait for.
+// requireNothingLeft waits until no node has an entry that a call has left behind.
 func requireNothingLeft(t *testing.T, all []*redistest.Server) {
 	t.Helper()
 	for i, s := range all {
@@ -181,7 +180,8 @@ func TestQuorumCoolDownOutlivesAnyNode(t *testing.T) {
 }
 
 // One server of three restarts empty: the next renewal brings the entry back.
-// Two that do so within a lease make two holders; that is the documented limit.
+// Two servers that restart empty within a lease make two holders. This is the
+// documented limit.
 func TestQuorumServerRestartsEmpty(t *testing.T) {
 	t.Parallel()
 	all, proxies := servers(t, 3)

@@ -74,8 +74,8 @@ func readRecorded(t *testing.T) (all recorded) {
 	return all
 }
 
-// An entry has the same name and the same bytes as ever, except for the fence, which is a
-// time; and what was written then is read as it was meant.
+// An entry has the same name and the same bytes as in earlier versions, except for the fence, which
+// is a time. Entries of earlier versions are read correctly.
 func TestRecordedEntries(t *testing.T) {
 	t.Parallel()
 	for _, r := range readRecorded(t).Entries {

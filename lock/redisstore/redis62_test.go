@@ -37,8 +37,8 @@ func overRedis62(t *testing.T, srv *redistest.Server, user string) map[string]*r
 	}
 }
 
-// Redis 6.2 wraps what a command in a script is refused with. It is the same
-// refusal, and as certain.
+// Redis 6.2 wraps the refusal of a command in a script. It is the same refusal,
+// and as certain.
 func TestRefusalsInScriptsOfRedis62(t *testing.T) {
 	t.Parallel()
 	scripts := []string{"claim again", "fenced claim", "takeover"}
@@ -79,7 +79,7 @@ func TestRefusalsInScriptsOfRedis62(t *testing.T) {
 			stores := overRedis62(t, srv, tt.user)
 			lapsing := claim("old")
 			lapsing.Lease, lapsing.Linger = time.Millisecond, time.Hour
-			for _, s := range stores { // each learns that SET with NX and GET is none of the server's
+			for _, s := range stores { // each notices that the server does not have SET with NX and GET
 				take(t, s, "known", claim("a"))
 				_, err := s.Release(t.Context(), "known", lock.Claim{Token: "a"})
 				require.NoError(t, err)
@@ -115,8 +115,8 @@ func TestRefusalsInScriptsOfRedis62(t *testing.T) {
 	}
 }
 
-// A program error in a script of 6.2 is no refusal: what came before it was
-// executed.
+// A program error in a script of 6.2 is not a refusal: the commands before it
+// were executed.
 func TestErrorsOfScriptsOfRedis62AreNoRefusals(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())

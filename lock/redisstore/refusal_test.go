@@ -354,8 +354,8 @@ func testOutOfMemory(t *testing.T, srv *redistest.Server, s *redisstore.Store) {
 	}
 }
 
-// A failure of the user's code in the client is not taken for one of before the
-// command, because the two look the same.
+// A failure of the user's code in the client does not count as a failure before
+// the command, because the two look the same.
 func TestFailedCredentialsAreUnknown(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{
@@ -390,8 +390,8 @@ func TestClaimsOfTakenKeysAreAnsweredWithoutWrites(t *testing.T) {
 	}
 }
 
-// A server with too few replicas writes nothing, and reads: the first answer is replayed, a holder
-// is a refusal, and what is free stays so.
+// A server with too few replicas writes nothing, and reads: the first answer is replayed, a held
+// key is refused, and a free key stays free.
 func TestReplaysWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -23,8 +23,8 @@ var stormLasts = flag.Duration("storm", 5*time.Second, "how long callers come in
 // inOrder is a store that claims no set at once.
 type inOrder struct{ lock.Store }
 
-// BenchmarkSet is one caller with a set of five keys, claimed at once, in order, and beside one
-// lock.
+// BenchmarkSet is one caller with a set of five keys, claimed in one call, and in order, compared
+// with one lock.
 func BenchmarkSet(b *testing.B) {
 	nothing := func(context.Context) error { return nil }
 	for name, store := range map[string]lock.Store{
@@ -52,7 +52,7 @@ func BenchmarkSet(b *testing.B) {
 }
 
 // BenchmarkStorm is a crowd in three processes whose work takes 5 ms: 200 callers with five of
-// twenty keys each, beside one lock over everything, and 5,000 callers for three permits. It
+// twenty keys each, compared with one lock over everything, and 5,000 callers for three permits. It
 // reports how many were granted in a second, and the longest time without a grant.
 func BenchmarkStorm(b *testing.B) {
 	url := redistest.Shared(b).URL()

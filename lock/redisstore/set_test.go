@@ -68,7 +68,7 @@ func TestLostReplyToTheClaimOfASet(t *testing.T) {
 }
 
 // The fences of keys go on growing when a set without fences has them in between, although the
-// clock of the server stands still for them.
+// clock of the server does not advance for them.
 func TestSetKeepsTheFenceOfAKey(t *testing.T) {
 	t.Parallel()
 	s := overClient(t, redistest.Start(t).Addr(), nil)

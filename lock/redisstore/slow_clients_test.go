@@ -19,7 +19,7 @@ type clientKind struct {
 	server string // its address
 	client slowClient
 	hooked bool // only of interest with hooks
-	opaque bool // what it does with its connections is its own affair
+	opaque bool // the test does not check its connections
 }
 
 func clientKinds(t *testing.T) map[string]clientKind {
@@ -69,8 +69,8 @@ func clientKinds(t *testing.T) map[string]clientKind {
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// through returns a dialer that connects to p, whatever is dialled, after what
-// first does.
+// through returns a dialer that calls first, and then connects to p for any
+// address.
 func through(p *respproxy.Proxy, first dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if first != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// naiveStore is a store as it is written first: each call is a command of the
-// client's, on the goroutine of its caller, with the caller's context.
+// naiveStore is a simple store: each call is a command of the client, on the
+// goroutine of its caller, with the caller's context.
 type naiveStore struct{ client redis.UniversalClient }
 
 func (s naiveStore) do(ctx context.Context, args ...any) (*redis.Cmd, error) {
@@ -65,7 +65,7 @@ func (s naiveStore) Get(ctx context.Context, key string) (lock.Entry, error) {
 	return lock.Entry{}, err
 }
 
-// The check can tell: such a store fails it.
+// The check can fail: a naive store fails it.
 func TestNaiveStoreDoesNotEndWithinItsBudget(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "checks the test of budgets with a naive store")
 	t.Parallel()

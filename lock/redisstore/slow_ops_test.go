@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// slowOp names what a caller may do.
+// slowOp names an operation of a caller.
 type slowOp string
 
 func (op slowOp) ofLease() bool {
@@ -109,8 +109,8 @@ var slowOps = map[slowOp]slowStart{
 	},
 }
 
-// lease is patient: a busy machine may take longer than the budget. It is renewed, as the
-// first lease may be over before what is slow is.
+// lease is patient: a busy machine may take longer than the budget. It is renewed, because the
+// first lease may end before the slow part.
 func (w *slowWork) lease(t *testing.T, l *lock.Locker, key string) *lock.Lease {
 	t.Helper()
 	var e *lock.Lease
@@ -130,7 +130,7 @@ func (w *slowWork) lease(t *testing.T, l *lock.Locker, key string) *lock.Lease {
 	}
 }
 
-// acquire leaves what it is granted to the end of the scene.
+// acquire keeps a granted lease until the end of the scene.
 func (w *slowWork) acquire(c *slowCell, key string) error {
 	e, err := w.locker.Acquire(context.Background(), key)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// slowKeys makes the commands on some keys slow, and leaves those on others alone.
+// slowKeys makes the commands on some keys slow, and does not change commands on other keys.
 type slowKeys func(p *respproxy.Proxy, o *redis.Options, pass func()) redis.Hook
 
 const slowKey = "unlucky"
@@ -91,7 +91,7 @@ func TestSlowCallsLeaveOthersTheirBudgets(t *testing.T) {
 					var slowCalls pending
 					t.Cleanup(func() {
 						close(d.lifted)
-						p.Down() // which ends what hangs
+						p.Down() // which ends commands that hang
 						others.calls.Wait()
 						slowCalls.within(patience)
 						_ = l.Close(timeout(t, slowBudget))
@@ -116,10 +116,10 @@ type others struct {
 	locker *lock.Locker
 	late   *lateness
 	calls  sync.WaitGroup
-	ended  chan struct{} // closed when no more are to begin
+	ended  chan struct{} // closed when no more calls may begin
 
 	mu   sync.Mutex
-	took []time.Duration // by those that returned late
+	took []time.Duration // the times of the calls that returned late
 }
 
 // begin begins such calls, and one for each of some callers of slow keys, which it

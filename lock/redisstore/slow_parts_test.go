@@ -34,7 +34,7 @@ func (d *delay) pass() {
 	d.late.wait(d.lifted, d.long)
 }
 
-// hookOf is a hook that runs functions before what it is hooked into, and after.
+// hookOf is a hook that runs functions before a step of the client, and after it.
 type hookOf struct{ dial, command, pipeline, after func() }
 
 func runIf(f func()) {

@@ -13,12 +13,12 @@ import (
 type slowRow struct {
 	set   func(o *redis.Options, pass func()) // its options
 	hook  func(pass func()) redis.Hook
-	hangs bool // what passes a slow part does so when it is over, and not after two seconds
+	hangs bool // a call passes the slow part when the part is over, and not after two seconds
 	begin func(t *testing.T, s *slowScene) (end func())
 
 	reconnects bool // the connections that there are end when it begins
 	cold       bool // the client has sent nothing before
-	receipt    int  // bytes of what a single caller settles: more than fits between client and server
+	receipt    int  // bytes of the receipt of a single caller: more than fits between client and server
 }
 
 // silence is a server that no longer answers anything.
@@ -95,7 +95,7 @@ func slowRows() map[string]slowRow {
 	}
 }
 
-// dialsAfter makes a client's dials wait, whatever becomes of their contexts.
+// dialsAfter makes a client's dials wait, even if their contexts end.
 func dialsAfter(o *redis.Options, pass func()) {
 	o.Dialer = func(context.Context, string, string) (net.Conn, error) { pass(); return nil, nil } //nolint:nilnil // through goes on
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// The budget of every call, and when one that takes all of it must have returned on a
-// machine that is busy with other things. The slow parts and what is slow about the
-// server are there for as long as watched, or until all calls have returned.
+// The budget of every call, and the time after which a call with the whole budget must have
+// returned on a busy machine. The slow parts, of client and server, last for watched, or until all
+// calls have returned.
 const (
 	slowBudget = 200 * time.Millisecond
 	slowBound  = 2*slowBudget + time.Second
@@ -28,7 +28,7 @@ const (
 )
 
 // slowScene is one slow row with all calls over it: each operation by each number
-// of callers has a client of its own.
+// of callers has its own client.
 type slowScene struct {
 	proxy *respproxy.Proxy
 	delay *delay
@@ -43,7 +43,7 @@ type slowCell struct {
 	callers int
 	client  redis.UniversalClient
 	calls   []func() error
-	close   []func(context.Context) // what each has made
+	close   []func(context.Context) // closes the parts that each client has made
 
 	mu    sync.Mutex
 	took  []time.Duration
@@ -58,7 +58,7 @@ func (s *slowScene) clients() []redis.UniversalClient {
 	return all
 }
 
-// play makes calls over a slow client and returns what was wrong with them.
+// play makes calls over a slow client and returns the violations.
 func (r *slowRow) play(t *testing.T, kind clientKind, over func(redis.UniversalClient) lock.Store, callers ...int) (violations []string) {
 	t.Helper()
 	late := watchLateness(t)
@@ -172,7 +172,7 @@ func (c *slowCell) note(took time.Duration, err error) {
 	}
 }
 
-// judge says what was wrong with the calls of each operation.
+// judge returns the violations of the calls of each operation.
 func (s *slowScene) judge() (violations []string) {
 	late, wrong := make(map[slowOp][]string), make(map[slowOp]error)
 	for _, c := range s.cells {
@@ -192,7 +192,7 @@ func (s *slowScene) judge() (violations []string) {
 	return violations
 }
 
-// late is how many calls returned late, and how long the last one took.
+// late returns the number of calls that returned late, and the duration of the last one.
 func (c *slowCell) late() (n int, last time.Duration) {
 	for _, took := range c.took {
 		last = max(last, took)

@@ -10,9 +10,9 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// Every call ends within its budget, whatever the client, its hooks, its
-// credentials provider or the server do, and nothing is left of it when what was
-// slow is over and the client is closed.
+// Every call ends within its budget, for any behaviour of the client, its hooks,
+// its credentials provider and the server. It leaves nothing behind when the
+// slow part is over and the client is closed.
 func TestCallsEndWithinTheirBudgets(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "plays each slow part with each kind of client")
 	t.Parallel()

@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 )
 
-// What one reply in a thousand that is 100 ms late does to the others: to those
-// that were in no batch with it ("apart"), and to all.
+// The effect of one reply in a thousand that is 100 ms late on other replies:
+// on the ones that shared no batch with it ("apart"), and on all.
 //
 //	go test -run '^$' -bench SlowReplies -benchtime 1x ./lock/redisstore
 func BenchmarkSlowReplies(b *testing.B) {

@@ -21,7 +21,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// What go-redis' own autopipeliner does with it.
+// The behaviour of go-redis' own autopipeliner in the same case.
 func TestAutoPipelinerSendsWhatWasAbandoned(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "checks go-redis alone")
 	t.Parallel()
@@ -85,7 +85,7 @@ func TestStalledBatch(t *testing.T) {
 			cancel()
 			requireUnknown(t, <-stalled, "cancelled")
 			require.Equal(t, 1, dead.Hits())
-			p.Down() // which ends what is on its way
+			p.Down() // which ends the commands in flight
 		})
 	}
 }
@@ -195,8 +195,8 @@ func TestBudgetsOfASilentServer(t *testing.T) {
 	}
 }
 
-// A server that does not answer gets no more connections for that than a store may
-// have, however many callers there are.
+// A server that does not answer gets no more connections than a store may have, for any number of
+// callers.
 func TestConnectionsToASilentServer(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
@@ -230,7 +230,7 @@ func TestBatchesHaveConnections(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "measures time")
 	t.Parallel()
 	srv := redistest.Start(t)
-	const alone = 12 // up to so many commands go alone, if there are connections
+	const alone = 12 // the number of commands that are sent alone, if there are connections
 	for _, tt := range []struct{ pipelines, all, ways int }{
 		{0, 0, redis.DefaultPipelinePoolSize},
 		{0, 3, redis.DefaultPipelinePoolSize},
@@ -245,8 +245,8 @@ func TestBatchesHaveConnections(t *testing.T) {
 	}
 }
 
-// However many callers and connections there are, and however long the way is, no more
-// batches are out at once than a store may have.
+// For any number of callers and connections, and for any length of the way, there are no more
+// batches in flight than a store may have.
 func TestBatchesOfOneStoreAreBounded(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), PipelinePoolSize: 100})

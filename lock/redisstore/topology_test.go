@@ -32,8 +32,8 @@ func try(t *testing.T, s *redisstore.Store) {
 	require.NoError(t, s.Check(t.Context()))
 }
 
-// A rediss-cluster URL cannot say that certificates are not to be verified, so
-// what works here is a client of our own.
+// A rediss-cluster URL cannot switch the verification of certificates off, so
+// this test uses its own client.
 func TestClusterOverTLS(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, func(_ int, addr string) int {

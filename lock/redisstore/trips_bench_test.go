@@ -68,7 +68,7 @@ func BenchmarkSharedTrips(b *testing.B) {
 	}
 }
 
-// spin has so many callers turn cycles, each on a key of its own, for a while.
+// spin makes a number of callers run cycles, each on its own key, for a while.
 func spin(b *testing.B, callers int, turn time.Duration, cycle func(ctx context.Context, key string) error) (rate float64, times []time.Duration) {
 	b.Helper()
 	var stop atomic.Bool

@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock/sealed"
 )
 
-// What the store keeps of an answer cannot be read without the key, and the
-// answer is the same for every process that has it.
+// The stored answer cannot be read without the key of the AEAD. Every process
+// with this key gets the same answer.
 func ExampleNew() {
 	secret := bytes.Repeat([]byte{42}, 32) // yours is random, and comes from a secret manager
 	block, err := aes.NewCipher(secret)

@@ -17,7 +17,7 @@ type described struct {
 
 func (d described) Describe() lock.Description { return d.about }
 
-// watchedStore shows what was settled last.
+// watchedStore keeps the last settled receipt.
 type watchedStore struct {
 	lock.Store
 	settled []byte
@@ -47,8 +47,8 @@ func (a *stackAEAD) Seal(dst, nonce, plaintext, additional []byte) []byte {
 	return a.AEAD.Seal(dst, nonce, plaintext, additional)
 }
 
-// still is a store that has one entry and takes every receipt, so that what is
-// measured over it is the sealing.
+// still is a store that has one entry and accepts every receipt, so that a
+// benchmark over it measures the sealing.
 type still struct {
 	lock.Store
 	entry lock.Entry

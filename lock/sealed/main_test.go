@@ -80,7 +80,7 @@ func (f *effect) run(answer string) func(context.Context) ([]byte, error) {
 	}
 }
 
-// inspector returns what every sealed store is.
+// inspector returns the sealed store as an Inspector.
 func inspector(tb testing.TB, s lock.Store) lock.Inspector {
 	tb.Helper()
 	i, ok := s.(lock.Inspector)

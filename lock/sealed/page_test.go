@@ -19,7 +19,7 @@ func page(t *testing.T, s lock.Store) ([]lock.Entry, error) {
 	return entries, err
 }
 
-// What lists in no steps below, lists in none above.
+// A sealed store has no pages if the store below has none.
 func TestPagesOverAStoreWithout(t *testing.T) {
 	t.Parallel()
 	below := memstore.New()

@@ -32,7 +32,7 @@ func onceOver(t *testing.T, s lock.Store, key, answer string) (receipt string, r
 	return string(b), replayed
 }
 
-// requireFailsClosed checks that a repeat under key is refused by what is in
+// requireFailsClosed checks that a repeat under key is refused by the entry in
 // the store, that its work is not run, and that the entry stays.
 func requireFailsClosed(t *testing.T, s lock.Store, key, class string) {
 	t.Helper()
@@ -73,7 +73,7 @@ func listedEntry(t *testing.T, s lock.Store, key string) lock.Entry {
 	return lock.Entry{}
 }
 
-// overwrite puts receipt under key in a store, in place of what is there, as
+// overwrite puts receipt under key in a store, in place of the stored one, as
 // an attacker who can write to a server does.
 func overwrite(t *testing.T, s lock.Store, key, token string, receipt []byte) {
 	t.Helper()
@@ -116,12 +116,12 @@ func TestKeepsTheContract(t *testing.T) {
 	}
 }
 
-// What is written to the server in place of a receipt, by an attacker who has
-// seen all receipts but not the key.
+// An attacker who has seen all receipts but not the key writes other bytes to
+// the server in place of a receipt.
 func TestReceiptsAreBoundToTheirEntry(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T, inner lock.Store, mine, other lock.Entry){
-		// The twin: what is written like this and is no forgery is replayed.
+		// The twin: a receipt that is written in this way and is not a forgery is replayed.
 		"the same again": func(t *testing.T, inner lock.Store, mine, _ lock.Entry) {
 			overwrite(t, inner, "mine", mine.Token, mine.Receipt)
 		},
@@ -162,7 +162,7 @@ func TestReceiptsAreBoundToTheirEntry(t *testing.T) {
 	}
 }
 
-// The twin of the test above: what happens to receipts that are not sealed.
+// The twin of the test above, with receipts that are not sealed.
 func TestUnsealedReceiptsCanBeSwapped(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()

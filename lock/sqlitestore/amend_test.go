@@ -21,7 +21,7 @@ var (
 	final       = latch.Answer{Status: http.StatusCreated, Body: []byte("done")}
 )
 
-// jobDesk accepts jobs under one key, and answers with what became of them.
+// jobDesk accepts jobs under one key, and answers with their outcomes.
 type jobDesk struct {
 	*shop
 
@@ -55,7 +55,8 @@ func (d *jobDesk) accept(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "accepted")
 }
 
-// openDesk has requests run in transactions, or have their receipts in the file of the claims.
+// openDesk returns a desk whose requests run in transactions, or whose receipts are in the file of
+// claims.
 func openDesk(t *testing.T, transactions bool) (d *jobDesk, worker *lock.Locker) {
 	t.Helper()
 	d = &jobDesk{shop: openShop(t)}

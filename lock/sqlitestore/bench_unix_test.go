@@ -80,7 +80,7 @@ func BenchmarkOrder(b *testing.B) {
 	}
 }
 
-// processorTime returns how long this process has run, zero if that is not known.
+// processorTime returns the processor time of this process, zero if it is not known.
 func processorTime() time.Duration {
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {

@@ -60,8 +60,8 @@ func TestEntriesOfBothFiles(t *testing.T) {
 		_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, order(fmt.Sprint(i)))
 		require.NoError(t, err)
 	}
-	// A process that died between its two commits has left a claim beside its receipt, and
-	// another receipt has ended while its key is claimed again.
+	// A process that died between its two commits has left both a claim and its receipt. Another
+	// receipt has ended while its key is claimed again.
 	there := connect(t, s.path+"-latch")
 	_, err := there.ExecContext(t.Context(), "ATTACH ? AS shop", s.path)
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func storeKey(tb testing.TB, s *sqlitestore.Store) string {
 	return page[0].Key
 }
 
-// Calls that come together share a transaction, and those that are taken back have no effect.
+// Calls that come together share a transaction, and calls that are taken back have no effect.
 func TestCallsThatWaitInLine(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)

@@ -73,7 +73,7 @@ func runDesk(path string) error {
 	return nil
 }
 
-// sell returns work that makes a sale of three rows in two tables, under a number of its own.
+// sell returns work that makes a sale of three rows in two tables, under a unique number.
 func sell(key string) func(ctx context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		number := rand.Text()
@@ -103,7 +103,7 @@ type desk struct {
 	over     chan struct{} // closed when all answers were read
 }
 
-// answers are those that desks have given, by key.
+// answers has the answers of desks, by key.
 type answers struct {
 	mu    sync.Mutex
 	given map[string]string

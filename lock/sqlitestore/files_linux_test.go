@@ -53,8 +53,8 @@ func TestFilesOfAnotherUser(t *testing.T) {
 	}
 }
 
-// A file system without room refuses claims and receipts, keeps what there is, and serves again
-// when there is room.
+// A file system without room refuses claims and receipts, keeps its entries, and serves again when
+// there is room.
 func TestFileSystemThatIsFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

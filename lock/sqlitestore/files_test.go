@@ -17,7 +17,7 @@ import (
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
 
-// What is wrong with the files is said in a sentence with a cure, and has a class.
+// An error of the files is a sentence with a cure, and has a class.
 func TestFilesThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -183,7 +183,7 @@ func TestFilesThatAnotherProgramHasLocked(t *testing.T) {
 			require.NotErrorIs(t, err, lock.ErrDenied)
 			require.Contains(t, []string{"busy", "silent"}, lock.Class(err), "%v", err)
 			require.Less(t, time.Since(began), 10*time.Second)
-			_ = there.Raw(func(any) error { return driver.ErrBadConn }) // it ends
+			_ = there.Raw(func(any) error { return driver.ErrBadConn }) // closes the connection, and so ends the lock
 			require.Eventually(t, func() bool {
 				e, err := s.Claim(t.Context(), "k", lock.Claim{Token: "next", Attempt: 1, Lease: time.Minute})
 				return err == nil && e.Token == "next"
@@ -242,8 +242,8 @@ func TestReceiptWithoutRoom(t *testing.T) {
 	require.Equal(t, []string{"big"}, s.orders(t))
 }
 
-// Without its file of claims, a store finds the receipts of transactions, and work in progress
-// is rolled back: it has no claim any more.
+// Without its file of claims, a store finds the receipts of transactions, and work in progress is
+// rolled back, because its claim is gone.
 func TestClaimsThatAreLost(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)

@@ -16,7 +16,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// shop is a store with a table of orders beside it, which has no unique constraint.
+// shop is a store and a table of orders without a unique constraint.
 type shop struct {
 	store *sqlitestore.Store
 	path  string

@@ -104,7 +104,8 @@ func TestWorkThatSQLiteHasRolledBack(t *testing.T) {
 	}
 }
 
-// Twin: without a look at the transaction, a row and the receipt stay of what was rolled back.
+// Twin: without a check of the transaction, a row and the receipt of work that was rolled back
+// stay.
 func TestTwinWithoutALookAtTheTransaction(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
@@ -149,7 +150,7 @@ func (t naiveTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 func (naiveTransaction) Outcome(context.Context) (bool, error) { return false, nil }
 func (t naiveTransaction) Rollback(context.Context) error      { return t.tx.Rollback() }
 
-// The work cannot end its transaction, whatever it tries. What it did counts nevertheless.
+// The work cannot end its transaction in any way. Its other statements count nevertheless.
 func TestWorkThatEndsItsTransaction(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]func(ctx context.Context, tx *sql.Tx) error{
@@ -194,7 +195,7 @@ func TestStatementsThatEndTransactions(t *testing.T) {
 	}
 }
 
-// What work does in one transaction, by package database/sql.
+// Statements of work in one transaction, through package database/sql.
 func TestWhatWorkDoes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -299,7 +300,8 @@ func TestWorkThatReturnsBeforeItsStatement(t *testing.T) {
 	require.Equal(t, []string{"next"}, s.orders(t))
 }
 
-// A COMMIT that the disk has failed is decided by what is in the file, for good.
+// The content of the file decides the outcome of a COMMIT that failed with an error of the disk,
+// permanently.
 func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)

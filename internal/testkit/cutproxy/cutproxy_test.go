@@ -22,8 +22,8 @@ const (
 	reply    = "tea, and nothing else"
 )
 
-// startServer answers each connection that has sent the question. It returns what each has
-// sent.
+// startServer answers each connection that has sent the question. It returns the bytes that each
+// connection has sent.
 func startServer(t *testing.T) (addr string, received <-chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,7 +49,7 @@ func startServer(t *testing.T) (addr string, received <-chan string) {
 	return l.Addr().String(), all
 }
 
-// ask returns what has come back when the connection ends.
+// ask returns the bytes that came back before the end of the connection.
 func ask(t *testing.T, p *cutproxy.Proxy) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.URL(), "http://"))
@@ -61,7 +61,8 @@ func ask(t *testing.T, p *cutproxy.Proxy) string {
 	return string(got)
 }
 
-// TestCut: so many bytes arrive, in the direction that is cut, and on one connection only.
+// TestCut: the given number of bytes arrives, in the direction that is cut, and on one connection
+// only.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	addr, received := startServer(t)
@@ -86,8 +87,7 @@ func TestCut(t *testing.T) {
 	require.Equal(t, fmt.Sprint(len(question), len(reply)), fmt.Sprint(request, response))
 }
 
-// TestClose ends connections that are open, and those that are made to a server that is not
-// there.
+// TestClose ends open connections, and connections to a server that does not run.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	addr, _ := startServer(t)

@@ -20,7 +20,7 @@ func TestUnavailable(t *testing.T) {
 	testmain.RequireUnavailable(t, func(tb testing.TB) { mysqltest.Start(tb) }, "MYSQL_SERVER")
 }
 
-// A server that is killed has kept what was committed, at the same address.
+// A killed server has kept committed rows, and has the same address.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	s := mysqltest.Start(t)

@@ -75,7 +75,7 @@ func pidIn(t *testing.T, out string) int {
 }
 
 // runs is alive without zombies: an orphan may wait for its new parent to reap
-// it, and in a container that can be never.
+// it, and in a container this may never happen.
 func runs(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")

@@ -20,7 +20,7 @@ func TestStartReplica(t *testing.T) {
 	replica.AwaitSync(t, master)
 	require.Equal(t, []string{"after", "before"}, replica.Keys(t))
 
-	// What a stopped replica was cut off from never reaches it.
+	// Writes after the cut never reach a stopped replica.
 	replica.Stop()
 	require.EqualValues(t, 1, master.Do(t, "CLIENT", "KILL", "TYPE", "replica"))
 	master.Do(t, "SET", "lost", "v")

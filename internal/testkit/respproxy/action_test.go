@@ -24,7 +24,7 @@ func requireText(text string) require.ErrorAssertionFunc {
 	}
 }
 
-// TestActions: what the client sees, and what the server holds.
+// TestActions checks the reply that the client gets, and the value that the server has.
 func TestActions(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -147,7 +147,7 @@ func TestHoldForLandsLater(t *testing.T) {
 	began := time.Now()
 	err := c.Set(t.Context(), key, "late", 0).Err()
 	got := s.Do(t, "GET", key)
-	if time.Since(began) < late { // as it is unless the machine stands still
+	if time.Since(began) < late { // always, unless the machine stops for a while
 		requireTimeout(t, err)
 		require.Nil(t, got)
 	}

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// ErrProtocol is what the reader returns for what is not RESP.
+// ErrProtocol is the error of the reader for bytes that are not RESP.
 var ErrProtocol = errProtocol
 
-// ReadReply reads one reply and returns what is left of text.
+// ReadReply reads one reply and returns the rest of text.
 func ReadReply(text string) (raw string, push bool, rest string, err error) {
 	src := strings.NewReader(text)
 	r := newReader(src)
@@ -17,7 +17,7 @@ func ReadReply(text string) (raw string, push bool, rest string, err error) {
 	return string(b), push, string(tail), err
 }
 
-// ReadCommand reads one command and returns what is left of text.
+// ReadCommand reads one command and returns the rest of text.
 func ReadCommand(text string) (args []string, raw, rest string, err error) {
 	r := newReader(strings.NewReader(text))
 	list, b, err := r.command()

@@ -21,21 +21,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Main(m)) }
 
-// readTimeout is how long a client with a short timeout waits for a reply that
-// never comes, and patience how long a test waits for one that comes soon.
+// readTimeout is the time for which a client with a short timeout waits for a
+// reply that never comes. patience is the time for which a test waits for a
+// reply that comes soon.
 const (
 	readTimeout = 500 * time.Millisecond
 	soon        = 20 * time.Millisecond
 	patience    = 20 * time.Second
 )
 
-// bare returns a client that sends every command once and reports what happened.
+// bare returns a client that sends every command once and returns its outcome.
 func bare(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	return client(t, redis.Options{Addr: addr, ReadTimeout: patience})
 }
 
-// impatient is bare with a short read timeout, for what hangs. It is connected.
+// impatient is bare with a short read timeout, for replies that hang. It is connected.
 func impatient(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	c := client(t, redis.Options{Addr: addr, ReadTimeout: readTimeout, WriteTimeout: patience, PoolTimeout: patience})
@@ -67,7 +68,7 @@ func started(t *testing.T) (*redistest.Server, *respproxy.Proxy) {
 
 var keys atomic.Int64
 
-// key is one that no other test uses, and no repetition of this one.
+// key returns a key that no other test, and no repetition of this test, uses.
 func key(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf("%s:%d", strings.ReplaceAll(t.Name(), " ", "_"), keys.Add(1))
@@ -91,7 +92,7 @@ func say(t *testing.T, conn net.Conn, text string) {
 	require.NoError(t, err)
 }
 
-// hear reads exactly what is expected.
+// hear reads exactly the expected bytes.
 func hear(t *testing.T, conn net.Conn, want string) {
 	t.Helper()
 	got := make([]byte, len(want))

@@ -54,7 +54,7 @@ func TestPipelines(t *testing.T) {
 			_, err := conn.Read(make([]byte, 1))
 			switch {
 			case tt.action == respproxy.Swallow(respproxy.Reset):
-				// What was answered before may have come or not.
+				// Earlier replies may have come or not.
 			case tt.ends:
 				requireEOF(t, err)
 			default:

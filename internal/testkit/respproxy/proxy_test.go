@@ -72,7 +72,7 @@ func TestDownAndUp(t *testing.T) {
 		p.Down()
 		_, err := conn.Read(make([]byte, 1))
 		requireEOF(t, err)
-		require.Error(t, c.Ping(t.Context()).Err()) // of its connection, if it has not heard of the end, or refused
+		require.Error(t, c.Ping(t.Context()).Err()) // an error of its connection, if the client has not noticed the end, or a refused dial
 		_, err = new(net.Dialer).DialContext(t.Context(), "tcp", p.Addr())
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		require.Equal(t, "PONG", s.Do(t, "PING"))
@@ -111,8 +111,8 @@ func TestFreezeAndThaw(t *testing.T) {
 	goesOn(t, c)
 }
 
-// TestFreezeHoldsReplies: a reply that is on its way when the proxy freezes
-// arrives when it thaws.
+// TestFreezeHoldsReplies: a reply in flight at the beginning of a freeze
+// arrives at its end.
 func TestFreezeHoldsReplies(t *testing.T) {
 	t.Parallel()
 	_, p := started(t)
@@ -151,8 +151,8 @@ func TestServerDiesAndComesBack(t *testing.T) {
 	require.NoError(t, bare(t, p.Addr()).Ping(t.Context()).Err())
 }
 
-// TestEndsWithEverythingUnderWay leaves something in each state behind; the
-// leak check of TestMain is what it is for.
+// TestEndsWithEverythingUnderWay leaves a command in each state behind, for the
+// leak check of TestMain.
 func TestEndsWithEverythingUnderWay(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -181,7 +181,7 @@ func TestEndsWithEverythingUnderWay(t *testing.T) {
 func TestReplicaBehindAProxy(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
-	master.Do(t, "CONFIG", "SET", "repl-diskless-sync-delay", "2") // it says that it lives meanwhile
+	master.Do(t, "CONFIG", "SET", "repl-diskless-sync-delay", "2") // it sends signs of life meanwhile
 	proxy := respproxy.Start(t, master.Addr())
 	master.Do(t, "SET", "before", strings.Repeat("x", 100_000))
 	replica := redistest.Start(t, "--replicaof", fmt.Sprintf("127.0.0.1 %d", proxy.Port()))

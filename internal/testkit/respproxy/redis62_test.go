@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 )
 
-// The replies on the right are what Redis 6.2 sends.
+// The replies on the right are the replies of Redis 6.2.
 func TestAnswersOfRedis62(t *testing.T) {
 	t.Parallel()
 	const (

@@ -126,8 +126,8 @@ func TestReadIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzReader: whatever comes, the reader neither panics nor hangs, and what it
-// accepts is what came, no byte more or less.
+// FuzzReader: for any input, the reader neither panics nor hangs, and it
+// returns accepted bytes unchanged and complete.
 func FuzzReader(f *testing.F) {
 	for _, text := range replies {
 		if len(text) < 1000 { // the fuzzer would spend its time on making the large one smaller
@@ -161,8 +161,8 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// TestPushIsNoReply: an invalidation that arrives before the reply to a
-// command is not taken for it.
+// TestPushIsNoReply: an invalidation that arrives before the reply to a command
+// is not mistaken for the reply.
 func TestPushIsNoReply(t *testing.T) {
 	t.Parallel()
 	s, p := started(t)
@@ -231,7 +231,7 @@ func TestTypesPass(t *testing.T) {
 	}
 }
 
-// TestBadClient: what is no command ends the connection, and that alone.
+// TestBadClient: bytes that are not a command end their connection, and no other.
 func TestBadClient(t *testing.T) {
 	t.Parallel()
 	_, p := started(t)

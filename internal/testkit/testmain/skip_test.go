@@ -117,8 +117,8 @@ func TestMakeCheckReadsPagesAnew(t *testing.T) {
 	}
 }
 
-// packagesOf returns the packages that a command of the Makefile tests: those that a command
-// of its own lists, or the one at its end.
+// packagesOf returns the packages that a command of the Makefile tests: the packages that its go
+// list lists, or the package at its end.
 func packagesOf(t *testing.T, line string) []string {
 	t.Helper()
 	if lists := regexp.MustCompile(`\$\((go list .*)\)$`).FindStringSubmatch(line); lists != nil {
@@ -141,7 +141,7 @@ func list(t *testing.T, command string) []string {
 func dryRun(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-s", "-C", "../../..", "--no-print-directory"}, args...)...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(set string) bool { // of a make that runs this test, with flags of its own
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(set string) bool { // a make that runs this test sets its own flags
 		return strings.HasPrefix(set, "MAKEFLAGS=") || strings.HasPrefix(set, "TESTFLAGS=")
 	})
 	cmd.Stderr = os.Stderr

@@ -120,7 +120,7 @@ func TestHas(t *testing.T) {
 	require.False(t, walk.Has(t, page, "browser"))
 }
 
-// TestReader: what was printed and the status, each of its own command.
+// TestReader: each command gets its own output and status.
 func TestReader(t *testing.T) {
 	t.Parallel()
 	r := walk.NewReader(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/admission"
 )
 
-// at is a time so many milliseconds after the begin of the test.
+// at returns the time that many milliseconds after the beginning of the test.
 func at(ms float64) time.Time {
 	return time.Unix(0, 0).Add(time.Duration(ms * float64(time.Millisecond)))
 }

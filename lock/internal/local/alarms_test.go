@@ -9,9 +9,9 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
-// A lease that is granted while the alarms look for such leases is found, or makes them look
-// again. A test from outside that granted thousands of leases in the instant of a look missed
-// the fault in half of its runs.
+// A lease that is granted while the alarms look for new leases is found, or makes them look again.
+// A test from outside that granted thousands of leases at the moment of a look missed the fault in
+// half of its runs.
 func TestALeaseGrantedDuringTheLookIsRenewed(t *testing.T) {
 	t.Parallel()
 	var a alarms[*lease]

@@ -38,8 +38,8 @@ func entered(t *local.Table[*lease], h *lease, patient bool) local.Entrance[*lea
 	return t.Enter(h, patient)
 }
 
-// What a lease finds that wants a key of this process, and how its wait ends when its time is
-// over, by how far the holder has come.
+// The state in which a lease finds a key of this process, and the end of its wait when its time is
+// over, for each state of the holder.
 func TestWhatALeaseFinds(t *testing.T) {
 	t.Parallel()
 	type found string
@@ -120,7 +120,7 @@ func TestWhatALeaseFinds(t *testing.T) {
 	}
 }
 
-// The key goes to those that wait in the order of their arrival, and is free after the last.
+// The key goes to the waiters in the order of their arrival, and is free after the last.
 func TestKeyGoesToTheNext(t *testing.T) {
 	t.Parallel()
 	table := local.New[*lease]()

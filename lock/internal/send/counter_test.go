@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// Whenever the last one leaves, all that wait learn of it, also those that begin to
-// wait in that moment.
+// When the last activity leaves, all waiters are notified, also the ones that begin to wait at the
+// same moment.
 func TestCounterWaits(t *testing.T) {
 	t.Parallel()
 	var c send.Counter

@@ -138,8 +138,8 @@ func TestFunctionsAfterATry(t *testing.T) {
 	})
 }
 
-// What is left in flight is counted until its end is reported, which may be at any
-// time, and says what is in doubt.
+// A send that is left in flight is counted until its end is reported, which may be at any time. The
+// report decides whether the call is in doubt.
 func TestFlight(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -262,8 +262,8 @@ func TestTokenOfASendThatIsNotRepeated(t *testing.T) {
 	}
 }
 
-// no-collapse: what is given back, to a bucket that answers have filled meanwhile, does
-// not make it larger than it may be.
+// no-collapse: tokens that are given back to a bucket that answers have filled meanwhile do not
+// overfill it.
 func TestTokensThatAreGivenBackDoNotOverfill(t *testing.T) {
 	t.Parallel()
 	s := newSender()
@@ -345,8 +345,8 @@ func TestFailureOfAPaidSend(t *testing.T) {
 	})
 }
 
-// A store that is left behind may ask for the end of its turn while the call ends, and
-// after that, when it costs no token.
+// A store whose caller has left may ask for the end of its turn while the call ends, and
+// afterwards, when the question costs no token.
 func TestUntilIsAskedForAfterTheCall(t *testing.T) {
 	t.Parallel()
 	s, asked := newSender(), make(chan struct{})

@@ -41,7 +41,7 @@ func TestSplitIsNotPaidFromTheRetryBudget(t *testing.T) {
 	}
 }
 
-// What certainly left nothing is no doubt: not even its end is remembered.
+// A send that certainly left nothing makes no doubt: not even its end is recorded.
 func TestNothingIsNoDoubt(t *testing.T) {
 	t.Parallel()
 	var f *send.Flight

@@ -32,7 +32,7 @@ func (p *play) at(seconds int) clock.Moment { return p.began.Add(time.Duration(s
 
 func (p *play) alarm(due clock.Moment) { p.set = append(p.set, time.Duration(due-p.began)) }
 
-// ring says what is due after so many seconds.
+// ring returns the action that is due after a number of seconds.
 func (p *play) ring(t *testing.T, seconds int) string {
 	t.Helper()
 	switch due := p.Ring(t.Context(), p.at(seconds), p.alarm); {
@@ -47,7 +47,7 @@ func (p *play) ring(t *testing.T, seconds int) string {
 	}
 }
 
-// What is due is decided by the clock and by what was noted, so an alarm too many does no harm.
+// The clock and the noted facts decide which action is due, so one alarm too many does no harm.
 func TestWhatIsDue(t *testing.T) {
 	t.Parallel()
 	const nothing = "nothing"
@@ -152,7 +152,7 @@ func TestWhatIsDue(t *testing.T) {
 	}
 }
 
-// The first loss stands, and there is none after the answer to the end.
+// The first loss counts, and there is no loss after the answer to the end.
 func TestLossIsNotedOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlay(false)

@@ -118,7 +118,7 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// TestHostileLengths: what a record says of its sizes reserves nothing.
+// TestHostileLengths: the sizes in a record do not make Read reserve memory.
 func TestHostileLengths(t *testing.T) {
 	hostile := []byte("\x01\x00\x00\xc8\x01A\xff\xff\xff\xff\x7f\x00\x00\x00\x07")
 	allocated := testing.Benchmark(func(b *testing.B) {
@@ -130,8 +130,8 @@ func TestHostileLengths(t *testing.T) {
 	require.LessOrEqual(t, allocated, int64(64))
 }
 
-// FuzzRecord: nothing that is read from a store can do harm, and what is
-// accepted survives being written again.
+// FuzzRecord: no record from a store can do harm, and an accepted record
+// survives being written again.
 func FuzzRecord(f *testing.F) {
 	f.Add(write(answer{Status: 201, Sized: true, Header: http.Header{"A": {"1", "2"}, "B": {}}, Body: []byte("body")}))
 	f.Add([]byte("\x01\x01\x00\xc8\x08Location\x01\x02/7\x00\x00\x00\x0d"))
@@ -153,7 +153,7 @@ func FuzzRecord(f *testing.F) {
 			require.Empty(t, r.Body)
 			return
 		}
-		r = mustRead(t, r) // without what is never written
+		r = mustRead(t, r) // without headers that are never written
 		again := mustRead(t, r)
 		require.Equal(t, r.Status, again.Status)
 		require.Equal(t, r.Sized, again.Sized)

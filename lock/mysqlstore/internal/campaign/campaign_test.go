@@ -26,10 +26,10 @@ var rarePaths = []string{
 	"settle after a takeover",
 }
 
-// Eight processes order few things, again and again until each has its answer, while
-// exchanges with the server are lost, cut, delayed and delivered late, its sessions and the
-// server itself are killed, and the processes, too, and deadlocks roll back their work. Afterwards
-// there is one row for each order that was answered, and one answer for every caller.
+// Eight processes make the same few orders, and repeat each until it has its answer, while
+// exchanges with the server are lost, cut, delayed and delivered late, its sessions, the server
+// itself and the processes are killed, and deadlocks roll back their work. Afterwards there is one
+// row for each order that was answered, and one answer for every caller.
 func TestOnce(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "injects hundreds of faults in real time")
 	t.Parallel()

@@ -33,8 +33,8 @@ func skipFailovers(t *testing.T) {
 	t.Parallel()
 }
 
-// Processes order as in TestOnce. Again and again the primary is killed and its replica is promoted, which has a
-// row for each order that was answered, as it was answered.
+// Processes order as in TestOnce. Again and again the primary is killed and its replica is
+// promoted, which has a row for each order that was answered, with the same answer.
 func TestFailovers(t *testing.T) {
 	skipFailovers(t)
 	w := startPair(t, waits, 0, mysqltest.SemiSynchronous()...)

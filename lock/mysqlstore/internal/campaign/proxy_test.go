@@ -16,11 +16,11 @@ type faults struct {
 	over       func() bool
 	mu         sync.Mutex
 	r          *rand.Rand
-	late       bool // the last COMMIT comes later than its caller waits
+	late       bool // the last COMMIT arrives after its caller has stopped waiting
 	noRenewals bool // all are lost
 }
 
-// phases are recognised by what a statement contains.
+// phases are recognised by a part of a statement.
 var phases = []struct{ name, text string }{
 	{"commit", "COMMIT AND NO CHAIN"},
 	{"fence", "NOWAIT"},
@@ -66,7 +66,7 @@ func (f *faults) decide(statement string) (fault mysqlproxy.Fault) {
 	if phase == "commit" {
 		f.late = false
 	}
-	odds := map[string]int{"commit": 8, "renewal": 2}[phase] // there are few of those
+	odds := map[string]int{"commit": 8, "renewal": 2}[phase] // these phases are rare
 	if odds == 0 {
 		odds = 25
 	}

@@ -130,7 +130,7 @@ func (w *shop) Open(r *rand.Rand) once.Process {
 	return w.process(f, w.server.DSN(w.name, "", "interpolateParams=true"), mysqlproxy.Start(w.t, w.server.Addr(), f.decide))
 }
 
-// process starts a process whose connections go through a proxy of those that are given.
+// process starts a process whose connections go through one of the given proxies.
 func (w *shop) process(f *faults, dsn string, proxies ...*mysqlproxy.Proxy) *process {
 	p := &process{w: w, faults: f, proxies: proxies}
 	cfg, err := mysql.ParseDSN(dsn)

@@ -38,7 +38,7 @@ var twins = map[string]func(*mysqlstore.Store, *sql.DB) transactor{
 	},
 }
 
-// neverAsks does not ask what became of a commit.
+// neverAsks does not ask for the outcome of a commit.
 type neverAsks struct{ *mysqlstore.Store }
 
 func (s neverAsks) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
@@ -49,7 +49,7 @@ func (s neverAsks) Begin(ctx context.Context, key, token string) (context.Contex
 	return work, once.NeverAsks{Transaction: tx}, nil
 }
 
-// naive settles in a way of its own.
+// naive settles with its own function.
 type naive struct {
 	*mysqlstore.Store
 

@@ -20,10 +20,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(pgtest.Main(m), goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
 }
 
-// Eight processes order few things, again and again until each has its answer, while
-// exchanges with the server are lost, cut, delayed and delivered late, its sessions and the
-// server itself are killed, and the processes, too. Afterwards there is one row for each
-// order that was answered, and one answer for every caller.
+// Eight processes make the same few orders, and repeat each until it has its answer, while
+// exchanges with the server are lost, cut, delayed and delivered late, its sessions, the server
+// itself and the processes are killed. Afterwards there is one row for each order that was
+// answered, and one answer for every caller.
 func TestOnce(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "injects hundreds of faults in real time")
 	t.Parallel()

@@ -36,8 +36,8 @@ const (
 
 // Ten processes start while orders come at a steady rate, and VACUUM has its lock on both
 // tables. No order waits for the lock of a table. The processes of the twin run Schema, whose
-// CREATE INDEX IF NOT EXISTS locks the table before it looks. Those that only connect show what a
-// start costs the machine.
+// CREATE INDEX IF NOT EXISTS locks the table before it looks. Processes that only connect show the
+// cost of a start for the machine.
 func TestDeployment(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "measures orders during VACUUM")
 	d := deploy(t)
@@ -63,7 +63,7 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// deployment is a shop of two processes, and a server of its own.
+// deployment is a shop of two processes with its own server.
 type deployment struct {
 	t       *testing.T
 	cluster *pgtest.Cluster
@@ -144,7 +144,7 @@ func (d *deployment) requireOnce() {
 
 // window counts the outcomes of the orders of one time.
 type window struct {
-	starts string // what the processes do that start; "": none starts
+	starts string // the work of the processes that start; "": none starts
 	opened []time.Duration
 	waits  int // for the lock of a table, of more than deadlock_timeout
 
@@ -235,7 +235,7 @@ func (d *deployment) vacuum() (end func()) {
 }
 
 const (
-	startsEnv = "CAMPAIGN_STARTS" // what the process does
+	startsEnv = "CAMPAIGN_STARTS" // the work of the process
 	urlEnv    = "CAMPAIGN_URL"
 )
 
@@ -260,7 +260,7 @@ func (d *deployment) startAll(starts string) []time.Duration {
 	return took
 }
 
-// TestStart is no test: it is one of the processes that TestDeployment starts.
+// TestStart is not a test: it is the program of a process that TestDeployment starts.
 func TestStart(t *testing.T) {
 	starts, url := os.Getenv(startsEnv), os.Getenv(urlEnv)
 	switch starts {

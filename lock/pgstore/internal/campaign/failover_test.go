@@ -22,9 +22,9 @@ import (
 var failoversFlag = flag.Int("campaign.failovers", 6, "how many failovers there are of each kind")
 
 // Services order through the middleware, by four routes, while faults strike as in TestOnce.
-// Again and again the primary dies and its standby takes its place. With a synchronous standby
-// the survivor has a row for each order that was answered, as it was answered, and no other
-// row. With an asynchronous one answers may be lost, which are counted, and nothing else.
+// Again and again the primary dies and its standby takes its place. With a synchronous standby, the
+// survivor has a row with the same answer for each order that was answered, and no other row. With
+// an asynchronous one answers may be lost, which are counted, and nothing else.
 func TestFailovers(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "fails over between two servers")
 	t.Parallel()
@@ -106,7 +106,7 @@ type transactor interface {
 	lock.Transactor
 }
 
-// asks asks in a way of its own what became of a commit.
+// asks asks for the outcome of a commit with its own function.
 type asks struct {
 	transactor
 

@@ -24,7 +24,7 @@ var rarePaths = []string{
 	"serialization failure",
 }
 
-// phases are recognised by what a statement contains.
+// phases are recognised by a part of a statement.
 var phases = []struct{ name, text string }{
 	{"fence", "lock_timeout"},
 	{"end of a session", "pg_terminate_backend"},
@@ -51,13 +51,13 @@ func phaseOf(x *pgproxy.Exchange) string {
 	return ""
 }
 
-// faults decides at random what becomes of the exchanges of one process.
+// faults decides at random the fate of the exchanges of one process.
 type faults struct {
 	counts     *once.Counts
 	over       func() bool
 	mu         sync.Mutex
 	r          *rand.Rand
-	commit     pgproxy.Fault // what the last COMMIT has met
+	commit     pgproxy.Fault // the fault of the last COMMIT
 	noRenewals bool          // all are lost
 }
 
@@ -86,7 +86,7 @@ func (f *faults) decide(x *pgproxy.Exchange) pgproxy.Fault {
 		f.counts.Add("renewal: lose request")
 		return pgproxy.Fault{Action: pgproxy.LoseRequest}
 	}
-	odds := map[string]int{"commit": 8, "renewal": 2}[phase] // there are few of those
+	odds := map[string]int{"commit": 8, "renewal": 2}[phase] // these phases are rare
 	if odds == 0 {
 		odds = 25
 	}

@@ -96,7 +96,7 @@ func (w *pair) awaitStandby() {
 	w.hosts[w.primary].AwaitStandby(w.t, state)
 }
 
-// active is how many keys are ordered at a time.
+// active is the number of keys that are in use at the same time.
 const active = 4
 
 // orders returns the rows that were committed, none while the primary does not answer.
@@ -108,7 +108,7 @@ func (w *pair) orders() []once.Row {
 type trouble struct {
 	name  string
 	make  func(w *pair, primary, standby *pgtest.Cluster, wait func())
-	shows bool // the server itself shows readers what no standby has
+	shows bool // the server itself shows readers rows that no standby has
 }
 
 // troubles precede the death of a primary. Some outlast it.
@@ -174,8 +174,8 @@ func ask(c *pgtest.Cluster, sql string) (n int) {
 	return n
 }
 
-// failover is a round: the primary dies while orders come in, its standby takes its place,
-// and a copy of that the standby's. It returns when all orders have their answer.
+// failover is a round: the primary dies while orders come in, the standby takes its place, and a
+// copy of the new primary becomes the standby. It returns when all orders have their answer.
 func (w *pair) failover() {
 	w.mu.Lock()
 	w.round++
@@ -233,8 +233,8 @@ func (w *pair) failover() {
 	}
 }
 
-// survey compares what the primary has answered, and shown to readers, with what is there
-// right after a failover.
+// survey compares the answers of the primary, and the rows that it has shown to readers, with the
+// rows right after a failover.
 func (w *pair) survey(seen []once.Row, shows bool) {
 	before := w.Known()
 	rows := w.orders()
@@ -318,7 +318,7 @@ func (w *pair) check() (wrong []string) {
 	return wrong
 }
 
-// pick returns the next order. A lone one has one caller. ok is false when there are no more.
+// pick returns the next order. A lone order has one caller. ok is false when no order is left.
 func (w *pair) pick(r *rand.Rand) (name string, lone, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -341,7 +341,7 @@ func (w *pair) isQuiet() bool {
 	return w.quiet
 }
 
-// call orders one thing after another, each until it is answered, or has failed for certain
+// call makes one order after another. It repeats each until it is answered, or has certainly failed
 // and is given up.
 func (w *pair) call(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {

@@ -30,7 +30,7 @@ const (
 	pairCallers = 8
 )
 
-// route is how a service reaches the pair.
+// route is the way from a service to the pair.
 type route int
 
 const (
@@ -164,7 +164,7 @@ func (s *service) post(ctx context.Context, name string, r *rand.Rand) result {
 		w.Answers.Add("201")
 		w.gets(name, a.Body.Bytes(), early)
 		return answered
-	case a.Code == http.StatusOK: // there is none
+	case a.Code == http.StatusOK: // there is no order
 		w.Answers.Add("none")
 		return unsure
 	case kind == latch.ProblemUnconfirmed:

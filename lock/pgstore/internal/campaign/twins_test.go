@@ -36,7 +36,7 @@ var twins = map[string]func(*pgstore.Store, *pgxpool.Pool) lock.Store{
 	},
 }
 
-// neverAsks does not ask what became of a commit.
+// neverAsks does not ask for the outcome of a commit.
 type neverAsks struct{ *pgstore.Store }
 
 func (s neverAsks) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
@@ -47,7 +47,7 @@ func (s neverAsks) Begin(ctx context.Context, key, token string) (context.Contex
 	return work, once.NeverAsks{Transaction: tx}, nil
 }
 
-// naive settles in a way of its own.
+// naive settles with its own function.
 type naive struct {
 	*pgstore.Store
 

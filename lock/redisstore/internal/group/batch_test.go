@@ -13,8 +13,8 @@ type reply string
 func (r reply) Error() string { return string(r) }
 func (reply) RedisError()     {}
 
-// A refusal says that the command was not executed, if it is the only reply: a hook of
-// the client that sends the command again hears nothing of the first time.
+// A refusal says that the command was not executed, if it is the only reply: a hook of the client
+// that sends the command again does not get the reply to the first send.
 func TestRefusalOfARepeatedSend(t *testing.T) {
 	t.Parallel()
 	const refusal = reply("OOM command not allowed when used memory > 'maxmemory'.")

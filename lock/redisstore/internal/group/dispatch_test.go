@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A claim at the head of the queue is sent if more than half of its time is left, or
-// twice what a round trip usually takes.
+// A claim at the head of the queue is sent if more than half of its time is left, or twice the
+// usual time of a round trip.
 func TestLateClaimsAreNotSent(t *testing.T) {
 	t.Parallel()
 	const budget = 100 * time.Millisecond
@@ -57,8 +57,8 @@ func TestLateClaimsAreNotSent(t *testing.T) {
 	}
 }
 
-// A batch that hangs when its time is over, in a hook for one, costs a goroutine. There
-// are so many of them and no more.
+// A batch that hangs when its time is over, for example in a hook, costs a goroutine. The number of
+// such goroutines is bounded.
 func TestHangingBatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

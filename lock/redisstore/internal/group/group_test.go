@@ -26,7 +26,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
-// errSilent is how a server ends that has not answered.
+// errSilent is the error of a server that has not answered.
 var errSilent = errors.New("no answer")
 
 // verdicts returns the verdict that a Locker would return.
@@ -66,8 +66,8 @@ func do(ctx context.Context, g *group.Group, name string, yields bool) error {
 	return err
 }
 
-// serve is a server: it calls reply for each name that it answers, and returns why
-// it answers no more.
+// serve is a server: it calls reply for each name that it answers, and returns the error that ends
+// its replies.
 type serve func(ctx context.Context, names []string, reply func(name string)) error
 
 func TestMain(m *testing.M) {
@@ -147,8 +147,8 @@ func silentUntil(release <-chan struct{}) serve {
 	}
 }
 
-// What has not left the queue when its caller leaves was not applied, and is not
-// sent; what has left it is unknown.
+// A command that is in the queue when its caller leaves was not applied, and is
+// not sent. A command that has left the queue is unknown.
 func TestTheQueueIsCertain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
@@ -193,8 +193,8 @@ func TestTheQueueIsCertain(t *testing.T) {
 	}
 }
 
-// A call that returns while its command is out has it counted until that has
-// ended, and learns how.
+// When a call returns while its command is in flight, the command is counted
+// until its end, and the outcome is reported.
 func TestWhatIsLeftIsCounted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -296,7 +296,7 @@ func TestSecondSendIsPaidFor(t *testing.T) {
 	}
 }
 
-// What ends a lease leaves the queue before what claims one.
+// Commands that end a lease leave the queue before commands that claim one.
 func TestEndsGoBeforeClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -317,7 +317,7 @@ func TestEndsGoBeforeClaims(t *testing.T) {
 	})
 }
 
-// slowServer executes one command after the other, whatever the connection.
+// slowServer executes one command after the other, from all connections.
 type slowServer struct {
 	mu   sync.Mutex
 	next time.Time
@@ -399,7 +399,7 @@ func TestOverload(t *testing.T) {
 					time.Sleep(per / load)
 				}
 				all.Wait()
-				time.Sleep(time.Second) // what was left is answered
+				time.Sleep(time.Second) // the commands left behind are answered
 				capacity := float64(seconds) * float64(time.Second/per)
 				goodput, lost := float64(served.Load())/capacity, float64(unknown.Load())/capacity
 				if hide {
@@ -415,8 +415,8 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// A server that keeps up refuses no call: idle, under a steady load of 0.8 of what
-// it can do, and in bursts.
+// A server that keeps up refuses no call: idle, under a steady load of 0.8 of its capacity, and in
+// bursts.
 func TestHealthyServerRefusesNoCall(t *testing.T) {
 	t.Parallel()
 	const per = 20 * time.Microsecond
@@ -458,8 +458,8 @@ func TestHealthyServerRefusesNoCall(t *testing.T) {
 	}
 }
 
-// What was measured while a server was slow is no reason to refuse calls when it
-// is not: every caller is served within a second.
+// Measurements from the time when a server was slow do not make the store refuse
+// calls later: every caller is served within a second.
 func TestServedAgainAfterOverload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -565,7 +565,7 @@ func TestDirectCallsArePaidFor(t *testing.T) {
 	t.Parallel()
 	const callers, tokens, budget = 12, 5, 90 * time.Millisecond // time alone gives a token in 100 ms
 	synctest.Test(t, func(t *testing.T) {
-		var silent sync.Map // by name: who has met the silence
+		var silent sync.Map // by name: the commands that met the silence
 		g := newGroup(32, 32, true, func(ctx context.Context, names []string, reply func(string)) error {
 			if _, met := silent.LoadOrStore(names[0], true); !met {
 				end, _ := ctx.Deadline()
@@ -659,8 +659,8 @@ func TestExitOfAHookLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// A hook that ends the goroutine of its caller leaves nothing that another call could take
-// for an answer: it would be read as a grant.
+// A hook that ends the goroutine of its caller leaves no value that another call could read as its
+// answer: it would be read as a grant.
 func TestExitOfAHookIsNoAnswerToAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -699,7 +699,7 @@ func TestExitOfAHookIsNoAnswerToAnother(t *testing.T) {
 	})
 }
 
-// Close waits for what was queued too: it would be sent after it had returned.
+// Close waits for queued commands too: otherwise they would be sent after its return.
 func TestCloseWaitsForTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -719,15 +719,15 @@ func TestCloseWaitsForTheQueue(t *testing.T) {
 	})
 }
 
-// The way to a server can become five hundred times as long, and no slower server is
-// behind that: many are in flight again within seconds. Where it becomes longer, but not
-// so long that the server looks slow, they are within a minute.
+// The way to a server can become five hundred times as long, although the server is not slower:
+// many commands are in flight again within seconds. If the way becomes longer, but not so long that
+// the server appears slow, many are in flight again within a minute.
 func TestLongerWayIsNoSlowerServer(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		share, callers int
 		trip, after    time.Duration
-		out            int // on their way at once by then, at least
+		out            int // least number of commands in flight at the end
 	}{
 		"shared":     {32, 256, 50 * time.Millisecond, 5 * time.Second, 100},
 		"one by one": {1, 256, 50 * time.Millisecond, 5 * time.Second, 32},
@@ -808,8 +808,8 @@ func TestLateRepliesAreNoSlowServer(t *testing.T) {
 	})
 }
 
-// A connection that is dead keeps its own batch, and no others, also where the window
-// has become a single command, for a slow server that is quick again.
+// A dead connection delays its own batch, and no others, also where the window has become a single
+// command, for a slow server that is quick again.
 func TestDeadConnectionInASmallWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -848,8 +848,8 @@ func TestDeadConnectionInASmallWindow(t *testing.T) {
 	})
 }
 
-// Each caller's time ends when it ends, whichever caller has come before it and
-// however many wait.
+// Each call ends at its own deadline, for any earlier caller and any number of
+// waiters.
 func TestDeadlinesInAnyOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -874,8 +874,8 @@ func TestDeadlinesInAnyOrder(t *testing.T) {
 	})
 }
 
-// The callers that wait are bounded. One more is refused, and to send it again would
-// only make the queue longer. Claims take no room from what ends a lease.
+// The callers that wait are bounded. One more is refused, and a repeat would only make the queue
+// longer. Claims take no room from commands that end a lease.
 func TestTheQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -946,7 +946,7 @@ func TestCleanUpComesAfterCallers(t *testing.T) {
 	}
 }
 
-// through is a store that sends to another one, with a context of its own.
+// through is a store that sends to another store, with its own context.
 type through struct {
 	derive func(context.Context) context.Context
 	to     request
@@ -954,7 +954,7 @@ type through struct {
 
 func (s through) Send(ctx context.Context) error { return s.to.Send(s.derive(ctx)) }
 
-// What is large goes alone, be it the load or an argument: others would wait for it.
+// A command with a large load or argument is sent alone: other commands would wait for it.
 func TestLargeCommandsGoAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -984,8 +984,8 @@ func TestLargeCommandsGoAlone(t *testing.T) {
 	})
 }
 
-// As many batches are out as there may be, and no more, where the way is so long that
-// more commands than that wait.
+// The number of batches in flight reaches its bound, and does not exceed it, even over such a long
+// way that more commands wait.
 func TestBatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, batches := range []int{1, 4, 32} {

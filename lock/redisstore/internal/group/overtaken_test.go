@@ -81,7 +81,7 @@ func TestOvertakenBatchIsSentAgain(t *testing.T) {
 	}
 }
 
-// sized is a claim of so many bytes.
+// sized is a claim of a given size in bytes.
 type sized struct {
 	request
 
@@ -95,8 +95,8 @@ func (r sized) Send(ctx context.Context) error {
 	return err
 }
 
-// One late reply in a thousand is not what most calls take: it keeps its batch, which
-// was thirty times as many of them.
+// One late reply in a thousand delays few calls: it must not delay its whole batch, which was
+// thirty times as many calls.
 func TestLateRepliesAreOfFewCalls(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "simulates hundreds of callers")
 	t.Parallel()

@@ -22,8 +22,8 @@ func counted(to serve, trips, commands *atomic.Int64) serve {
 	}
 }
 
-// oneAtATime is a server behind a single processor: it is busy for d with each round trip,
-// whatever the number of commands.
+// oneAtATime is a server behind a single processor: it is busy for d with each round trip, for any
+// number of commands.
 func oneAtATime(d time.Duration) serve {
 	processor := new(free)
 	return func(ctx context.Context, names []string, reply func(string)) error {

@@ -59,7 +59,7 @@ func TestSilenceIsNoOverload(t *testing.T) {
 }
 
 // TestSilenceOutlivesItsEnd: a claim that has waited while the server was silent is refused for the
-// silence, also if the server has answered a moment before.
+// silence, even if the server has answered a moment before.
 func TestSilenceOutlivesItsEnd(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

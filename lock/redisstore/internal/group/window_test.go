@@ -17,7 +17,7 @@ import (
 )
 
 // The way to a server may become a thousand times as long, at once or little by little,
-// and short again: no call is refused for that, and none is without an answer.
+// and short again: no call is refused because of it, and every call is answered.
 func TestLongerWayRefusesNoCall(t *testing.T) {
 	t.Parallel()
 	const (
@@ -70,8 +70,9 @@ func TestLongerWayRefusesNoCall(t *testing.T) {
 	}
 }
 
-// A server that becomes slower than its callers is not taken for a longer way, or not for
-// long: soon after the next trial, what is on the wire is no more than it does in maxUsual.
+// A server that becomes slower than its callers is not mistaken for a longer way, or not for long:
+// soon after the next trial, there are no more commands in flight than the server executes in
+// maxUsual.
 func TestWindowFollowsASlowServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -174,8 +175,8 @@ func TestTrialsAreRare(t *testing.T) {
 	})
 }
 
-// Round trips that take long while few commands are out say nothing about the window, which
-// is not tried: all of them stay on their way.
+// Long round trips with few commands in flight do not show whether the window is too large. So
+// there is no trial, and all commands stay in flight.
 func TestWindowThatIsNotFullIsNotTried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -34,10 +34,10 @@ var rarePaths = []string{
 	"stopped, and committed",
 }
 
-// Four processes of two callers each order few things, again and again until each has its
+// Four processes of two callers each make the same few orders, and repeat each until it has its
 // answer, while they are killed and stopped at every step of an order, their work outlasts its
-// lease or is interrupted, the disk is full and other programs lock the files. Afterwards there
-// is one row for each order that was answered, and one answer for every caller.
+// lease or is interrupted, the disk is full and other programs lock the files. Afterwards there is
+// one row for each order that was answered, and one answer for every caller.
 func TestOnce(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "injects hundreds of faults in real time")
 	t.Parallel()

@@ -26,7 +26,7 @@ type fault struct {
 	For   time.Duration `json:",omitempty"` // of a stop
 }
 
-// What a fault does.
+// The kinds of faults.
 const (
 	doKill      = "killed"
 	doStop      = "stopped"

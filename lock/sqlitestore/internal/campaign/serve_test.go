@@ -32,7 +32,7 @@ type server struct {
 	noRenewals atomic.Int32 // orders for whose sake renewals are lost
 }
 
-// serve answers requests, each on a goroutine of its own, until the process is killed.
+// serve answers requests, each on its own goroutine, until the process is killed.
 func serve(path, twin string) error {
 	own, err := sqlitestore.Open(context.Background(), path)
 	if err != nil {
@@ -76,7 +76,7 @@ type running struct {
 	mu     sync.Mutex
 	paths  []string
 	struck bool
-	over   bool // no fault strikes any more
+	over   bool // there are no more faults
 }
 
 func (r *running) takes(path string) {

@@ -18,8 +18,8 @@ import (
 const lockNotAvailable = "55P03"
 
 // TestUnansweredCommitIsCertain: the session that wrote a receipt holds the lock of its row
-// until its transaction has ended. So a row that can be locked has the answer to a
-// COMMIT that got none; and if it cannot be locked, the session ends first.
+// until its transaction has ended. So a row that can be locked shows the outcome of a COMMIT that
+// got no answer. If the row cannot be locked, the session has to end first.
 func TestUnansweredCommitIsCertain(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -59,7 +59,7 @@ func TestUnansweredCommitIsCertain(t *testing.T) {
 				began := time.Now()
 				committed, asks := ask(t, s.direct, pid)
 				t.Logf("committed: %v, %d asks, %v", committed, asks, time.Since(began).Round(time.Millisecond))
-				if tt.fault.Delay == 0 || time.Since(sent) < tt.fault.Delay { // as it is unless the machine stands still
+				if tt.fault.Delay == 0 || time.Since(sent) < tt.fault.Delay { // always, unless the machine stops for a while
 					require.Equal(t, tt.committed, committed)
 					if tt.locked { // a busy server may need more than one to end a session
 						require.Greater(t, asks, 1)

@@ -21,12 +21,12 @@ func order(t *testing.T, conn *pgx.Conn) {
 	run(t, conn, "INSERT INTO orders VALUES (1)")
 }
 
-// TestFaultsAtCommit: what the client hears of a COMMIT, and what became of it.
+// TestFaultsAtCommit checks the answer to a COMMIT that the client gets, and its outcome.
 func TestFaultsAtCommit(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		fault  pgproxy.Fault
-		silent bool // the client hears nothing, rather than the end of its connection
+		silent bool // the client gets nothing, not even the end of its connection
 		rows   int
 	}{
 		{pgproxy.Fault{Action: pgproxy.LoseRequest}, true, 0},
@@ -69,7 +69,7 @@ func TestLateRequestOfAClientThatIsGone(t *testing.T) {
 	began := time.Now()
 	require.ErrorIs(t, impatiently(t, conn, "COMMIT"), context.DeadlineExceeded)
 	pgxtest.Leave(conn)
-	if rows, sessions := s.orders(t), s.sessions(t, pid); time.Since(began) < 3*short { // as it is unless the machine stands still
+	if rows, sessions := s.orders(t), s.sessions(t, pid); time.Since(began) < 3*short { // always, unless the machine stops for a while
 		require.Zero(t, rows)
 		require.Equal(t, 1, sessions, "the server does not know")
 	}
@@ -148,7 +148,7 @@ func TestCutReplyPassesSoManyBytes(t *testing.T) {
 	require.Equal(t, byte('T'), got[0])
 }
 
-// TestFaultsBehindPgBouncer: its client learns of a cut, and the pool lives on.
+// TestFaultsBehindPgBouncer: the client of PgBouncer is notified of a cut, and the pool goes on.
 func TestFaultsBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	s := open(t, at("COMMIT", pgproxy.Fault{Action: pgproxy.LoseReplyAndCut}))

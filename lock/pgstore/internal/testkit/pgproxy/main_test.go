@@ -20,8 +20,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
 
 const (
-	// patience is how long a test waits for what comes soon, and short how long a
-	// client for what never comes.
+	// patience is the time for which a test waits for an event that comes soon.
+	// short is the time for which a client waits for an answer that never comes.
 	patience = 20 * time.Second
 	short    = 500 * time.Millisecond
 )
@@ -70,14 +70,14 @@ func within(t *testing.T, d time.Duration, conn *pgx.Conn, sql string) error {
 	return err //nolint:wrapcheck // for the test to judge
 }
 
-// orders is how many there are.
+// orders returns the number of orders.
 func (s *shop) orders(t *testing.T) (n int) {
 	t.Helper()
 	require.NoError(t, s.direct.QueryRow(t.Context(), "SELECT count(*) FROM orders").Scan(&n))
 	return n
 }
 
-// sessions is how many there are of the client with that process.
+// sessions returns the number of sessions with this pid.
 func (s *shop) sessions(t *testing.T, pid uint32) (n int) {
 	t.Helper()
 	require.NoError(t, s.direct.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid).Scan(&n))
@@ -94,7 +94,7 @@ func at(word string, f pgproxy.Fault) pgproxy.Decide {
 	}
 }
 
-// tape records what a proxy sees.
+// tape records the exchanges of a proxy.
 type tape struct {
 	mu        sync.Mutex
 	exchanges []pgproxy.Exchange
@@ -107,8 +107,7 @@ func (l *tape) decide(x *pgproxy.Exchange) pgproxy.Fault {
 	return pgproxy.Fault{}
 }
 
-// take returns what was recorded since the last time: "SQL; SQL", or "prepare SQL",
-// or "cancel".
+// take returns the exchanges since the last call: "SQL; SQL", or "prepare SQL", or "cancel".
 func (l *tape) take() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

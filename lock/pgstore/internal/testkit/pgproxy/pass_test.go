@@ -94,7 +94,7 @@ func TestNotificationsPass(t *testing.T) {
 	require.Equal(t, "hello", n.Payload)
 }
 
-// TestCancel: what pgx sends for a context that ends, on a connection of its own.
+// TestCancel: pgx sends a CancelRequest for a context that ends, on a separate connection.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	var seen tape

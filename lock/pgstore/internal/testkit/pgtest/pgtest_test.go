@@ -112,7 +112,7 @@ func TestPauseAnswersNothing(t *testing.T) {
 	c.Resume()
 	run(t, conn, "SELECT 1")
 	c.Pause()
-	c.Kill() // also what stands still
+	c.Kill() // also a stopped process
 	require.False(t, c.Running())
 }
 
@@ -146,8 +146,8 @@ func TestBouncerPoolsTransactions(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestBouncerPreparesAsItSays also shows that the setting is one that this
-// version knows: with another it would not start.
+// TestBouncerPreparesAsItSays also shows that this version knows the setting:
+// with an unknown setting it would not start.
 func TestBouncerPreparesAsItSays(t *testing.T) {
 	t.Parallel()
 	c := pgtest.Shared(t)

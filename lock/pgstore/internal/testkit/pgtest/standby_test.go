@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
-// A standby lags behind a slow link, has nothing from one that is cut, and takes the place of
-// its primary, which follows it then on its own port. PgBouncer follows, too.
+// A standby lags behind a slow link, gets nothing over a cut link, and takes the place of its
+// primary. The old primary then follows it on its own port. PgBouncer follows, too.
 func TestFailoverAndBack(t *testing.T) {
 	t.Parallel()
 	link := pgtest.NewLink(t)
