@@ -21,11 +21,11 @@ func (c *conn) Run() {
 
 // Kill is part of [relay.Conn].
 func (c *conn) Kill() {
-	_ = c.client.Close() // what is in flight is given up
+	_ = c.client.Close() // bytes in flight are lost
 	_ = c.server.Close()
 }
 
-// forward passes on what src sends, and ends both connections with its end.
+// forward passes on the bytes of src, and ends both connections when src ends.
 func (c *conn) forward(dst, src net.Conn, dir Direction) {
 	defer c.Kill()
 	buf := make([]byte, 4096)
@@ -43,9 +43,9 @@ func (c *conn) forward(dst, src net.Conn, dir Direction) {
 	}
 }
 
-// pass returns how many of n bytes go through, and whether the connection ends then. What
-// comes over a connection that was cut, such as the answer to its last bytes, is no part of
-// what comes later.
+// pass returns how many of n bytes go through, and whether the connection ends after them. Bytes
+// over a connection that was cut, such as the answer to its last bytes, are neither passed on nor
+// counted.
 func (p *Proxy) pass(dir Direction, n int, cut *bool) (through int, end bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package cutproxy is a TCP proxy, for tests, that cuts a connection after a given number
-// of bytes: the line that breaks while a request is on its way, or its answer.
+// Package cutproxy is a TCP proxy, for tests, that cuts a connection after a given number of bytes:
+// the line breaks in the middle of a request, or of its answer.
 package cutproxy
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
 
-// Direction is that in which bytes go.
+// Direction is the direction of bytes.
 type Direction int
 
 // The directions.
@@ -28,15 +28,15 @@ func (d Direction) String() string {
 	return "response"
 }
 
-// Proxy passes connections on to a server. It is safe for concurrent use; Cut and Count are
-// about the bytes of all its connections, so a test that cuts has one request under way.
+// Proxy passes connections on to a server. It is safe for concurrent use; Cut and Count apply to
+// the bytes of all its connections, so a test that cuts must have only one request in flight.
 type Proxy struct {
 	*relay.Relay
 
 	mu     sync.Mutex
 	armed  bool
 	dir    Direction
-	left   int // until it cuts
+	left   int // bytes to pass before the cut
 	passed [2]int
 }
 
@@ -55,11 +55,11 @@ func Start(tb testing.TB, addr string) *Proxy {
 	return p
 }
 
-// URL is where the proxy listens.
+// URL is the address of the proxy.
 func (p *Proxy) URL() string { return "http://" + p.Addr() }
 
-// Cut has the proxy cut the connection over which the next n bytes in dir go, after them:
-// with 0 as soon as there is a byte to send. Later connections pass.
+// Cut makes the proxy cut a connection after the next n bytes in dir. With 0, it cuts as soon as
+// there is a byte to send. Later connections pass.
 func (p *Proxy) Cut(dir Direction, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

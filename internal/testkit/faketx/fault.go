@@ -13,8 +13,8 @@ import (
 // Step is a step of work under a claim that can meet a [Fault].
 type Step string
 
-// The steps. Settle is that of the Store, and Commit what Settle of a transaction sends at
-// last.
+// The steps. Settle is the Settle of the Store, and Commit is the COMMIT that the Settle of a
+// transaction sends.
 const (
 	Claim    Step = "claim"
 	Renew    Step = "renew"
@@ -30,10 +30,10 @@ const (
 // Fault executes one step with a fault. apply executes the step itself.
 type Fault func(ctx context.Context, apply func() error) error
 
-// LoseReply applies the step, and its caller cannot know.
+// LoseReply applies the step, and returns an unknown outcome.
 func LoseReply(_ context.Context, apply func() error) error { _ = apply(); return io.EOF }
 
-// LoseRequest does not apply the step, and its caller cannot know.
+// LoseRequest does not apply the step, and returns an unknown outcome.
 func LoseRequest(context.Context, func() error) error { return io.EOF }
 
 // HangReply applies the step, and returns when its caller gives up.
@@ -45,7 +45,7 @@ func HangReply(ctx context.Context, apply func() error) error {
 // Hang does not apply the step, and returns when its caller gives up.
 func Hang(ctx context.Context, _ func() error) error { <-ctx.Done(); return ctx.Err() }
 
-// Late returns when its caller gives up, and applies the step d after it came.
+// Late returns when its caller gives up, and applies the step d after its arrival.
 func Late(d time.Duration) Fault {
 	return func(ctx context.Context, apply func() error) error {
 		time.AfterFunc(d, func() { _ = apply() })
@@ -71,7 +71,7 @@ func Slow(d time.Duration) Fault {
 // Panic panics.
 func Panic(context.Context, func() error) error { panic("faketx: as the test wants") }
 
-// Refuse does not apply the step, and says so with err, which may be nil.
+// Refuse does not apply the step, and returns err, which may be nil.
 func Refuse(err error) Fault {
 	return func(context.Context, func() error) error {
 		if err == nil {
@@ -86,21 +86,21 @@ func Conflict(ctx context.Context, apply func() error) error {
 	return Refuse(fmt.Errorf("%w: could not serialize access", lock.ErrUnavailable))(ctx, apply)
 }
 
-// Next lines up what the next steps of a kind meet, one each; nil is nothing.
+// Next queues faults for the next steps of a kind, one for each step; nil is no fault.
 func (s *Store) Next(step Step, faults ...Fault) {
 	s.steps.mu.Lock()
 	defer s.steps.mu.Unlock()
 	s.steps.next[step] = append(s.steps.next[step], faults...)
 }
 
-// Every sets what all other steps of a kind meet; nil ends it.
+// Every sets the fault of all other steps of a kind; nil ends it.
 func (s *Store) Every(step Step, f Fault) {
 	s.steps.mu.Lock()
 	defer s.steps.mu.Unlock()
 	s.steps.every[step] = f
 }
 
-// Count is how many steps of a kind there were, whatever became of them.
+// Count returns the number of steps of a kind, applied or not.
 func (s *Store) Count(step Step) int {
 	s.steps.mu.Lock()
 	defer s.steps.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *Store) draw(step Step) Fault {
 	return queue[0]
 }
 
-// meet makes a step. One that is applied after its return shares no memory with it.
+// meet makes a step. A step that is applied after its return shares no memory with its caller.
 func meet[T any](ctx context.Context, s *Store, step Step, call func(ctx context.Context) (T, error)) (T, error) {
 	f := s.draw(step)
 	if f == nil {
@@ -130,7 +130,7 @@ func meet[T any](ctx context.Context, s *Store, step Step, call func(ctx context
 	var made T
 	err := f(ctx, func() error {
 		at := ctx
-		if ctx.Err() != nil { // it arrives when its caller has left
+		if ctx.Err() != nil { // the step arrives after its caller has left
 			at = context.WithoutCancel(ctx)
 		}
 		m, err := call(at)

@@ -1,10 +1,11 @@
 // Package faketx is a [lock.Transactor] in memory, for tests: a small database with a
 // table of claims, a table of effects, and transactions that commit the rows of both in
-// one step. A test says what the steps of a transaction meet ([Store.Next],
-// [Store.Every]), and breaks it on purpose ([Store.Break]) to see that a check can fail.
+// one step. A test chooses the faults of the steps of a transaction ([Store.Next], [Store.Every]),
+// and breaks the database on purpose ([Store.Break]) to show that a check can fail.
 //
-// It has of a database what matters to a commit without an answer: receipt and COMMIT arrive
-// together, or late, or never, and find no claim once Outcome has taken it away.
+// It has the parts of a database that matter to a commit without an answer: receipt and COMMIT
+// arrive together, or late, or never, and they find no claim after Outcome has taken the claim
+// away.
 package faketx
 
 import (
@@ -36,7 +37,7 @@ type database struct {
 	broken    Defect
 }
 
-// steps counts the steps of a client, and holds the faults that they meet.
+// steps counts the steps of a client, and holds their faults.
 type steps struct {
 	mu    sync.Mutex
 	next  map[Step][]Fault
@@ -44,8 +45,8 @@ type steps struct {
 	count map[Step]int
 }
 
-// entry is the row of a key. It stays there when its lease is over, for what its token
-// may settle yet.
+// entry is the row of a key. It stays when its lease is over, because its token may still settle
+// it.
 type entry struct {
 	lock.Entry
 
@@ -59,14 +60,15 @@ func New() *Store {
 	return (&Store{database: &database{entries: make(map[string]*entry)}}).Client()
 }
 
-// Client returns another client of the same database, whose steps meet nothing yet.
+// Client returns another client of the same database, whose steps have no faults yet.
 func (s *Store) Client() *Store {
 	return &Store{database: s.database, steps: steps{
 		next: make(map[Step][]Fault), every: make(map[Step]Fault), count: make(map[Step]int),
 	}}
 }
 
-// Committed has tell called with each row that is committed. It must not call the Store.
+// Committed makes the Store call tell with each row that is committed. tell must not call the
+// Store.
 func (s *Store) Committed(tell func(row string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,21 +82,21 @@ func (*Store) Describe() lock.Description {
 
 var errFences = fmt.Errorf("%w: faketx has no fences: %w", lock.ErrNotApplied, errors.ErrUnsupported)
 
-// Effects are the rows that were committed, in that order.
+// Effects returns the committed rows, in the order of their commits.
 func (s *Store) Effects() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.effects)
 }
 
-// Open is how many transactions have not ended.
+// Open returns the number of transactions that have not ended.
 func (s *Store) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.open
 }
 
-// state is that of the entry as callers see it.
+// state returns the state of the entry as callers see it.
 func (e *entry) state() lock.State {
 	now := time.Now()
 	switch {
@@ -132,7 +134,7 @@ func (e *entry) seen() lock.Entry {
 	return seen
 }
 
-// write has do change the row of key, which is nil if there is none.
+// write calls do to change the row of key. do gets nil if there is no row.
 func (s *Store) write(ctx context.Context, key string, do func(e *entry) error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", lock.ErrNotApplied, context.Cause(ctx))
@@ -168,7 +170,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (seen lock.
 	})
 }
 
-// ours makes a change to the entry of token, if it is that of a claim.
+// ours changes the entry of token, if it is a claim and not a receipt.
 func (s *Store) ours(ctx context.Context, step Step, key, token string, do func(e *entry)) (ok bool, err error) {
 	return meet(ctx, s, step, func(ctx context.Context) (ok bool, err error) {
 		err = s.write(ctx, key, func(e *entry) error {
@@ -215,7 +217,7 @@ func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 	return s.ours(ctx, Release, key, c.Token, func(*entry) { delete(s.entries, key) })
 }
 
-// Get is part of [lock.Store]. It waits for no transaction, and sees what is committed.
+// Get is part of [lock.Store]. It waits for no transaction, and sees committed rows only.
 func (s *Store) Get(ctx context.Context, key string) (seen lock.Entry, err error) {
 	return meet(ctx, s, Get, func(ctx context.Context) (lock.Entry, error) {
 		if err := ctx.Err(); err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// transaction is one session's. Its fields are locked with the Store.
+// transaction is the transaction of one session. Its fields are locked with the Store.
 type transaction struct {
 	store      *Store
 	key, token string
 	rows       []string
-	failed     bool // a statement has
+	failed     bool // a statement has failed
 	fenced     bool // its claim was taken away from it
-	over       bool // committed, rolled back, or asked for
+	over       bool // committed, rolled back, or Outcome was called
 	committed  bool
 }
 
@@ -40,11 +40,11 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	return context.WithValue(ctx, transactionKey{}, t), t, nil
 }
 
-// Insert inserts a row in the transaction that ctx is of.
+// Insert inserts a row in the transaction of ctx.
 func Insert(ctx context.Context, row string) error { return insert(ctx, row, false) }
 
-// Fail makes a statement fail in the transaction that ctx is of, which can then only be
-// rolled back, as in PostgreSQL.
+// Fail makes a statement fail in the transaction of ctx. The transaction can then only be rolled
+// back, as in PostgreSQL.
 func Fail(ctx context.Context) error { return insert(ctx, "", true) }
 
 var errStatement = errors.New("faketx: a statement has failed")
@@ -87,7 +87,7 @@ func (t *transaction) end() {
 	}
 }
 
-// Settle is part of [lock.Transaction]. Receipt and COMMIT are one step, which is met as a whole.
+// Settle is part of [lock.Transaction]. Receipt and COMMIT are one step, with one fault.
 func (t *transaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	s := t.store
 	receipt = slices.Clone(receipt)
@@ -104,13 +104,13 @@ func (t *transaction) Settle(ctx context.Context, receipt []byte, keep time.Dura
 	return ok && err == nil, err
 }
 
-// commit is the arrival of receipt and COMMIT. The Store is locked.
+// commit executes receipt and COMMIT when they arrive. The Store is locked.
 func (t *transaction) commit(receipt []byte, keep time.Duration) (ok bool, err error) {
 	s := t.store
 	e := s.entries[t.key]
 	mine := e != nil && e.Token == t.token && e.State != lock.Settled && !t.fenced
 	switch {
-	case s.broken == Trusting: // it was in progress when Outcome looked, whatever became of the claim since
+	case s.broken == Trusting: // the COMMIT was in progress when Outcome looked, and takes effect even without the claim
 	case t.over && !t.fenced:
 		return false, fmt.Errorf("%w: faketx: the session is over", lock.ErrNotApplied)
 	case t.failed:
@@ -129,8 +129,8 @@ func (t *transaction) commit(receipt []byte, keep time.Duration) (ok bool, err e
 	return true, nil
 }
 
-// Outcome is part of [lock.Transaction]. It takes the claim away from the transaction: what
-// arrives later finds none.
+// Outcome is part of [lock.Transaction]. It takes the claim away from the transaction: a COMMIT
+// that arrives later finds no claim.
 func (t *transaction) Outcome(ctx context.Context) (committed bool, err error) {
 	s := t.store
 	return meet(ctx, s, Outcome, func(context.Context) (bool, error) {

@@ -12,7 +12,8 @@ import (
 )
 
 // Test hands a key over from one process to another while a caller waits for it, with and without
-// fences. open returns a store as another process has it, which is closed with the test.
+// fences. open returns a store like the store of another process, which is closed at the end of the
+// test.
 func Test(t *testing.T, open func(t *testing.T) lock.Store) {
 	t.Helper()
 	for name, opts := range map[string][]lock.Option{"plain": nil, "fenced": {lock.WithFencing()}} {

@@ -1,4 +1,4 @@
-// Package link is the network between a server and its replica, which a test makes slow, or cuts.
+// Package link is the network between a server and its replica. A test can make it slow, or cut it.
 package link
 
 import (
@@ -12,15 +12,16 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
 
-// Link is the network between a standby and its primary. It is safe for concurrent use. To has new connections of
-// the standby reach a server, and Cut ends the connection until then: what is on its way is lost.
+// Link is the network between a standby and its primary. It is safe for concurrent use. To connects
+// new connections of the standby to a server. Cut ends the connection until the next To: data in
+// flight is lost.
 type Link struct {
 	*relay.Relay
 
 	delay atomic.Int64
 }
 
-// New returns a link that is cut until To. It ends with tb.
+// New returns a link that is cut until a call of To. It ends with tb.
 func New(tb testing.TB) *Link {
 	tb.Helper()
 	l := &Link{}
@@ -35,7 +36,7 @@ func New(tb testing.TB) *Link {
 	return l
 }
 
-// Delay has all that the primary sends from now on arrive so much later.
+// Delay delays all data that the primary sends from now on by d.
 func (l *Link) Delay(d time.Duration) { l.delay.Store(int64(d)) }
 
 type linked struct {
@@ -74,7 +75,7 @@ func (c *linked) Run() {
 	})
 	for part := range sent {
 		time.Sleep(time.Until(part.due))
-		_, _ = c.standby.Write(part.data) // after the link is cut, it fails
+		_, _ = c.standby.Write(part.data) // it fails after the link was cut
 	}
 	c.Kill()
 	both.Wait()

@@ -1,5 +1,5 @@
-// Package mysqlproxy passes on what clients and a server of MySQL or MariaDB send each other,
-// except for the statements that meet a fault.
+// Package mysqlproxy is a proxy between clients and a server of MySQL or MariaDB. It passes on all
+// statements except for the ones with a fault.
 package mysqlproxy
 
 import (
@@ -21,16 +21,16 @@ type Action uint8
 const (
 	// Pass forwards it and its answer.
 	Pass Action = iota
-	// LoseRequest never forwards it, nor anything after it on its connection, and the server
-	// hears of no end until the proxy ends.
+	// LoseRequest never forwards it, nor anything after it on its connection. The server is not
+	// notified of the end of the connection until the proxy ends.
 	LoseRequest
-	// LoseReply forwards it, and the client hears nothing more on its connection.
+	// LoseReply forwards it, and the client receives nothing more on its connection.
 	LoseReply
 	// CutRequest does not forward it, and cuts the connection.
 	CutRequest
 	// CutReply forwards it, and cuts the connection in the middle of its answer.
 	CutReply
-	// Freeze is LoseRequest, counted apart.
+	// Freeze is LoseRequest, counted separately.
 	Freeze
 	// DelayReply forwards its answer after Fault.Delay.
 	DelayReply
@@ -49,7 +49,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("action %d", uint8(a))
 }
 
-// Fault is an Action with its measure. The zero Fault lets a statement pass.
+// Fault is an Action with its delay. The zero Fault lets a statement pass.
 type Fault struct {
 	Action Action
 	Delay  time.Duration // of DelayRequest and DelayReply
@@ -80,7 +80,7 @@ func Start(tb testing.TB, upstream string, decide func(statement string) Fault) 
 	return p
 }
 
-// Decide has decide return the faults from now on.
+// Decide replaces the function that returns the faults.
 func (p *Proxy) Decide(decide func(statement string) Fault) {
 	if decide == nil {
 		decide = func(string) Fault { return Fault{} }
@@ -125,8 +125,8 @@ func (w *wire) sleep(d time.Duration) {
 	}
 }
 
-// ask passes on what the client sends. The server does not hear that the client leaves before
-// what was sent has arrived.
+// ask passes on the client's packets. The server is notified that the client has left only after
+// all packets have arrived.
 func (w *wire) ask() {
 	for {
 		packet, err := readPacket(w.client)
@@ -156,7 +156,7 @@ func (w *wire) ask() {
 	}
 }
 
-// answer passes on what the server sends.
+// answer passes on the server's packets.
 func (w *wire) answer() {
 	defer w.client.Close() //nolint:errcheck // nothing is to be done about it
 	buffer := make([]byte, 1<<16)

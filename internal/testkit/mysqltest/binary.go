@@ -33,7 +33,7 @@ func find(tb testing.TB) programs {
 }
 
 func found() (p programs, err error) {
-	names := []string{"mariadbd", "/usr/sbin/mariadbd", "mysqld", "/usr/sbin/mysqld"} // not on everyone's PATH
+	names := []string{"mariadbd", "/usr/sbin/mariadbd", "mysqld", "/usr/sbin/mysqld"} // not on every PATH
 	if name := os.Getenv("MYSQL_SERVER"); name != "" {
 		names = []string{name}
 	}
@@ -50,7 +50,7 @@ func found() (p programs, err error) {
 	return p, err
 }
 
-// look returns the path of the first program that is there.
+// look returns the path of the first program that exists.
 func look(names ...string) (string, error) {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/process"
 )
 
-// Replicated are the settings of a server of MariaDB that is to be followed, or to follow: each
-// of a pair has a number of its own.
+// Replicated returns the settings of a server of MariaDB that is a primary or a replica. Each
+// server of a pair has its own number.
 func Replicated(id int, settings ...string) []string {
 	return append([]string{
 		fmt.Sprintf("server-id=%d", id), "log-bin=log", "log-slave-updates", "binlog-format=ROW", "gtid-strict-mode=ON", "innodb-log-file-size=16M",
 	}, settings...)
 }
 
-// SemiSynchronous are the settings of both servers for a COMMIT that waits for the replica
-// before others see it, for as long as that takes. It does so where rpl_semi_sync_master_enabled
-// is ON, which is for the primary alone: a replica would wait for one of its own.
+// SemiSynchronous returns the settings of both servers with which a COMMIT waits for the replica
+// before other sessions see it, without a timeout. It waits where rpl_semi_sync_master_enabled is
+// ON. Set it on the primary only: a replica would wait for a replica of its own.
 func SemiSynchronous() []string {
 	return []string{"rpl-semi-sync-slave-enabled=ON", "rpl-semi-sync-master-wait-point=AFTER_SYNC", "rpl-semi-sync-master-timeout=3600000"}
 }
@@ -29,15 +29,15 @@ func SemiSynchronous() []string {
 // Configure replaces the settings of [Start] when s is started again.
 func (s *Server) Configure(settings ...string) { s.settings = settings }
 
-// User makes a user without a password on s alone, who has all rights in a database and may not
-// write to a replica.
+// User makes a user without a password on s only. The user has all rights in a database, and may
+// not write to a replica.
 func (s *Server) User(tb testing.TB, name, db string) {
 	tb.Helper()
 	s.Exec(tb, "", fmt.Sprintf("SET sql_log_bin = 0; CREATE USER %[1]s@'127.0.0.1'; GRANT ALL ON %[2]s.* TO %[1]s@'127.0.0.1'", name, db))
 }
 
 // Follow makes s a replica of primary, which it reaches at addr. It starts with data of a new
-// server and a copy of one database. Nobody but root may write to it until Promote.
+// server and a copy of one database. Only root may write to it until Promote.
 func (s *Server) Follow(tb testing.TB, primary *Server, addr, db string) {
 	tb.Helper()
 	s.Kill()
@@ -58,11 +58,11 @@ func (s *Server) Follow(tb testing.TB, primary *Server, addr, db string) {
 		tb.Fatal(err)
 	}
 	host, port, _ := net.SplitHostPort(addr)                                        // it has one
-	s.Exec(tb, "", "SET GLOBAL read_only = ON; SET sql_log_bin = 0;\nSOURCE "+dump) // a command of the client needs a line of its own
+	s.Exec(tb, "", "SET GLOBAL read_only = ON; SET sql_log_bin = 0;\nSOURCE "+dump) // a command of the client needs its own line
 	s.Exec(tb, "", fmt.Sprintf("CHANGE MASTER TO master_host = '%s', master_port = %s, master_user = 'root', master_connect_retry = 1, master_use_gtid = slave_pos; START SLAVE", host, port))
 }
 
-// AwaitReplica returns when a replica follows s and has all that is committed there.
+// AwaitReplica returns when a replica follows s and has all commits of s.
 func (s *Server) AwaitReplica(tb testing.TB, replica *Server) {
 	tb.Helper()
 	if !process.Eventually(func() bool {
@@ -78,8 +78,8 @@ func (s *Server) AwaitReplica(tb testing.TB, replica *Server) {
 	}
 }
 
-// Promote makes a replica a primary, once it has applied all that it was sent. Statements are
-// executed before it can be written to.
+// Promote makes a replica a primary, after it has applied everything that it has received.
+// statements are executed before other users can write.
 func (s *Server) Promote(tb testing.TB, statements string) {
 	tb.Helper()
 	s.Exec(tb, "", "STOP SLAVE IO_THREAD")

@@ -17,7 +17,7 @@ import (
 )
 
 // Server is a MariaDB or MySQL server with its databases. Its methods are safe for concurrent
-// use, but those that kill, pause or restart it affect everyone who uses it.
+// use, but methods that kill, pause or restart it affect every test that uses it.
 type Server struct {
 	*process.Program
 
@@ -51,9 +51,8 @@ var shared testmain.Shared[*Server]
 func Main(m testmain.Runner) testmain.Runner { return shared.Main(m) }
 
 // Shared returns the one server of this test process and starts it at the first call. Tests
-// that use it neither kill, pause, restart nor configure it, keep to their own
-// [Server.Database], and give the users that they create names of their own. TestMain has to
-// use [Main].
+// that use it neither kill, pause, restart nor configure it, use their own [Server.Database], and
+// give unique names to the users that they create. TestMain has to use [Main].
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	p := find(tb)
@@ -67,7 +66,7 @@ func Shared(tb testing.TB) *Server {
 	})
 }
 
-// launch starts a server; the caller has to call Remove.
+// launch starts a server. The caller has to call Remove.
 func launch(programs programs, settings []string) (*Server, error) {
 	u, err := process.Unprivileged()
 	if err != nil {
@@ -84,7 +83,7 @@ func launch(programs programs, settings []string) (*Server, error) {
 			return s.run()
 		})
 	}
-	if err == nil && programs.install == "" { // MySQL's root comes by the socket alone
+	if err == nil && programs.install == "" { // MySQL's root can connect over the socket only
 		err = s.exec("", "CREATE USER root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION")
 	}
 	if err != nil {
@@ -94,7 +93,7 @@ func launch(programs programs, settings []string) (*Server, error) {
 	return s, nil
 }
 
-// install makes the system tables, without those that only people need.
+// install makes the system tables, without the ones for interactive use.
 func (s *Server) install() error {
 	name, args := s.programs.server, []string{"--no-defaults", "--initialize-insecure"}
 	if s.programs.install != "" {
@@ -109,7 +108,7 @@ func (s *Server) command(name string, args ...string) error {
 	return err
 }
 
-// output runs a program of the server to its end, and returns what it has printed.
+// output runs a program of the server to its end, and returns its output.
 func (s *Server) output(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*process.Patience)
 	defer cancel()
@@ -127,8 +126,8 @@ func (s *Server) socket() string { return filepath.Join(s.Dir, "socket") }
 
 // run starts the server and waits until it answers.
 func (s *Server) run() error {
-	// A server that starts removes the temporary tables that it finds in its tmpdir, and would
-	// remove other servers'.
+	// At its start, a server removes the temporary tables in its tmpdir. In a shared tmpdir, it
+	// would remove tables of other servers.
 	args := []string{"--no-defaults", "--datadir=" + s.data(), "--tmpdir=" + s.Dir, "--socket=" + s.socket(), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(s.port)}
 	for _, set := range slices.Concat([]string{
 		"innodb-flush-log-at-trx-commit=2", "sync-binlog=0", "innodb-buffer-pool-size=32M", "max-connections=300",
@@ -140,8 +139,8 @@ func (s *Server) run() error {
 	return s.Start(cmd, s.answers)
 }
 
-// answers also makes sure that the answer is of this server: another process may have taken the
-// port since. The socket is the server's own.
+// answers reports whether the server answers. It uses the server's own socket, because another
+// process may have taken the port.
 func (s *Server) answers(int) bool {
 	conn, err := net.DialTimeout("unix", s.socket(), process.Patience) //nolint:noctx // on this machine
 	if err != nil {
@@ -151,11 +150,11 @@ func (s *Server) answers(int) bool {
 	return s.exec("", "SELECT 1") == nil
 }
 
-// Addr is "127.0.0.1:port", the same through all restarts.
+// Addr returns "127.0.0.1:port", the same after each restart.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// DSN is "user@tcp(127.0.0.1:port)/db", as go-sql-driver/mysql reads it. An empty user is root.
-// params, such as "parseTime=true", follow.
+// DSN returns "user@tcp(127.0.0.1:port)/db", as go-sql-driver/mysql reads it. An empty user is
+// root. params, such as "parseTime=true", follow.
 func (s *Server) DSN(db, user string, params ...string) string {
 	if user == "" {
 		user = "root"
@@ -168,7 +167,7 @@ func (s *Server) DSN(db, user string, params ...string) string {
 }
 
 // Restart starts the server again on the same port and the same data, and returns when it has
-// recovered and answers. A server that still runs is killed before.
+// recovered and answers. A server that still runs is killed first.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	s.Program.Restart(tb, s.run)
@@ -176,8 +175,8 @@ func (s *Server) Restart(tb testing.TB) {
 
 var databases atomic.Int64
 
-// Database creates an empty database for tb and returns its name, new at every call. It is
-// dropped when tb ends, unless the server is down then.
+// Database creates an empty database for tb and returns its name, new at every call. It is dropped
+// when tb ends, unless the server is down at that time.
 func (s *Server) Database(tb testing.TB) string {
 	tb.Helper()
 	name := fmt.Sprintf("t%d", databases.Add(1))

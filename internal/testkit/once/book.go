@@ -19,7 +19,7 @@ type Book struct {
 
 	notes    sync.Mutex
 	answered map[string][]byte
-	denied   map[string]bool // answers of work that is said to be rolled back, for certain
+	denied   map[string]bool // answers of work that was reported as certainly rolled back
 	wrong    []string
 }
 
@@ -39,7 +39,7 @@ func (b *Book) Gets(name string, answer []byte) {
 	}
 }
 
-// Denies notes that work is said to be rolled back.
+// Denies notes that work was reported as rolled back.
 func (b *Book) Denies(answer []byte) {
 	b.notes.Lock()
 	defer b.notes.Unlock()
@@ -63,8 +63,8 @@ func (b *Book) Known() map[string][]byte {
 	return maps.Clone(b.answered)
 }
 
-// InRows returns the violations that rows show at any time: an order that is there twice, or of
-// which it was said that it is not.
+// InRows returns the violations that rows show at any time: an order that was committed twice, or
+// that was reported as rolled back.
 func (b *Book) InRows(rows []Row) (wrong []string) {
 	seen := map[string]int{}
 	b.notes.Lock()
@@ -94,7 +94,7 @@ func (b *Book) Violations(rows []Row) []string {
 	return wrong
 }
 
-// Missing lists the answers whose row is not there, or has another answer.
+// Missing lists the answers whose row does not exist, or has another answer.
 func Missing(answered map[string][]byte, rows []Row) (wrong []string) {
 	there := map[string][]byte{}
 	for _, o := range rows {

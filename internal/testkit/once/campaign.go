@@ -18,7 +18,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// active is how many keys are ordered at a time.
+// active is the number of keys that are in use at the same time.
 const active = 4
 
 // Campaign is one run of faults against one shop.
@@ -33,7 +33,7 @@ type Campaign struct {
 
 	mu    sync.Mutex
 	quiet bool // no more faults
-	next  int  // the first of the orders that are not answered by all yet
+	next  int  // number of the oldest order that is not answered yet
 }
 
 // New returns a campaign with the seed of [SeedFlag].
@@ -47,16 +47,17 @@ func New(tb testing.TB) *Campaign {
 	return c
 }
 
-// Plan says how a campaign runs.
+// Plan has the settings of a run of a campaign.
 type Plan struct {
 	Processes int
 	Callers   int         // of each process
 	More      func() bool // prolongs the run, to four times as many faults at most; nil: never
-	Until     func() bool // says when it is over, in place of the number of faults; may be nil
+	Until     func() bool // reports whether the run is over, in place of the number of faults; may be nil
 	Twin      bool        // the run ends at the first violation, or after two minutes
 }
 
-// Run plays until so many faults have struck, and then until all orders are answered.
+// Run runs the campaign until there were as many faults as faults says, and then until all orders
+// are answered.
 func (c *Campaign) Run(shop Shop, plan Plan, faults int) {
 	ctx, cancel := context.WithCancel(c.tb.Context())
 	defer cancel()
@@ -82,7 +83,7 @@ func (c *Campaign) Run(shop Shop, plan Plan, faults int) {
 	c.mu.Unlock()
 	found = found || c.tb.Failed()
 	if found {
-		cancel() // nothing is to be known of the rest: a twin may hang, and so may a shop that has ended the test
+		cancel() // the rest need not end by itself: a twin may hang, and so may a shop that has ended the test
 	}
 	processes.Wait()
 	strikes.Wait()
@@ -103,7 +104,7 @@ func (c *Campaign) dice(of int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.Seed, uint64(of))) //nolint:gosec // a seed repeats it, and it is small
 }
 
-// sofar returns the violations that show while a campaign runs.
+// sofar returns the violations that can be found while a campaign runs.
 func (c *Campaign) sofar(ctx context.Context, shop Shop) []string {
 	known := c.Known()
 	rows, ok := shop.Orders(ctx)
@@ -159,10 +160,10 @@ func (c *Campaign) pick(r *rand.Rand) string {
 	return fmt.Sprintf("order %d", c.next+r.IntN(active))
 }
 
-// process lives, orders, dies and lives again, until there are no more faults and every order that
-// its callers have begun is answered.
+// process opens a process of the shop, makes orders in it, and kills or closes it. It repeats this
+// until there are no more faults and every order that its callers have begun is answered.
 func (c *Campaign) process(ctx context.Context, shop Shop, callers int, r *rand.Rand) {
-	pending := make([]string, callers) // what the client of a dead process asks for again
+	pending := make([]string, callers) // the orders that the clients of an ended process repeat
 	for ctx.Err() == nil {
 		p := shop.Open(r)
 		var all sync.WaitGroup
@@ -183,7 +184,7 @@ func (c *Campaign) process(ctx context.Context, shop Shop, callers int, r *rand.
 		if r.IntN(2) == 0 && !c.Over() {
 			c.Faults.Add("process: killed")
 			name, dice := c.pick(r), fork(r)
-			all.Go(func() { c.ask(ctx, p, name, dice) }) // its client goes with it
+			all.Go(func() { c.ask(ctx, p, name, dice) }) // the client of this order leaves with its process
 			time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
 			p.Kill()
 		}
@@ -194,8 +195,8 @@ func (c *Campaign) process(ctx context.Context, shop Shop, callers int, r *rand.
 
 func fork(r *rand.Rand) *rand.Rand { return rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) } //nolint:gosec // a seed repeats it
 
-// call orders one thing after another, and returns what is not answered. over is true if there
-// is nothing left to order.
+// call makes one order after another, and returns the order that was not answered. over is true if
+// no order is left.
 func (c *Campaign) call(ctx context.Context, p Process, pending string, turns int, r *rand.Rand) (left string, over bool) {
 	for range turns {
 		if pending == "" {
@@ -214,7 +215,7 @@ func (c *Campaign) call(ctx context.Context, p Process, pending string, turns in
 	return pending, pending == "" && c.Over()
 }
 
-// ask orders once.
+// ask makes one order.
 func (c *Campaign) ask(ctx context.Context, p Process, name string, r *rand.Rand) Reply {
 	o := &Order{Name: name, Answer: fmt.Appendf(nil, "%s %s", name, crand.Text()), Dice: r}
 	reply := p.Order(ctx, o)
@@ -224,7 +225,8 @@ func (c *Campaign) ask(ctx context.Context, p Process, name string, r *rand.Rand
 	return reply
 }
 
-// order orders once, and reports whether there was an answer, and whether the process has ended.
+// order makes one order, and reports whether there was an answer, and whether the process has
+// ended.
 func (c *Campaign) order(ctx context.Context, p Process, name string, r *rand.Rand) (answered, gone bool) {
 	reply := c.ask(ctx, p, name, r)
 	switch {
@@ -243,7 +245,7 @@ func (c *Campaign) order(ctx context.Context, p Process, name string, r *rand.Ra
 	return true, false
 }
 
-// Misses reports whether there is a path that neither c nor a campaign before it has taken.
+// Misses reports whether there is a path that neither c nor an earlier campaign has taken.
 func (c *Campaign) Misses(paths []string, before *Counts) bool {
 	for _, path := range paths {
 		if c.Paths.Get(path)+before.Get(path) == 0 {

@@ -1,7 +1,7 @@
-// Package once plays faults against orders that run in transactions of a database, and looks
-// afterwards whether every order is there once. Each database takes part by a [Shop], in a package
-// internal/campaign of its store's module, with the faults that it has. The callers, the promises
-// and the report are the same for all:
+// Package once injects faults into orders that run in transactions of a database, and then checks
+// that every order was committed once. Each database takes part by a [Shop], in a package
+// internal/campaign of its store's module, with the faults of this database. The callers, the
+// promises and the report are the same for all:
 //
 //	c := once.New(t)
 //	shop := ... // counts in c.Faults and c.Paths, and stops with c.Over
@@ -21,12 +21,11 @@ var (
 	// SeedFlag is the seed of campaigns. 0 draws one.
 	SeedFlag = flag.Uint64("campaign.seed", 0, "seed of the campaign; 0 draws one")
 
-	// FaultsFlag is how many faults a campaign injects.
+	// FaultsFlag is the number of faults that a campaign injects.
 	FaultsFlag = flag.Int("campaign.faults", 500, "how many faults the campaign injects")
 )
 
-// Faults sets how many faults a campaign injects unless -campaign.faults says so. TestMain calls
-// it, before the tests run.
+// Faults sets the default of -campaign.faults. TestMain calls it, before the tests run.
 func Faults(n int) { _ = flag.Set("campaign.faults", strconv.Itoa(n)) }
 
 // Shop is a database with a table of orders, which has no unique constraint, and the programs that
@@ -35,7 +34,7 @@ type Shop interface {
 	// Open starts a process of the shop, which draws its faults from r.
 	Open(r *rand.Rand) Process
 
-	// Strike has faults strike the database itself until the campaign is over, or ctx ends.
+	// Strike injects faults into the database itself until the campaign is over, or ctx ends.
 	Strike(ctx context.Context, r *rand.Rand)
 
 	// Orders returns the orders that were committed. ok is false while the database does not
@@ -46,14 +45,14 @@ type Shop interface {
 // Process is a process of a shop. Its methods may be called concurrently.
 type Process interface {
 	// Order runs the work of an order, which inserts its name and answer, in a transaction under
-	// its name as the key. While the campaign is not over, a fault that is drawn from o.Dice may
-	// strike it.
+	// its name as the key. While the campaign is not over, it may have a fault that is drawn from
+	// o.Dice.
 	Order(ctx context.Context, o *Order) Reply
 
-	// Kill kills the process, or cuts what connects it: it has no effect any more.
+	// Kill kills the process, or cuts its connections: after that, the process has no effect.
 	Kill()
 
-	// Close ends the process, killed or not, and frees what it had.
+	// Close ends the process, killed or not, and frees its resources.
 	Close(ctx context.Context)
 }
 
@@ -72,5 +71,5 @@ type Reply struct {
 	Receipt  []byte
 	Replayed bool
 	Ran      bool  // the work ran
-	Err      error // matches those of package lock
+	Err      error // matches the errors of package lock
 }

@@ -13,7 +13,7 @@ type Watched struct {
 	lock.Transaction
 
 	Takes func(path string)
-	Late  func() bool // reports whether the COMMIT comes later than its caller waits; nil: never
+	Late  func() bool // reports whether the COMMIT arrives after its caller has stopped waiting; nil: never
 }
 
 // Settle implements [lock.Transaction].
@@ -52,7 +52,7 @@ func (t Watched) Outcome(ctx context.Context) (committed bool, err error) {
 	return committed, err
 }
 
-// NeverAsks is a transaction of a twin: it does not ask what became of its commit.
+// NeverAsks is a transaction of a twin: it does not ask for the outcome of its commit.
 type NeverAsks struct{ lock.Transaction }
 
 // Outcome implements [lock.Transaction].

@@ -14,7 +14,7 @@ type silence int32
 
 const (
 	none     silence = iota
-	nothing          // nothing after the replies to what was forwarded
+	nothing          // nothing after the replies to forwarded messages
 	complete         // nothing at all
 )
 
@@ -33,10 +33,10 @@ type conn struct {
 	open []*exchange // forwarded and not yet answered
 }
 
-// exchange is one that was forwarded, or is about to be.
+// exchange is an Exchange that was forwarded, or is about to be forwarded.
 type exchange struct {
 	fault   Fault
-	startup bool // is counted nowhere
+	startup bool // it is not counted
 	begun   bool // its reply has begun
 	reply   []byte
 }
@@ -68,7 +68,7 @@ func (c *conn) Run() {
 	}
 }
 
-// start reads how the connection begins, and reports whether it goes on.
+// start reads the beginning of the connection, and reports whether the connection goes on.
 func (c *conn) start() bool {
 	for {
 		raw, code, err := readStartup(c.in)
@@ -104,8 +104,8 @@ func (c *conn) cancel(raw []byte) {
 	}
 }
 
-// requests forwards what the client sends until it is gone or a fault ends that. The
-// server learns of the end when it has had everything.
+// requests forwards the client's messages until the client is gone or a fault ends the forwarding.
+// The server is notified of the end after it has received everything.
 func (c *conn) requests() {
 	defer func() { _ = c.server.CloseWrite() }()
 	g := newGroup()
@@ -131,8 +131,7 @@ func (c *conn) requests() {
 	}
 }
 
-// forward does to x what is decided, and reports whether what comes after it may be
-// forwarded too.
+// forward applies the decision to x, and reports whether later messages may be forwarded too.
 func (c *conn) forward(x *Exchange, raw []byte) bool {
 	f := c.proxy.judge(x)
 	switch f.Action {
@@ -140,7 +139,7 @@ func (c *conn) forward(x *Exchange, raw []byte) bool {
 	case LoseRequest:
 		c.silence.Store(int32(nothing))
 		c.proxy.finish(f.Action)
-		_, _ = io.Copy(io.Discard, c.client) // until the client has enough
+		_, _ = io.Copy(io.Discard, c.client) // until the client closes the connection
 		return false
 	case CutRequest:
 		c.kill()
@@ -157,12 +156,12 @@ func (c *conn) forward(x *Exchange, raw []byte) bool {
 			return false
 		}
 	}
-	c.push(&exchange{fault: f}) // before it is forwarded, so that no reply comes without one
+	c.push(&exchange{fault: f}) // before it is forwarded, so that every reply finds its exchange
 	_, _ = c.server.Write(raw)
 	return true
 }
 
-// sleep returns false if the connection has ended before.
+// sleep returns false if the connection ends before d is over.
 func (c *conn) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -180,7 +179,7 @@ func (c *conn) push(x *exchange) {
 	c.open = append(c.open, x)
 }
 
-// head is the oldest exchange that is not answered, nil if there is none.
+// head returns the oldest exchange that is not answered, nil if there is none.
 func (c *conn) head() *exchange {
 	c.mu.Lock()
 	defer c.mu.Unlock()

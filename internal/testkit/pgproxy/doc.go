@@ -1,5 +1,5 @@
 // Package pgproxy is a TCP proxy in front of one PostgreSQL server, or PgBouncer,
-// that can lose, delay and cut what passes through it, by the exchange:
+// that can lose, delay and cut each exchange that passes through it:
 //
 //	p := pgproxy.Start(t, cluster.Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
 //		if x.Begins("COMMIT") {
@@ -19,9 +19,9 @@
 // their names, for each connection. Pipelined exchanges keep their order.
 //
 // Connection start and authentication pass without a decision. SSLRequest and
-// GSSENCRequest are answered "no": the proxy has to read what passes. COPY passes
-// as a part of the exchange that begins it. A CancelRequest, which comes on a
-// connection of its own, is an exchange without statements.
+// GSSENCRequest are answered "no": the proxy has to read the messages. COPY
+// passes as a part of the exchange that begins it. A CancelRequest, which comes
+// on a connection of its own, is an exchange without statements.
 //
 // # What it does not
 //

@@ -13,28 +13,28 @@ const (
 	// Pass forwards it and its reply.
 	Pass Action = iota
 	// LoseRequest never forwards it, nor anything after it on its connection, and
-	// the client hears nothing more. When the client closes the connection the
-	// server learns of that, and rolls back.
+	// the client receives nothing more. When the client closes the connection,
+	// the server is notified and rolls back.
 	LoseRequest
-	// LoseReply forwards it, and the client hears nothing more on its connection.
+	// LoseReply forwards it, and the client receives nothing more on its connection.
 	LoseReply
 	// LoseReplyAndCut forwards it, awaits the whole reply, and closes both sides
 	// without a byte of it.
 	LoseReplyAndCut
-	// DelayRequest forwards it after Fault.Delay, even if the client has closed its
-	// connection meanwhile: the server does not learn of that before.
+	// DelayRequest forwards it after Fault.Delay, even if the client has closed its connection
+	// meanwhile: the server is notified of the end after the request.
 	DelayRequest
 	// DelayReply forwards it at once, and its reply Fault.Delay after the first
-	// byte of that has come.
+	// byte of the reply has come.
 	DelayReply
 	// CutRequest does not forward it, and closes both sides.
 	CutRequest
 	// CutReply forwards it, awaits the whole reply, passes the first Fault.Bytes of
 	// it, never all, and closes both sides.
 	CutReply
-	// Freeze forwards nothing more in either direction, and neither side learns
-	// that the other has closed the connection, until the proxy ends. The server
-	// keeps the session, with its transaction and its locks.
+	// Freeze forwards nothing more in either direction, and neither side is
+	// notified that the other has closed the connection, until the proxy ends.
+	// The server keeps the session, with its transaction and its locks.
 	Freeze
 )
 
@@ -52,7 +52,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("action %d", uint8(a))
 }
 
-// Fault is an Action with its measure. The zero Fault lets the exchange pass.
+// Fault is an Action with its parameters. The zero Fault lets the exchange pass.
 type Fault struct {
 	Action Action
 	Delay  time.Duration // of DelayRequest and DelayReply
@@ -69,8 +69,8 @@ type Exchange struct {
 	SQL []string
 	// Prepared are the texts of the statements that it prepares, executed or not.
 	Prepared []string
-	// Cancel says that it is a CancelRequest, which has no reply. What neither
-	// passes nor delays it loses it.
+	// Cancel says that it is a CancelRequest, which has no reply. An Action
+	// that neither passes nor delays it loses it.
 	Cancel bool
 }
 

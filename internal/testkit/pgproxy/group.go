@@ -46,7 +46,7 @@ func (g *group) add(message []byte) (ended, alone bool, err error) {
 		err = texts(body, &portal)
 		g.executed = append(g.executed, g.portals[portal])
 	case closing:
-		var closed string // its kind, statement or portal, and its name
+		var closed string // kind (statement or portal) and name
 		err = texts(body, &closed)
 		if name, ok := strings.CutPrefix(closed, "S"); ok {
 			delete(g.statements, name)
@@ -68,7 +68,7 @@ func (g *group) add(message []byte) (ended, alone bool, err error) {
 
 var errText = errors.New("a text without an end")
 
-// texts reads the texts that body begins with, each of which ends with a byte 0.
+// texts reads the texts at the beginning of body. Each ends with a byte 0.
 func texts(body []byte, into ...*string) error {
 	for _, text := range into {
 		before, after, ok := bytes.Cut(body, []byte{0})

@@ -11,11 +11,12 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
 
-// waitTimeout bounds the waits of tests for what should be under way already.
+// waitTimeout bounds the waits of tests for exchanges that should be in flight already.
 const waitTimeout = 20 * time.Second
 
-// Decide says what happens to an exchange. It is called once for each, on several
-// goroutines at the same time, and its own exchange waits until it returns.
+// Decide returns the fault of an exchange. It is called once for each exchange,
+// on several goroutines at the same time. The exchange waits until Decide
+// returns.
 type Decide func(x *Exchange) Fault
 
 // Proxy is a running proxy. It is safe for concurrent use.
@@ -32,9 +33,9 @@ type Proxy struct {
 }
 
 // Start starts a proxy on a free port of 127.0.0.1 in front of the server at
-// upstream ("127.0.0.1:5432"), which need not run yet: while it does not, clients
-// are accepted and their connections closed. With a nil decide everything passes.
-// The proxy ends with tb, or with Close, and with it all connections and all that is delayed.
+// upstream ("127.0.0.1:5432"), which need not run yet: while the server is down, clients are
+// accepted and their connections closed. With a nil decide everything passes. The proxy ends with
+// tb, or with Close, and ends all connections and delayed messages.
 func Start(tb testing.TB, upstream string, decide Decide) *Proxy {
 	tb.Helper()
 	p := &Proxy{changed: make(chan struct{})}
@@ -55,23 +56,22 @@ func (p *Proxy) Decide(decide Decide) {
 	p.decide.Store(&decide)
 }
 
-// URL is "postgres://user@127.0.0.1:port/db?sslmode=disable".
+// URL returns "postgres://user@127.0.0.1:port/db?sslmode=disable".
 func (p *Proxy) URL(db, user string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(user), Host: p.Addr(), Path: "/" + db, RawQuery: "sslmode=disable"}
 	return u.String()
 }
 
-// Count is how often an action was decided on.
+// Count returns the number of exchanges for which a was decided.
 func (p *Proxy) Count(a Action) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.decided[a]
 }
 
-// Wait waits until n exchanges with that action are over: the server has answered
-// them, or never will. For what is lost, cut before it was forwarded, or frozen that
-// is at once. A wait that is in vain fails tb but does not end it, so that Wait may be
-// used in any goroutine.
+// Wait waits until n exchanges with action a are over: the server has answered them, or never will.
+// An exchange that is lost, cut before it was forwarded, or frozen is over at once. A wait that
+// takes too long fails tb but does not end it, so that Wait may be used in any goroutine.
 func (p *Proxy) Wait(tb testing.TB, a Action, n int) {
 	tb.Helper()
 	timeout := time.NewTimer(waitTimeout)
@@ -92,7 +92,7 @@ func (p *Proxy) Wait(tb testing.TB, a Action, n int) {
 	}
 }
 
-// judge finds out what happens to x, and counts it.
+// judge decides the fault of x, and counts it.
 func (p *Proxy) judge(x *Exchange) Fault {
 	f := (*p.decide.Load())(x)
 	p.mu.Lock()
@@ -101,7 +101,7 @@ func (p *Proxy) judge(x *Exchange) Fault {
 	return f
 }
 
-// finish counts that an exchange is over.
+// finish counts an exchange that is over.
 func (p *Proxy) finish(a Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,7 +2,7 @@ package pgproxy
 
 import "bufio"
 
-// replies brings what the server says to the client, until the server is gone.
+// replies passes the server's messages on to the client, until the server is gone.
 func (c *conn) replies() {
 	in := bufio.NewReader(c.server)
 	for {
@@ -26,7 +26,7 @@ func (c *conn) replies() {
 	}
 }
 
-// deliver does to a message of x's reply what was decided.
+// deliver applies the decision for x to a message of its reply.
 func (c *conn) deliver(x *exchange, message []byte, last bool) {
 	begins := !x.begun
 	x.begun = true
@@ -53,7 +53,8 @@ func (c *conn) deliver(x *exchange, message []byte, last bool) {
 }
 
 // say writes to the client, unless a fault has made the connection as silent as
-// that. A client that is gone does not matter: what it sent is still answered.
+// unless. An error of a client that is gone is ignored: the server still
+// answers its messages.
 func (c *conn) say(unless silence, b []byte) {
 	if silence(c.silence.Load()) < unless {
 		_, _ = c.client.Write(b)

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// The codes that a connection may begin with in the place of a version.
+// The codes with which a connection may begin, in place of a version.
 const (
 	cancelRequest = 80877102
 	sslRequest    = 80877103

@@ -21,7 +21,7 @@ const noBouncer = `no pgbouncer: this test needs a real one.
 Install it (apt-get install pgbouncer, brew install pgbouncer, dnf install pgbouncer)
 or set PGBOUNCER=/path/to/pgbouncer.`
 
-// places are where packages put the server's programs if not on PATH.
+// places are the directories of the server's programs in packages that do not put them on PATH.
 var places = []string{
 	"/usr/lib/postgresql/*/bin",          // Debian
 	"/usr/pgsql-*/bin",                   // postgresql.org's packages for Red Hat
@@ -57,18 +57,18 @@ func found() string {
 	}
 	var dirs []string
 	for _, place := range places {
-		matches, _ := filepath.Glob(place) // the patterns are right
+		matches, _ := filepath.Glob(place) // the patterns are valid, so there is no error
 		dirs = append(dirs, matches...)
 	}
 	if len(dirs) == 0 {
-		return filepath.Dir(places[0]) // where it would be
+		return filepath.Dir(places[0]) // the usual directory, for the error message
 	}
 	return slices.MaxFunc(dirs, func(a, b string) int { return cmp.Compare(majorVersion(a), majorVersion(b)) })
 }
 
 var digits = regexp.MustCompile(`\d+`)
 
-// majorVersion is the number in the directory's name, 0 without one.
+// majorVersion returns the number in the directory's name, 0 if there is none.
 func majorVersion(dir string) int {
 	n, _ := strconv.Atoi(digits.FindString(filepath.Base(filepath.Dir(dir))))
 	return n
@@ -79,7 +79,7 @@ func bouncerBinary(tb testing.TB) string {
 	tb.Helper()
 	name := os.Getenv("PGBOUNCER")
 	if name == "" {
-		if path, err := exec.LookPath("/usr/sbin/pgbouncer"); err == nil { // not on everyone's PATH
+		if path, err := exec.LookPath("/usr/sbin/pgbouncer"); err == nil { // not on every PATH
 			return path
 		}
 		name = "pgbouncer"

@@ -103,9 +103,9 @@ func (b *Bouncer) configure(addr string) (ini string, err error) {
 	return ini, nil
 }
 
-// To has it serve the server at addr from now on, as after a failover: it reads its settings
-// again, and closes the connections to the other server when their transactions are over. One
-// that has ended starts again: PgBouncer 1.18 can end itself ("bad server state") when a
+// To makes it serve the server at addr from now on, as after a failover: it reads its settings
+// again, and closes the connections to the other server when their transactions are over. A
+// PgBouncer that has ended starts again: PgBouncer 1.18 can end itself ("bad server state") when a
 // server dies at the moment of a request to cancel. To is not for concurrent use.
 func (b *Bouncer) To(tb testing.TB, addr string) {
 	tb.Helper()
@@ -121,10 +121,10 @@ func (b *Bouncer) To(tb testing.TB, addr string) {
 	}
 }
 
-// quoted is a line of the list of users, with an empty password.
+// quoted returns a line of the list of users, with an empty password.
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `" ""` }
 
-// answers asks the console, which needs no server behind it, who it is.
+// answers reports whether the console answers. The console needs no server behind PgBouncer.
 func (b *Bouncer) answers(int) bool {
 	rows, err := query(b.Addr(), "pgbouncer", "SHOW CONFIG")
 	return err == nil && slices.ContainsFunc(rows, func(row []string) bool {
@@ -132,15 +132,15 @@ func (b *Bouncer) answers(int) bool {
 	})
 }
 
-// Addr is "127.0.0.1:port".
+// Addr returns "127.0.0.1:port".
 func (b *Bouncer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(b.port)) }
 
-// URL is as [Cluster.URL].
+// URL returns a URL like [Cluster.URL].
 func (b *Bouncer) URL(db, user string) string { return databaseURL(b.Addr(), db, user) }
 
 // Prepares reports whether clients may use prepared statements, which PgBouncer
-// lets pass since version 1.21. Before, pgx needs QueryExecModeExec or
-// QueryExecModeSimpleProtocol.
+// supports since version 1.21. With an older version, pgx needs
+// QueryExecModeExec or QueryExecModeSimpleProtocol.
 func (b *Bouncer) Prepares() bool { return b.prepares }
 
 var bouncerVersion = regexp.MustCompile(`PgBouncer (\d+)\.(\d+)`)

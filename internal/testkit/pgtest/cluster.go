@@ -20,9 +20,9 @@ import (
 const superuser = "postgres"
 
 // Cluster is a PostgreSQL server with its databases. Its methods are safe for
-// concurrent use, but those that kill, pause or restart it affect everyone who
-// uses it: Pause makes the postmaster and its children stand still (SIGSTOP), so that
-// connections stay open, new ones hang, and nothing is answered until Resume.
+// concurrent use, but methods that kill, pause or restart it affect every test that uses it. Pause
+// stops the postmaster and its children (SIGSTOP), so that connections stay open, new ones hang,
+// and nothing is answered until Resume.
 type Cluster struct {
 	*process.Program
 
@@ -31,9 +31,9 @@ type Cluster struct {
 	port     int
 }
 
-// Start makes a new cluster for tb, starts its server and returns when that
+// Start makes a new cluster for tb, starts its server and returns when the server
 // answers. settings are as in postgresql.conf ("max_connections=20") and override
-// the defaults of this package, the port and the address excepted.
+// the defaults of this package, except the port and the address.
 //
 // The server is ended and its data removed when tb ends. Without PostgreSQL, tb
 // is skipped; if CI=true it fails.
@@ -49,7 +49,7 @@ func Start(tb testing.TB, settings ...string) *Cluster {
 	return c
 }
 
-// launch starts a cluster; the caller has to call remove.
+// launch starts a cluster. The caller has to call remove.
 func launch(bin string, settings []string) (*Cluster, error) {
 	for _, s := range settings {
 		if name, _, ok := strings.Cut(s, "="); !ok || name == "port" || name == "listen_addresses" {
@@ -101,8 +101,9 @@ func (c *Cluster) make(program string, args ...string) error {
 	return nil
 }
 
-// environment is ours without what PostgreSQL's programs would obey: PGDATA,
-// PGPORT, PGUSER, and messages in another language.
+// environment returns the environment of the tests without the variables that
+// PostgreSQL's programs obey: PGDATA, PGPORT, PGUSER, and the language of
+// messages.
 func environment() []string {
 	return append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "PG") || strings.HasPrefix(v, "LC_") || strings.HasPrefix(v, "LANG")
@@ -125,8 +126,8 @@ func (c *Cluster) run() error {
 	return c.Start(cmd, c.answers)
 }
 
-// answers also makes sure that the answer is ours: a port can be taken by the
-// server of another test process between our look and our bind.
+// answers reports whether our own server answers: the server of another test
+// process may have taken the port after it was chosen.
 func (c *Cluster) answers(int) bool {
 	rows, err := query(c.Addr(), superuser, "SHOW data_directory")
 	return err == nil && rows[0][0] == c.data()
@@ -138,8 +139,8 @@ func (c *Cluster) remove() {
 	c.Remove()
 }
 
-// forget gives the shared memory of a killed server back, which it could not do
-// itself and a restarted one does.
+// forget frees the shared memory of a killed server. The killed server could
+// not free it, and only a restarted server would.
 func (c *Cluster) forget() {
 	if c.Running() {
 		return
@@ -154,11 +155,11 @@ func (c *Cluster) forget() {
 	}
 }
 
-// Addr is "127.0.0.1:port", the same through all restarts.
+// Addr returns "127.0.0.1:port", the same after each restart.
 func (c *Cluster) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)) }
 
-// URL is "postgres://user@127.0.0.1:port/db?sslmode=disable". An empty user is
-// the superuser.
+// URL returns "postgres://user@127.0.0.1:port/db?sslmode=disable". An empty
+// user is the superuser.
 func (c *Cluster) URL(db, user string) string { return databaseURL(c.Addr(), db, user) }
 
 func databaseURL(addr, db, user string) string {
@@ -170,7 +171,7 @@ func databaseURL(addr, db, user string) string {
 }
 
 // Restart starts the server again on the same port and the same data, and returns
-// when it has recovered and answers. A server that still runs is killed before.
+// when it has recovered and answers. A server that still runs is killed first.
 func (c *Cluster) Restart(tb testing.TB) {
 	tb.Helper()
 	c.Program.Restart(tb, c.run)

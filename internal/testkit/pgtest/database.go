@@ -10,7 +10,7 @@ var databases atomic.Int64
 
 // Database creates an empty database for tb and returns its name, new at every
 // call. It is dropped when tb ends, with the sessions that are left in it, unless
-// the server is down then.
+// the server is down at that time.
 func (c *Cluster) Database(tb testing.TB) string {
 	tb.Helper()
 	name := fmt.Sprintf("t%d", databases.Add(1))
@@ -38,8 +38,8 @@ func (c *Cluster) DatabaseURL(tb testing.TB) string {
 	return c.URL(c.Database(tb), "")
 }
 
-// Exec runs statements without parameters in a database, as superuser and on a
-// connection of its own, or fails tb.
+// Exec runs statements without parameters in a database, as superuser and on
+// its own connection, or fails tb.
 func (c *Cluster) Exec(tb testing.TB, db, sql string) {
 	tb.Helper()
 	if err := c.exec(db, sql); err != nil {

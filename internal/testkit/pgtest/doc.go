@@ -1,7 +1,7 @@
 // Package pgtest starts real PostgreSQL servers, and PgBouncer in front of them,
 // for tests: on a free port of 127.0.0.1, in a temporary directory, as an
-// unprivileged user if the tests run as root, and gone when the tests are, in
-// whatever way they end.
+// unprivileged user if the tests run as root. The servers end with the tests, in
+// whatever way the tests end.
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
 //	...
@@ -14,16 +14,16 @@
 // Without the programs tests are skipped with a reason; with CI=true they fail,
 // so that a build machine never passes by skipping. The environment variables
 // POSTGRES_BIN (the directory of initdb and postgres) and PGBOUNCER (the program)
-// name others than those that are found first.
+// name the ones to use instead.
 //
 // # Durability
 //
-// fsync is off, which makes the tests fast and is no lie in them: what a process
-// has written survives kill -9 of it, since the operating system still has it.
-// Only what was not yet written is lost, as commits under
-// synchronous_commit=off. A test of a machine's crash has to set "fsync=on" and
-// "full_page_writes=on".
+// fsync is off, which makes the tests fast and does not falsify them: data that
+// a process has written survives kill -9 of the process, because the operating
+// system still has the data. Only data that was not written yet is lost, such as
+// commits under synchronous_commit=off. A test of a machine's crash has to set
+// "fsync=on" and "full_page_writes=on".
 //
-// Everybody may connect as everybody ("trust"): rights are tested by roles, not
-// by passwords.
+// Every client may connect as every role ("trust"): tests of rights use roles,
+// and not passwords.
 package pgtest

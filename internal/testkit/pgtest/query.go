@@ -13,8 +13,8 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/process"
 )
 
-// query runs statements without parameters as superuser, on a connection of its own, and
-// returns their rows. It is a client of few lines because this module has no driver.
+// query runs statements without parameters as superuser, on its own connection, and returns their
+// rows. It is a small client, because this module has no driver.
 func query(addr, db, sql string) (rows [][]string, err error) {
 	conn, err := net.DialTimeout("tcp", addr, process.Patience) //nolint:noctx // on this machine
 	if err != nil {

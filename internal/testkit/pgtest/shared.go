@@ -15,9 +15,9 @@ var shared testmain.Shared[*Cluster]
 func Main(m testmain.Runner) testmain.Runner { return shared.Main(m) }
 
 // Shared returns the one cluster of this test process and starts it at the first
-// call. Tests that use it neither kill, pause, restart nor configure it, keep to
-// their own [Cluster.Database], and give the roles that they create names of their
-// own, for roles belong to the whole cluster. TestMain has to use [Main].
+// call. Tests that use it neither kill, pause, restart nor configure it, use their own
+// [Cluster.Database], and give unique names to the roles that they create, because roles belong to
+// the whole cluster. TestMain has to use [Main].
 func Shared(tb testing.TB) *Cluster {
 	tb.Helper()
 	bin := serverBinaries(tb)

@@ -8,8 +8,8 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/process"
 )
 
-// Standby starts a hot standby that follows c: a server of its own with a copy of the data, to
-// be killed, restarted and paused by itself. settings are as of [Start]. It ends with tb.
+// Standby starts a hot standby that follows c: a separate server with a copy of the data, which can
+// be killed, restarted and paused by itself. settings are as in [Start]. It ends with tb.
 func (c *Cluster) Standby(tb testing.TB, settings ...string) *Cluster {
 	tb.Helper()
 	s, err := newCluster(c.bin, settings, func(s *Cluster) error { return s.copyOf(c) })
@@ -26,8 +26,8 @@ func (c *Cluster) copyOf(primary *Cluster) error {
 		"--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-manifest", "--no-sync")
 }
 
-// Synchronize has COMMITs of c wait for a standby from now on, and returns when the one that
-// follows c is it.
+// Synchronize makes COMMITs of c wait for a standby from now on, and returns when the standby that
+// follows c is synchronous.
 func (c *Cluster) Synchronize(tb testing.TB) {
 	tb.Helper()
 	c.Exec(tb, superuser, "ALTER SYSTEM SET synchronous_standby_names = '*'")
@@ -46,8 +46,8 @@ func (c *Cluster) AwaitStandby(tb testing.TB, state string) {
 	}
 }
 
-// Follow makes a server that was killed a standby of primary: it starts again on the same
-// port, with a copy of the primary's data in place of its own.
+// Follow makes a server that was killed a standby of primary. It starts again on the same port,
+// with a copy of the primary's data in place of its own data.
 func (c *Cluster) Follow(tb testing.TB, primary *Cluster) {
 	tb.Helper()
 	c.Kill()
@@ -62,7 +62,7 @@ func (c *Cluster) Follow(tb testing.TB, primary *Cluster) {
 	c.Restart(tb)
 }
 
-// Promote makes a standby a primary, and returns when it is one.
+// Promote makes a standby a primary, and returns when it is a primary.
 func (c *Cluster) Promote(tb testing.TB) {
 	tb.Helper()
 	c.Exec(tb, superuser, "SELECT pg_promote(true, 30)")

@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// Ending is the way in which a program ends with its tests. One that takes longer than ten
-// seconds is killed.
+// Ending is the way in which a program ends with its tests. A program that takes longer than ten
+// seconds to end is killed.
 type Ending string
 
 const (
 	// Killed is for programs that leave nothing behind (SIGKILL).
 	Killed Ending = "KILL"
-	// Quit is PostgreSQL's immediate shutdown, which gives its shared memory back (SIGQUIT).
+	// Quit is PostgreSQL's immediate shutdown, which frees its shared memory (SIGQUIT).
 	Quit Ending = "QUIT"
 )
 
@@ -24,9 +24,9 @@ func (e Ending) signal() syscall.Signal {
 	return map[Ending]syscall.Signal{Killed: syscall.SIGKILL, Quit: syscall.SIGQUIT}[e]
 }
 
-// script is the program of a keeper: it ends the processes that the last line named,
-// the first by a signal of its choice and all by SIGKILL if the signal is not enough,
-// and removes the directory.
+// script is the program of a keeper. It ends the processes in the last line of its input: the first
+// by the given signal, and all by SIGKILL if the signal is not enough. Then it removes the
+// directory.
 const script = `
 dir=$1 signal=$2
 trap '' INT TERM HUP
@@ -42,11 +42,12 @@ fi 2>/dev/null
 rm -rf "$dir"
 `
 
-// keeper is a shell that waits for the end of its input, which comes when this
-// process ends, however it does: a panic, a timeout, kill -9. A signal of the
-// kernel at the death of the parent (PDEATHSIG) is not enough: it does not
-// reach the children of a postmaster that stand still, nor the directory, nor
-// other systems than Linux, and it comes when a thread of the parent ends.
+// keeper is a shell that waits for the end of its input. The input ends when
+// this process ends, in whatever way: by a panic, a timeout, kill -9. The
+// signal of the kernel at the death of a parent (PDEATHSIG) is not enough. It
+// does not end the stopped children of a postmaster, does not remove the
+// directory, exists on Linux only, and is sent even when a single thread of the
+// parent ends.
 type keeper struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -62,12 +63,12 @@ func keep(dir string, ending Ending) (keeper, error) {
 	return keeper{cmd, in}, cmd.Start()
 }
 
-// watch names the processes that are to end with this one.
+// watch sets the processes that have to end with this process.
 func (k keeper) watch(pids ...int) {
-	_, _ = fmt.Fprintln(k.in, strings.Trim(fmt.Sprint(pids), "[]")) // it cannot be gone before its input ends
+	_, _ = fmt.Fprintln(k.in, strings.Trim(fmt.Sprint(pids), "[]")) // the keeper does not end before its input
 }
 
-// end removes the directory, and returns when that is done.
+// end removes the directory, and returns when it is removed.
 func (k keeper) end() {
 	k.watch()
 	_ = k.in.Close()

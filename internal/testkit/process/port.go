@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// Ports below every system's ephemeral range. In that range a port could be
-// taken as the source port of any outgoing connection while one of our own
-// servers is down, and a client that dials it could even connect to itself. The
-// ports 10,000 above, where a server in cluster mode has its bus, are below that
-// range too.
+// These ports are below the ephemeral range of every system. A port in that
+// range could become the source port of any outgoing connection while one of our
+// servers is down, and a client that dials it could even connect to itself. A
+// server in cluster mode also uses the port 10,000 above its own for the bus,
+// and these ports are below the range too.
 const firstPort, ports = 12000, 10000
 
 var (
@@ -21,9 +21,9 @@ var (
 	handedOut   = map[int]bool{}
 )
 
-// FreePort returns a TCP port that no process listens on at 127.0.0.1 and that it
-// has not returned before. It is free when looked at, which is not a promise:
-// other processes look too.
+// FreePort returns a TCP port of 127.0.0.1 on which no process listens, and that
+// it has not returned before. Another process may take the port at any time after
+// the check.
 func FreePort() (int, error) {
 	handedOutMu.Lock()
 	defer handedOutMu.Unlock()

@@ -1,6 +1,6 @@
-// Package process runs the server programs of tests. A program runs in a directory of its
-// own, can be paused, killed and started again together with its children, and is gone when
-// the tests are, in whatever way they end.
+// Package process runs the server programs of tests. A program runs in its own directory, can be
+// paused, killed and started again together with its children, and ends with the tests, in whatever
+// way the tests end.
 package process
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Patience is how long a program may take to start, to stand still and to end.
+// Patience is the time that a program may take to start, to stop and to end.
 const Patience = 30 * time.Second
 
 // Program is a server program, which runs or has been killed. Its methods are safe for
@@ -47,8 +47,8 @@ func (r *run) runs() bool {
 	}
 }
 
-// New makes a temporary directory for a program, which runs as user: nil is the user of the
-// tests. The caller has to call Remove.
+// New makes a temporary directory for a program that runs as user. nil is the user of the tests.
+// The caller has to call Remove.
 func New(name string, ending Ending, user *User) (*Program, error) {
 	dir, err := os.MkdirTemp("", name+"-") // not TB.TempDir: its parents are closed to other users, and too long for a unix socket's address
 	if err != nil {
@@ -65,16 +65,16 @@ func New(name string, ending Ending, user *User) (*Program, error) {
 	return p, nil
 }
 
-// Own gives a file to the user that the program runs as.
+// Own gives a file to the user of the program.
 func (p *Program) Own(path string) error { return p.user.own(path) }
 
-// Prepare has cmd run in the program's directory as its user.
+// Prepare makes cmd run in the program's directory as the program's user.
 func (p *Program) Prepare(cmd *exec.Cmd) {
 	cmd.Dir, cmd.SysProcAttr = p.Dir, attributes(p.user)
 }
 
-// Start starts the program, with its output in its log, and returns when ready says so. If
-// the program ends before, or is not ready in [Patience], the error has its log.
+// Start starts the program, with its output in its log, and returns when ready returns true. If the
+// program ends before, or is not ready within [Patience], the error has its log.
 func (p *Program) Start(cmd *exec.Cmd, ready func(pid int) bool) error {
 	log, err := os.Create(p.log())
 	if err != nil {
@@ -102,9 +102,8 @@ func (p *Program) Start(cmd *exec.Cmd, ready func(pid int) bool) error {
 	return nil
 }
 
-// StartAtFreePort has start start the program at a port that is free, and returns the port.
-// Another process may take the port between the look and the program's bind: the first
-// failures are not final.
+// StartAtFreePort calls start with a free port, and returns the port. Another process may take the
+// port before the program binds it, so the first failures are not final.
 func StartAtFreePort(start func(port int) error) (port int, err error) {
 	for range 5 {
 		if port, err = FreePort(); err != nil {
@@ -117,13 +116,13 @@ func StartAtFreePort(start func(port int) error) (port int, err error) {
 	return 0, err
 }
 
-// Restart has start start the program again where it was, or ends the test. A process that
-// still runs is killed before.
+// Restart calls start to start the program again, or ends the test. A process that still runs is
+// killed first.
 func (p *Program) Restart(tb testing.TB, start func() error) {
 	tb.Helper()
 	p.Kill()
 	var err error
-	for range 20 { // another process's short-lived socket may occupy the port
+	for range 20 { // a short-lived socket of another process may occupy the port
 		if err = start(); err == nil {
 			return
 		}
@@ -155,7 +154,7 @@ func (p *Program) Running() bool {
 	return ok
 }
 
-// State says how the last process has ended.
+// State describes the end of the last process.
 func (p *Program) State() string {
 	r, running := p.running()
 	if r == nil || running {
@@ -171,7 +170,7 @@ func (p *Program) Kill() {
 	if !ok {
 		return
 	}
-	p.halt(r) // or it might start another child
+	p.halt(r) // otherwise it might start another child
 	family := children(r.cmd.Process.Pid)
 	for _, pid := range family {
 		send(pid, os.Kill)
@@ -182,8 +181,8 @@ func (p *Program) Kill() {
 	p.keeper.watch()
 }
 
-// Pause makes the process and its children stand still (SIGSTOP) until [Program.Resume], and
-// returns when all of them do.
+// Pause stops the process and its children (SIGSTOP) until [Program.Resume], and returns when all
+// of them have stopped.
 func (p *Program) Pause() {
 	r := p.existing()
 	p.halt(r)
@@ -205,8 +204,8 @@ func (p *Program) resume(r *run) {
 	p.keeper.watch(r.cmd.Process.Pid)
 }
 
-// existing returns the process, and panics if there is none: a fault that was not injected
-// must not look like one that was survived.
+// existing returns the process, and panics if there is none: a fault that was not injected must not
+// look like a fault that was survived.
 func (p *Program) existing() *run {
 	r, ok := p.running()
 	if !ok {
@@ -218,7 +217,7 @@ func (p *Program) existing() *run {
 // Remove ends the program and removes its directory.
 func (p *Program) Remove() {
 	if r, ok := p.running(); ok && p.ending != Killed {
-		p.resume(r) // a process that stands still sees no signal
+		p.resume(r) // a stopped process handles no signal
 		send(r.cmd.Process.Pid, p.ending.signal())
 		Eventually(func() bool { return !r.runs() })
 	}
@@ -226,7 +225,7 @@ func (p *Program) Remove() {
 	p.keeper.end()
 }
 
-// halt stops the process alone, and panics when it cannot.
+// halt stops only the process itself, and panics if it cannot.
 func (p *Program) halt(r *run) {
 	if err := r.cmd.Process.Signal(stopSignal); err != nil && r.runs() {
 		panic(fmt.Sprintf("process: cannot stop %s: %v", p.name, err))

@@ -29,7 +29,7 @@ func table() map[int]entry {
 		words := strings.Fields(after[strings.LastIndexByte(after, ')')+1:])
 		lines = append(lines, pid+" "+words[1]+" "+words[0])
 	}
-	if len(stats) == 0 { // no Linux
+	if len(stats) == 0 { // not Linux
 		out, err := exec.CommandContext(context.Background(), "ps", "-A", "-o", "pid=,ppid=,stat=").Output()
 		if err != nil {
 			panic("process: ps: " + err.Error())
@@ -71,11 +71,11 @@ func all(pids []int, condition func(state string) bool) bool {
 	return true
 }
 
-// still is true of a stopped process, and of none.
+// still reports whether a process is stopped, or does not exist.
 func still(state string) bool { return strings.HasPrefix(state, "T") || gone(state) }
 
-// gone is also true of a zombie: an orphan may wait for its new parent to reap
-// it, and in a container that can be never.
+// gone reports whether a process does not exist or is a zombie: an orphan may
+// wait for its new parent to reap it, and in a container this may never happen.
 func gone(state string) bool { return state == "" || strings.ContainsAny(state[:1], "ZX") }
 
 // send ignores a process that has ended.

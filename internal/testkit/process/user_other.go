@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// Programs that tests pause and kill are only started on Unix: elsewhere they fail at their start.
+// Programs that tests pause and kill need Unix: on other systems they fail at their start.
 const (
 	stopSignal = syscall.Signal(0)
 	contSignal = syscall.Signal(0)
 )
 
-// User is a user that a program runs as; nil is the user of the tests.
+// User is the user of a program; nil is the user of the tests.
 type User struct{}
 
 // Unprivileged fails.

@@ -16,7 +16,7 @@ const (
 	contSignal = syscall.SIGCONT
 )
 
-// User is a user that a program runs as; nil is the user of the tests.
+// User is the user of a program; nil is the user of the tests.
 type User struct{ credential syscall.Credential }
 
 // Unprivileged returns the user for programs that refuse to run as root.
@@ -49,7 +49,7 @@ func (u *User) own(path string) error {
 	return nil
 }
 
-// attributes put a child into its own group: Ctrl-C is for the tests, which end it.
+// attributes puts a child into its own group: Ctrl-C ends the tests, which then end the child.
 func attributes(u *User) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true}
 	if u != nil {

@@ -24,16 +24,16 @@ var clockSource []byte
 const noCompiler = `no C compiler: this test sets a redis-server's clock with a small library that it builds.
 Install one (apt-get install gcc libc6-dev, dnf install gcc), or name it: CC=/path/to/cc.`
 
-// Clock is the wall clock of one redis-server, which alone sees it.
+// Clock is the wall clock of one redis-server. No other process uses it.
 type Clock struct {
 	path   string
 	server *Server // nil until it has started
 }
 
-// StartWithClock is [Start] with a clock that the test can set, forwards and
-// back, while the server runs. It is put under the server by LD_PRELOAD; other
-// systems than Linux skip. Without a C compiler tb is skipped, and fails if
-// CI=true.
+// StartWithClock is [Start] with a clock that the test can set, forward and
+// back, while the server runs. LD_PRELOAD gives the clock to the server, so
+// systems other than Linux skip tb. Without a C compiler tb is skipped, and
+// fails if CI=true.
 func StartWithClock(tb testing.TB, args ...string) (*Server, *Clock) {
 	tb.Helper()
 	if runtime.GOOS != "linux" {
@@ -56,8 +56,8 @@ func StartWithClock(tb testing.TB, args ...string) (*Server, *Clock) {
 	return s, c
 }
 
-// Set makes the clock be ahead of the real one, or behind it if ahead is
-// negative. The server has seen it when Set returns; one of Valkey 9 looks at its
+// Set sets the clock ahead of the real clock, or behind it if ahead is negative.
+// When Set returns, the server uses the new time. A server of Valkey 9 reads its
 // clock ten times a second.
 func (c *Clock) Set(tb testing.TB, ahead time.Duration) {
 	tb.Helper()

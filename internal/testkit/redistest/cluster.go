@@ -24,7 +24,7 @@ const (
 // Cluster is a Redis Cluster of masters that share all slots evenly.
 type Cluster struct {
 	Nodes    []*Server // the masters, in slot order
-	Replicas []*Server // Replicas[i] is that of Nodes[i]; none without AddReplicas
+	Replicas []*Server // Replicas[i] is the replica of Nodes[i]; none without AddReplicas
 
 	args      []string
 	password  string
@@ -32,18 +32,19 @@ type Cluster struct {
 	buses     []int // of Nodes
 }
 
-// StartCluster starts a Redis Cluster of that many masters, without replicas,
-// and returns when every node says that the cluster is up: after about two
-// seconds, which a young node waits whatever its size. args are as for
-// [Start].
+// StartCluster starts a Redis Cluster with the given number of masters and no
+// replicas, and returns when every node says that the cluster is up. This takes
+// about two seconds for any size, because a new node waits for so long. args
+// are as for [Start].
 //
-// With announce a proxy can sit in front of each node: it is called with the
-// node's number and its address, and returns the port of 127.0.0.1 that
-// clients are to get, from CLUSTER SLOTS and from redirections. The nodes
-// themselves keep talking directly. nil announces the real ports.
+// With announce, a proxy can be in front of each node. announce is called with
+// the node's number and address, and returns the port of 127.0.0.1 that clients
+// get from CLUSTER SLOTS and from redirections. The nodes themselves connect
+// directly. nil announces the real ports.
 //
-// Nodes and Replicas stay what they were when they started, whatever is moved
-// or promoted later; [Cluster.Owner] and [Cluster.Masters] report what is.
+// Nodes and Replicas keep the roles that the servers had at their start, even
+// after a move or a promotion. [Cluster.Owner] and [Cluster.Masters] report the
+// present roles.
 func StartCluster(tb testing.TB, masters int, announce func(node int, addr string) (port int), args ...string) *Cluster {
 	tb.Helper()
 	if masters < 1 {
@@ -79,7 +80,7 @@ func (c *Cluster) startNode(tb testing.TB) (s *Server, bus int) {
 	args := append([]string{
 		"--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "2000",
 	}, c.args...)
-	if before7(tb) { // the bus is where it always was, and a server that finds it taken is started elsewhere
+	if before7(tb) { // the bus is 10,000 above the port, and a server whose bus is taken is started at another port
 		s = Start(tb, args...)
 		return s, s.port + 10000
 	}
@@ -90,7 +91,7 @@ func (c *Cluster) startNode(tb testing.TB) (s *Server, bus int) {
 	return Start(tb, append(args, "--cluster-port", strconv.Itoa(bus), "--cluster-announce-bus-port", strconv.Itoa(bus))...), bus
 }
 
-// addSlots is CLUSTER ADDSLOTS for the slots before end. Redis 7 takes ranges, too.
+// addSlots returns CLUSTER ADDSLOTS for the slots from slot to end. Redis 7 accepts ranges, too.
 func addSlots(slot, end int) []any {
 	command := []any{"CLUSTER", "ADDSLOTS"}
 	for ; slot < end; slot++ {
@@ -107,10 +108,10 @@ func (c *Cluster) await(tb testing.TB) {
 	}
 }
 
-// members are all servers.
+// members returns all servers.
 func (c *Cluster) members() []*Server { return slices.Concat(c.Nodes, c.Replicas) }
 
-// eventually waits for what s is to come to know.
+// eventually waits until s has the information that condition checks.
 func (c *Cluster) eventually(tb testing.TB, s *Server, complaint string, condition func() bool) {
 	tb.Helper()
 	eventually(tb, condition, func() string {
@@ -143,7 +144,8 @@ func (c *Cluster) up(tb testing.TB, s *Server) bool {
 		c.tellsAnnounced(tb, s)
 }
 
-// tellsAnnounced: gossip about a node's ports can arrive after its slots.
+// tellsAnnounced reports whether s knows all announced ports: gossip about a node's port can arrive
+// after its slots.
 func (c *Cluster) tellsAnnounced(tb testing.TB, s *Server) bool {
 	tb.Helper()
 	nodes := c.nodes(tb, s)
@@ -155,7 +157,7 @@ func (c *Cluster) tellsAnnounced(tb testing.TB, s *Server) bool {
 	return true
 }
 
-// Addrs are the announced addresses of the nodes.
+// Addrs returns the announced addresses of the nodes.
 func (c *Cluster) Addrs() []string {
 	addrs := make([]string, len(c.announced))
 	for i, port := range c.announced {
@@ -164,12 +166,12 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// URL is "redis-cluster://addr,addr", with the password if there is one.
+// URL returns "redis-cluster://addr,addr", with the password if there is one.
 func (c *Cluster) URL() string {
 	return "redis-cluster://" + userinfo(c.password) + strings.Join(c.Addrs(), ",")
 }
 
-// userinfo is the part of a URL in front of the host.
+// userinfo returns the part of a URL in front of the host.
 func userinfo(password string) string {
 	if password == "" {
 		return ""
@@ -186,7 +188,7 @@ func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	return client
 }
 
-// Masters are the servers that run and are masters, whatever they started as.
+// Masters returns the servers that run and are masters now.
 func (c *Cluster) Masters(tb testing.TB) []*Server {
 	tb.Helper()
 	var masters []*Server

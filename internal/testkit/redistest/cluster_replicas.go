@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// calm is how long a master has to be silent before its replica takes its
-// place, unless a test wants that to happen: a busy machine can keep a living
-// one silent for seconds.
+// calm is the time for which a master has to be silent before its replica takes
+// its place, unless a test sets another one: on a busy machine, a running
+// master can be silent for seconds.
 const calm = 10 * time.Minute
 
 // AddReplicas starts a replica of every master, with the arguments of
-// [StartCluster], and returns when all of them are in step and known to
-// everyone: after a second or two. A master is replaced when it has been silent
-// for a time that no test lasts, or that [Cluster.FailOverAfter] sets.
+// [StartCluster], and returns when all of them have their master's data and all
+// nodes know them: after a second or two. A master is replaced when it has been
+// silent for a time that no test lasts, or that [Cluster.FailOverAfter] sets.
 func (c *Cluster) AddReplicas(tb testing.TB) {
 	tb.Helper()
 	for i, master := range c.Nodes {
@@ -24,7 +24,7 @@ func (c *Cluster) AddReplicas(tb testing.TB) {
 		s, _ := c.startNode(tb)
 		if c.password != "" {
 			s.Do(tb, "CONFIG", "SET", "masterauth", c.password)
-			master.Do(tb, "CONFIG", "SET", "masterauth", c.password) // for when it is a replica itself
+			master.Do(tb, "CONFIG", "SET", "masterauth", c.password) // the master may become a replica itself
 		}
 		s.Do(tb, "CLUSTER", "MEET", "127.0.0.1", master.Port(), c.buses[i])
 		c.Replicas = append(c.Replicas, s)
@@ -42,13 +42,13 @@ func (c *Cluster) AddReplicas(tb testing.TB) {
 	}
 	c.await(tb)
 	for _, s := range c.members() {
-		// A node's master becomes known later than that it is a replica.
+		// Nodes first learn that a node is a replica, and later the name of its master.
 		c.eventually(tb, s, "does not know its replicas", func() bool {
 			nodes := c.nodes(tb, s)
 			return !slices.ContainsFunc(ids, func(id string) bool { return !strings.Contains(nodes, "slave "+id) })
 		})
 	}
-	// Only now: the longer it is, the less the nodes gossip.
+	// Only now: the longer the timeout, the less the nodes gossip.
 	c.FailOverAfter(tb, calm)
 }
 

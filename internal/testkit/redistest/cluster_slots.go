@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Slot is the hash slot of key.
+// Slot returns the hash slot of key.
 func (c *Cluster) Slot(tb testing.TB, key string) int {
 	tb.Helper()
 	slot, ok := c.running(tb).Do(tb, "CLUSTER", "KEYSLOT", key).(int64)
@@ -17,8 +17,8 @@ func (c *Cluster) Slot(tb testing.TB, key string) int {
 	return int(slot)
 }
 
-// Owner returns the server that is the master of key's slot, in the words of
-// the first node that runs.
+// Owner returns the master of key's slot, as reported by the first node that
+// runs.
 func (c *Cluster) Owner(tb testing.TB, key string) *Server {
 	tb.Helper()
 	slot := c.Slot(tb, key)
@@ -29,8 +29,8 @@ func (c *Cluster) Owner(tb testing.TB, key string) *Server {
 	return owner
 }
 
-// AwaitOwner returns when every node that runs says that want is the master of
-// key's slot, and that the cluster is up.
+// AwaitOwner returns when every node that runs reports want as the master of
+// key's slot, and the cluster as up.
 func (c *Cluster) AwaitOwner(tb testing.TB, key string, want *Server) {
 	tb.Helper()
 	slot := c.Slot(tb, key)
@@ -44,7 +44,7 @@ func (c *Cluster) AwaitOwner(tb testing.TB, key string, want *Server) {
 	}
 }
 
-// ownerBy is the master of slot in the words of s, nil if it knows none.
+// ownerBy returns the master of slot as reported by s, nil if s knows none.
 func (c *Cluster) ownerBy(tb testing.TB, s *Server, slot int) *Server {
 	tb.Helper()
 	ranges, _ := s.Do(tb, "CLUSTER", "SLOTS").([]any)
@@ -62,7 +62,7 @@ func (c *Cluster) ownerBy(tb testing.TB, s *Server, slot int) *Server {
 	return nil
 }
 
-// at is the server that is known to clients by addr.
+// at returns the server that clients know by addr.
 func (c *Cluster) at(addr string) *Server {
 	for i, announced := range c.Addrs() {
 		if announced == addr {

@@ -1,6 +1,6 @@
 // Package redistest starts real redis-server processes for tests and
-// benchmarks: on loopback, on their own port, in a temporary directory,
-// and gone when the test is, however it ends.
+// benchmarks: on loopback, on their own port, in a temporary directory. They
+// end with the test, in whatever way it ends.
 //
 //	srv := redistest.Start(t)                              // one for this test
 //	srv := redistest.Start(t, "--maxmemory", "1")          // configured
@@ -8,7 +8,7 @@
 //	cl.AddReplicas(t)                                      // with a replica of each master
 //	w := redistest.StartSentinel(t, 1)                     // a master and a replica, and three Sentinels
 //
-// Tests that neither stop nor flush the server share one, under distinct keys:
+// Tests that neither stop nor flush a server share one, and use distinct keys:
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Main(m)) }
 //	...

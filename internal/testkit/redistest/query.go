@@ -35,8 +35,8 @@ func (s *Server) Do(tb testing.TB, args ...any) any {
 	return v
 }
 
-// Keys returns the server's keys in order, read on a new connection: all of
-// them, or those that match one of the patterns ("*user=42").
+// Keys returns the server's keys in order, read on a new connection: all keys,
+// or the keys that match one of the patterns ("*user=42").
 func (s *Server) Keys(tb testing.TB, patterns ...string) []string {
 	tb.Helper()
 	c := s.adminClient()
@@ -60,8 +60,8 @@ func (s *Server) Keys(tb testing.TB, patterns ...string) []string {
 	return slices.Compact(keys) // SCAN may return a key twice
 }
 
-// adminClient is a bare client: one connection, no retries, no handshake
-// beyond the password.
+// adminClient returns a minimal client: one connection, no retries, no
+// handshake except the password.
 func (s *Server) adminClient() *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: s.Addr(), Password: s.password, Protocol: 2, DisableIdentity: true,

@@ -11,10 +11,10 @@ import (
 )
 
 // StartReplica starts a replica of master and returns when it has master's data
-// and master counts it as one. args are as for [Start].
+// and master counts it as a replica. args are as for [Start].
 func StartReplica(tb testing.TB, master *Server, args ...string) *Server {
 	tb.Helper()
-	// A master waits for more replicas to come, five seconds unless configured otherwise.
+	// A master waits for more replicas, for five seconds unless configured otherwise.
 	master.Do(tb, "CONFIG", "SET", "repl-diskless-sync-delay", "0")
 	args = append([]string{"--replicaof", "127.0.0.1 " + strconv.Itoa(master.Port())}, args...)
 	if master.password != "" {
@@ -25,7 +25,7 @@ func StartReplica(tb testing.TB, master *Server, args ...string) *Server {
 	return s
 }
 
-// AwaitSync returns when s, a replica, has what master has at this moment.
+// AwaitSync returns when s, a replica, has all writes that master has at the time of the call.
 func (s *Server) AwaitSync(tb testing.TB, master *Server) {
 	tb.Helper()
 	want := offset(tb, master)
@@ -45,7 +45,7 @@ func (s *Server) synced(tb testing.TB, master *Server, want int64) bool {
 		offset(tb, s) >= want
 }
 
-// offset is how far s is in the stream of a master's writes.
+// offset returns the position of s in the stream of a master's writes.
 func offset(tb testing.TB, s *Server) int64 {
 	tb.Helper()
 	name := "master_repl_offset:"
@@ -62,8 +62,8 @@ func offset(tb testing.TB, s *Server) int64 {
 	return n
 }
 
-// Promote makes a replica a master. What its old master had not sent to it is
-// lost.
+// Promote makes a replica a master. Writes that its old master had not sent to
+// it are lost.
 func (s *Server) Promote(tb testing.TB) {
 	tb.Helper()
 	s.Do(tb, "REPLICAOF", "NO", "ONE")

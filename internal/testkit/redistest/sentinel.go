@@ -20,7 +20,7 @@ const (
 	quorum    = 2
 )
 
-// Sentinel is three Sentinels and the pairs of servers that they watch.
+// Sentinel has three Sentinels and the pairs of servers that they watch.
 type Sentinel struct {
 	Pairs []*Pair
 
@@ -28,11 +28,11 @@ type Sentinel struct {
 	password string
 }
 
-// StartSentinel starts that many pairs, whose replicas are in step, and three
-// Sentinels that watch them all, and returns when each of these knows
-// everything: after two to five seconds. They replace a master when two of them
-// have missed it for a time that no test lasts, or that [Pair.FailOverAfter]
-// sets.
+// StartSentinel starts the given number of pairs, whose replicas have their
+// master's data, and three Sentinels that watch all pairs. It returns when each
+// Sentinel knows all servers: after two to five seconds. The Sentinels replace
+// a master when two of them have missed it for a time that is longer than any
+// test, or that [Pair.FailOverAfter] sets.
 //
 // args are as for [Start] and for the servers of the pairs. If they set
 // "--requirepass", the Sentinels want the same password.
@@ -46,7 +46,7 @@ func StartSentinel(tb testing.TB, pairs int, args ...string) *Sentinel {
 	w.password, _ = option(args, "--requirepass")
 	for i := range pairs {
 		p := &Pair{Name: "pair-" + strconv.Itoa(i), Master: Start(tb, args...), watched: w}
-		p.Replica = StartReplica(tb, p.Master, args...) // a Sentinel that finds it in step needs ten seconds less
+		p.Replica = StartReplica(tb, p.Master, args...) // a Sentinel that finds the replica in sync needs ten seconds less
 		w.Pairs = append(w.Pairs, p)
 	}
 	for range sentinels {
@@ -58,7 +58,7 @@ func StartSentinel(tb testing.TB, pairs int, args ...string) *Sentinel {
 	return w
 }
 
-// watch starts one Sentinel, which keeps its state in its configuration.
+// watch starts one Sentinel, which stores its state in its configuration file.
 func (w *Sentinel) watch(tb testing.TB) *Server {
 	tb.Helper()
 	p, err := process.New("sentinel", process.Killed, nil)
@@ -108,14 +108,14 @@ func (w *Sentinel) await(tb testing.TB) {
 			}, func() string { return fmt.Sprintf("a Sentinel knows only %v", is) })
 		}
 		// A Sentinel that gets no CPU time for two seconds would do nothing for
-		// the next thirty. Servers without this setting will do.
+		// the next thirty. Servers without this setting work too.
 		c := s.adminClient()
 		_ = c.Do(tb.Context(), "SENTINEL", "DEBUG", "TILT-TRIGGER", time.Minute.Milliseconds()).Err()
 		_ = c.Close()
 	}
 }
 
-// Addrs are the addresses of the Sentinels.
+// Addrs returns the addresses of the Sentinels.
 func (w *Sentinel) Addrs() []string {
 	addrs := make([]string, len(w.servers))
 	for i, s := range w.servers {

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// URL is "redis-sentinel://addr,addr,addr/name", with the passwords if there
-// are any.
+// URL returns "redis-sentinel://addr,addr,addr/name", with the passwords if
+// there are any.
 func (p *Pair) URL() string {
 	u := "redis-sentinel://" + userinfo(p.watched.password) + strings.Join(p.watched.Addrs(), ",") + "/" + p.Name
 	if p.watched.password != "" {
@@ -39,9 +39,9 @@ func (p *Pair) Client(tb testing.TB) *redis.Client {
 
 // ClusterClient returns go-redis' failover cluster client, with default options
 // except for dials, which are not repeated. It is closed when tb ends, and so is
-// its connection to a Sentinel. Its own Close (of go-redis 9.23) leaves that and
-// three goroutines behind; but the client drops a Sentinel that no longer answers
-// when it asks for the master.
+// its connection to a Sentinel. Its own Close (of go-redis 9.23) leaves this
+// connection and three goroutines behind. But when the client asks for the
+// master, it drops a Sentinel that no longer answers.
 func (p *Pair) ClusterClient(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
 	var line line
@@ -56,7 +56,7 @@ func (p *Pair) ClusterClient(tb testing.TB) *redis.ClusterClient {
 	return c
 }
 
-// line makes connections until it is cut, with which they end.
+// line makes connections until it is cut. The cut ends them.
 type line struct {
 	mu    sync.Mutex
 	isCut bool

@@ -13,7 +13,7 @@ import (
 )
 
 // Pair is a master and its replica under the watch of a [Sentinel]. Master and
-// Replica stay what they were at the start, whatever happens to them.
+// Replica keep the roles that the servers had at their start.
 type Pair struct {
 	Name    string // of the master, for Sentinel
 	Master  *Server
@@ -44,8 +44,8 @@ func (p *Pair) FailOverAfter(tb testing.TB, d time.Duration) {
 	}
 }
 
-// AwaitMaster returns when all Sentinels say that want is the master, and it
-// says so itself.
+// AwaitMaster returns when all Sentinels, and want itself, report want as the
+// master.
 func (p *Pair) AwaitMaster(tb testing.TB, want *Server) {
 	tb.Helper()
 	for _, s := range p.watched.servers {
@@ -58,10 +58,10 @@ func (p *Pair) AwaitMaster(tb testing.TB, want *Server) {
 	eventually(tb, func() bool { return want.isMaster(tb) }, func() string { return want.Addr() + " is no master" })
 }
 
-// Forget makes sure that the replica gets nothing of what the master
-// acknowledges from here on, by stopping it and closing its connection: only to
-// stop it would leave it what lies in its socket. It still stands when Forget
-// returns; Replica.Cont lets it go on.
+// Forget makes sure that the replica gets no write that the master acknowledges
+// from here on. It stops the replica and closes its connection: a replica that
+// is only stopped would still read the data in its socket. The replica is still
+// stopped when Forget returns. Replica.Cont continues it.
 func (p *Pair) Forget(tb testing.TB) {
 	tb.Helper()
 	p.Replica.Stop()

@@ -14,7 +14,7 @@ import (
 )
 
 // Server is a redis-server process. Its methods are safe for concurrent use,
-// but those that stop or kill it affect everyone who uses it.
+// but methods that stop or kill it affect every test that uses it.
 type Server struct {
 	*process.Program
 
@@ -30,9 +30,9 @@ type Server struct {
 // directory ([Server.Dir]).
 //
 // args are appended to the command line ("--maxmemory", "1") and override
-// those defaults, the port excepted. A relative path, such as that of a
-// "--unixsocket", is relative to Dir. If args set "--requirepass", the
-// clients and the URL that the Server hands out carry the password.
+// these defaults, except the port. A relative path, such as the path of a
+// "--unixsocket", is relative to Dir. If args set "--requirepass", the clients
+// and the URL of the Server have the password.
 //
 // The server is killed when tb ends. Without a redis-server, tb is skipped; if
 // CI=true it fails.
@@ -47,7 +47,7 @@ func Start(tb testing.TB, args ...string) *Server {
 	return s
 }
 
-// launch starts a server; the caller has to call Remove.
+// launch starts a server. The caller has to call Remove.
 func launch(bin string, args []string, env ...string) (*Server, error) {
 	if _, ok := option(args, "--port"); ok {
 		return nil, errors.New("redistest: the port is chosen by Start")
@@ -86,13 +86,13 @@ func (s *Server) command() *exec.Cmd {
 	return cmd
 }
 
-// ready reports whether the server answers and has loaded its data. It also makes sure
-// that the answer is ours: a port can be taken by the server of another test process
-// between our look and our bind.
+// ready reports whether the server answers and has loaded its data. It also checks that our own
+// server has answered: the server of another test process may have taken the port after it was
+// chosen.
 func (s *Server) ready(pid int) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
-	// Not by the client: it logs a refused dial, and then pauses for a second.
+	// Not with the client, which logs a refused dial and then pauses for a second.
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr())
 	if err != nil || conn.Close() != nil {
 		return false
@@ -106,16 +106,16 @@ func (s *Server) ready(pid int) bool {
 	return err == nil && info["Server"]["process_id"] == strconv.Itoa(pid)
 }
 
-// Addr is "127.0.0.1:port".
+// Addr returns "127.0.0.1:port".
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// Port is the TCP port.
+// Port returns the TCP port.
 func (s *Server) Port() int { return s.port }
 
-// Dir is the server's working directory. It is deleted with the server.
+// Dir returns the server's working directory. It is deleted with the server.
 func (s *Server) Dir() string { return s.Program.Dir }
 
-// URL is "redis://127.0.0.1:port", with the password if there is one.
+// URL returns "redis://127.0.0.1:port", with the password if there is one.
 func (s *Server) URL() string {
 	u := url.URL{Scheme: "redis", Host: s.Addr()}
 	if s.password != "" {
@@ -124,22 +124,22 @@ func (s *Server) URL() string {
 	return u.String()
 }
 
-// Stop makes the process stand still (SIGSTOP): connections stay open and
-// nothing is answered until [Server.Cont]. It returns when it stands still.
+// Stop stops the process (SIGSTOP): connections stay open and nothing is
+// answered until [Server.Cont]. It returns when the process has stopped.
 func (s *Server) Stop() { s.Pause() }
 
-// Cont lets a stopped process go on (SIGCONT).
+// Cont continues a stopped process (SIGCONT).
 func (s *Server) Cont() { s.Resume() }
 
 // Restart starts the server again on the same port, in the same directory and
 // with the same arguments, and returns when it has loaded its data. A server
-// that still runs is killed before.
+// that still runs is killed first.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	s.Program.Restart(tb, func() error { return s.Start(s.command(), s.ready) })
 }
 
-// option is the value of the last name in a redis-server command line.
+// option returns the value of the last option name in a redis-server command line.
 func option(args []string, name string) (string, bool) {
 	for i := len(args) - 2; i >= 0; i-- {
 		if args[i] == name {

@@ -20,8 +20,8 @@ func Main(m testmain.Runner) testmain.Runner {
 }
 
 // outlastDials waits, up to ten seconds, for the pools of go-redis that were
-// closed while their server was away. They look once a second whether they are,
-// which is longer than goleak waits for what may be left over.
+// closed while their server was away. They check once a second whether they are
+// closed, and goleak does not wait for so long.
 func outlastDials() {
 	stacks := make([]byte, 1<<20)
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -33,9 +33,9 @@ func outlastDials() {
 
 // Shared returns the one server of this test process and starts it at the
 // first call. Tests and benchmarks that use it neither flush, stop, kill nor
-// configure it, and keep to their own keys: new ones at every repetition
-// too, for go test -count=2 repeats them on the same server. TestMain has to
-// use [Main].
+// configure it, and use their own keys. Each repetition uses new keys, because
+// go test -count=2 repeats the tests on the same server. TestMain has to use
+// [Main].
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	bin := binary(tb)

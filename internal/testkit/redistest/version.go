@@ -9,8 +9,8 @@ import (
 
 var versionText = regexp.MustCompile(`^(Redis|Valkey) server v=(\d+)\.`)
 
-// DebugCommand is the argument with which a server has to be started so that DEBUG may be
-// used. Before Redis 7 it always may, and there is no such option.
+// DebugCommand returns the arguments with which a server allows DEBUG. Before Redis 7, DEBUG is
+// always allowed, and there is no such option.
 func DebugCommand(tb testing.TB) []string {
 	tb.Helper()
 	if before7(tb) {

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// dialTimeout is for a server that does not take connections; on this machine most refuse
-// them at once.
+// dialTimeout bounds the dial of a server that does not accept connections. On one machine, most
+// such servers refuse at once.
 const dialTimeout = 20 * time.Second
 
 // Conn is a client's connection and its twin to the server.
 type Conn interface {
 	// Run serves the connection until both sides are gone.
 	Run()
-	// Kill ends it at once. It may be called again, and before Run.
+	// Kill ends the connection at once. It may be called again, and before Run.
 	Kill()
 }
 
@@ -33,22 +33,22 @@ type Relay struct {
 	conns    map[Conn]struct{}
 }
 
-// Start listens at port, or at a free one if that is 0. The server at upstream need not run:
-// while it does not, clients are accepted and their connections closed. open makes a Conn of
-// two connections, which are closed when its Run has returned.
+// Start listens at port, or at a free port if port is 0. The server at upstream need not run: while
+// it is down, clients are accepted and their connections closed. open makes a Conn of two
+// connections, which are closed when its Run has returned.
 func Start(port int, upstream string, open func(client, server *net.TCPConn) Conn) (*Relay, error) {
 	r := &Relay{open: open, upstream: upstream, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}, conns: map[Conn]struct{}{}}
 	return r, r.Up()
 }
 
-// Addr is "127.0.0.1:port", the same through Down and Up.
+// Addr returns "127.0.0.1:port", the same after Down and Up.
 func (r *Relay) Addr() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.addr.String()
 }
 
-// Up ends Down. On one that is up it does nothing.
+// Up ends Down. On a relay that is up it does nothing.
 func (r *Relay) Up() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *Relay) Up() error {
 		return nil
 	}
 	ln, err := net.ListenTCP("tcp", r.addr)
-	for try := 0; err != nil && try < 50; try++ { // another process's short-lived socket may occupy the port
+	for try := 0; err != nil && try < 50; try++ { // a short-lived socket of another process may occupy the port
 		time.Sleep(20 * time.Millisecond)
 		ln, err = net.ListenTCP("tcp", r.addr)
 	}
@@ -69,7 +69,8 @@ func (r *Relay) Up() error {
 	return nil
 }
 
-// Down closes all connections and refuses new ones, until Up. On one that is down it does nothing.
+// Down closes all connections and refuses new ones, until Up. On a relay that is down it does
+// nothing.
 func (r *Relay) Down() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +81,7 @@ func (r *Relay) Down() {
 	r.kill()
 }
 
-// To has new connections reach another server.
+// To connects new connections to another server.
 func (r *Relay) To(upstream string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +141,7 @@ func (r *Relay) serve(ln *net.TCPListener, client *net.TCPConn) {
 	}
 }
 
-// add reports whether c may live: Down or To may have been called since it was accepted.
+// add reports whether c may go on: Down or To may have been called since c was accepted.
 func (r *Relay) add(ln *net.TCPListener, upstream string, c Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,18 +2,18 @@ package respproxy
 
 import "time"
 
-// End is how a connection ends for the client. In whatever way, the client gets
-// nothing after that. What it had pipelined behind the command in question is
-// still forwarded, unless the command was dropped; then Close and Reset follow
-// when the server has answered it, and nothing that the client sends later is
-// forwarded.
+// End is the way in which a connection ends for the client. The client gets
+// nothing after the end. Commands that it had pipelined after the command of
+// the rule are still forwarded, unless that command was dropped. Close and
+// Reset follow when the server has answered them. Commands that the client
+// sends later are not forwarded.
 type End uint8
 
 const (
 	// Close ends it in order: the client reads EOF.
 	Close End = iota
-	// Reset ends it with a TCP reset. What was answered just before may be lost
-	// with it, and go-redis, over RESP3, reports it as EOF too.
+	// Reset ends it with a TCP reset. A reply that was sent just before may be
+	// lost, and go-redis, over RESP3, reports the reset as EOF too.
 	Reset
 	// Hang keeps it open and sends nothing more, until the client closes it.
 	Hang
@@ -45,15 +45,17 @@ const (
 	translate
 )
 
-// Swallow forwards the command, waits for the server's reply, throws it away
-// and then ends the connection: applied, and the client does not know.
+// Swallow forwards the command, waits for the server's reply, drops the reply
+// and ends the connection: the command is applied, and the outcome is unknown
+// to the client.
 func Swallow(then End) Action { return Action{kind: swallow, end: then} }
 
-// Drop never forwards the command, nor anything after it on its connection,
-// and ends the connection: not applied, and the client does not know.
+// Drop never forwards the command, nor anything after it on its connection, and
+// ends the connection: the command is not applied, and the outcome is unknown
+// to the client.
 func Drop(then End) Action { return Action{kind: drop, end: then} }
 
-// Hold keeps the command, and all after it on its connection, until
+// Hold keeps the command, and all commands after it on its connection, until
 // [Rule.Deliver], even if the client closes the connection meanwhile. Other
 // connections go on.
 func Hold() Action { return Action{kind: hold} }
@@ -74,6 +76,6 @@ func CutReply(n int) Action { return Action{kind: cutReply, bytes: n} }
 // failure".
 func ReplyError(text string) Action { return Action{kind: errorReply, text: text} }
 
-// ReplyErrorAfterApply forwards the command, throws the server's reply away
-// and answers with an error.
+// ReplyErrorAfterApply forwards the command, drops the server's reply and
+// answers with an error.
 func ReplyErrorAfterApply(text string) Action { return Action{kind: errorAfterApply, text: text} }

@@ -19,7 +19,7 @@ type conn struct {
 	intake  *intake
 	open    *queue
 	replies chan reply  // closed when the server is gone
-	stream  atomic.Bool // what the server sends are no longer replies, but a replica's copy
+	stream  atomic.Bool // the server no longer sends replies, but the replication stream
 
 	delivered chan struct{} // closed when deliver has returned
 	done      chan struct{} // closed by Kill
@@ -27,7 +27,7 @@ type conn struct {
 
 	// Deliver's own.
 	mute bool // the client gets nothing more
-	last End  // how its connection ends
+	last End  // the way in which its connection ends
 }
 
 type reply struct {
@@ -70,8 +70,8 @@ func (c *conn) Run() {
 func (c *conn) requests() {
 	c.forward()
 	c.open.close()
-	// Whatever is still sent has to be read: a socket that is closed with
-	// unread bytes in it sends a reset instead of an end.
+	// Bytes that still arrive have to be read: a socket that is closed with
+	// unread bytes sends a reset instead of an end.
 	_, _ = io.Copy(io.Discard, c.client)
 }
 
@@ -99,12 +99,12 @@ func (c *conn) forward() {
 			close(x.over)
 			return
 		}
-		// Opened before it is forwarded, so that no reply comes without one.
+		// Opened before it is forwarded, so that every reply finds its exchange.
 		c.open.push(x)
 		switch {
 		case x.action.kind == drop:
 			if x.action.end == Hang {
-				_, _ = io.Copy(io.Discard, c.client) // until the client has enough
+				_, _ = io.Copy(io.Discard, c.client) // until the client closes the connection
 			}
 			return
 		case !x.local():
@@ -119,7 +119,7 @@ func (c *conn) forward() {
 
 // hold returns true when x may go on, false when the connection ended.
 func (c *conn) hold(x *exchange) bool {
-	defer x.deliver() // from here on Rule.Deliver has nothing to do with it
+	defer x.deliver() // from here on Rule.Deliver does not deliver it
 	var due <-chan time.Time
 	if x.action.delay > 0 {
 		t := time.NewTimer(x.action.delay)
@@ -153,7 +153,8 @@ func (c *conn) receive() {
 	}
 }
 
-// next reads a reply. A replica's copy comes as it is, and answers nothing.
+// next reads a reply. The replication stream of a replica is passed on unchanged, and answers no
+// command.
 func (c *conn) next(in *reader) (r reply, err error) {
 	if _, err = in.br.Peek(1); err == nil && c.stream.Load() {
 		r.push, r.raw = true, make([]byte, in.br.Buffered())

@@ -2,13 +2,13 @@ package respproxy
 
 import "time"
 
-// lingerTimeout is how long a closed connection is still read from, if the
+// lingerTimeout is the time for which a closed connection is still read, if the
 // client does not close it too.
 const lingerTimeout = time.Second
 
-// deliver brings replies to the client, in the order of the commands, until
-// there will be none: the client is gone or ended, and all that it sent is
-// answered, or the server is gone.
+// deliver passes replies on to the client, in the order of the commands, until
+// there are no more: the client is gone or its connection ended, and all its
+// commands are answered, or the server is gone.
 func (c *conn) deliver() {
 	defer close(c.delivered)
 	defer func() { _ = c.server.Close() }()
@@ -22,7 +22,7 @@ func (c *conn) deliver() {
 		case <-c.open.wake:
 		case r, ok := <-c.replies:
 			if !ok {
-				if c.last != Hang { // what hangs does so without a server too
+				if c.last != Hang { // a connection that hangs does so without a server too
 					c.shut(c.last)
 				}
 				return
@@ -34,8 +34,8 @@ func (c *conn) deliver() {
 	}
 }
 
-// deliverLocal answers the oldest exchanges as far as the server has no part in
-// them.
+// deliverLocal answers the oldest exchanges, up to the first one that the
+// server answers.
 func (c *conn) deliverLocal() {
 	for {
 		x, _ := c.open.head()
@@ -50,7 +50,7 @@ func (c *conn) deliverLocal() {
 func (c *conn) deliverReply(r reply) {
 	c.deliverLocal()
 	x, _ := c.open.head()
-	if r.push || x == nil { // x is nil for what a RESP2 subscription brings
+	if r.push || x == nil { // x is nil for a message of a RESP2 subscription
 		c.write(r.raw)
 		return
 	}
@@ -59,7 +59,7 @@ func (c *conn) deliverReply(r reply) {
 	c.open.pop()
 }
 
-// act answers one command in the way its rule demands.
+// act answers one command as its rule demands.
 func (c *conn) act(a Action, raw []byte) {
 	switch a.kind {
 	case pass, hold:
@@ -84,12 +84,12 @@ func (c *conn) write(b []byte) {
 		return
 	}
 	if _, err := c.client.Write(b); err != nil {
-		c.mute = true // gone; what it sent is still answered, and the answer dropped
+		c.mute = true // the client is gone: its commands are still answered, and the replies dropped
 	}
 }
 
-// end says nothing more to the client. Unless it hangs, its connection is shut
-// when all that it has sent before is answered.
+// end sends nothing more to the client. Unless it hangs, its connection is shut
+// when all its earlier commands are answered.
 func (c *conn) end(how End) {
 	if c.mute {
 		return

@@ -1,5 +1,5 @@
 // Package respproxy is a TCP proxy in front of one redis-server that can lose,
-// hold, cut and forge what passes through it, by the command:
+// hold, cut and forge each command and reply that passes through it:
 //
 //	srv := redistest.Start(t)
 //	p := respproxy.Start(t, srv.Addr())
@@ -14,15 +14,15 @@
 // # What it understands
 //
 // Commands of one connection keep their order, pipelined or not. Replies are
-// parsed (RESP2 and RESP3), so reply n goes to command n; push messages pass at
-// any place and are the reply to no command. HELLO, AUTH, CLIENT SETINFO and the
-// like pass like all others, and a Match without a Name means them too.
+// parsed (RESP2 and RESP3), so reply n belongs to command n. Push messages pass
+// at any place and are not replies. HELLO, AUTH, CLIENT SETINFO and similar
+// commands pass like all others, and a Match without a Name selects them too.
 //
 // Not supported, because their answers are not one per command: CLIENT REPLY
 // OFF and SKIP, and MONITOR. RESP2 subscriptions pass, but rules on such a
 // connection may act on the wrong message.
 //
-// [StartRedis62] is one that makes the server answer as an older one.
+// [StartRedis62] starts a proxy that makes the server answer like an older server.
 //
 // # What it is not
 //

@@ -14,17 +14,17 @@ type exchange struct {
 	once     sync.Once
 	released chan struct{} // closed by Deliver
 	over     chan struct{} // closed when the server has answered, or never will
-	answer   []byte        // the server's; to be read when over is closed
+	answer   []byte        // the reply of the server; read it only after over is closed
 }
 
 func newExchange(name string) *exchange {
 	return &exchange{name: name, released: make(chan struct{}), over: make(chan struct{})}
 }
 
-// local reports that the server never sees the command.
+// local reports whether the command is never forwarded to the server.
 func (x *exchange) local() bool { return x.action.kind == drop || x.action.kind == errorReply }
 
-// deliver ends a hold. It returns false if x is not held, or no longer held.
+// deliver ends a hold. It returns false if x is not held, or is no longer held.
 func (x *exchange) deliver() bool {
 	first := false
 	if x.action.kind == hold {
@@ -33,7 +33,7 @@ func (x *exchange) deliver() bool {
 	return first
 }
 
-// wait waits until x is over, and reports an error if it is not in time.
+// wait waits until x is over, and fails tb if this takes too long.
 func (x *exchange) wait(tb testing.TB) bool {
 	tb.Helper()
 	timeout := time.NewTimer(waitTimeout)

@@ -8,15 +8,15 @@ import (
 
 var errEnded = errors.New("respproxy: connection ended")
 
-// intake is the reader through which the requests goroutine reads its client. It decides,
-// without a race, what a client had sent before its connection ended: all that
-// a Read has returned, and nothing after it. A pipeline that was written at
-// once is so either forwarded whole or, behind a dropped command, not at all.
+// intake is the reader through which the requests goroutine reads its client. It decides, without a
+// race, which bytes a client had sent before its connection ended: all bytes that a Read has
+// returned, and no later ones. So a pipeline that was written in one call is forwarded either whole
+// or, after a dropped command, not at all.
 type intake struct {
 	conn net.Conn
 
 	mu    sync.Mutex
-	idle  bool // all that was read has been handled; the reader waits, or reads no more
+	idle  bool // all bytes that were read are handled; the reader waits, or reads no more
 	ended bool
 }
 
@@ -29,13 +29,13 @@ func (i *intake) Read(b []byte) (int, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.ended {
-		return 0, errEnded // it came after the end
+		return 0, errEnded // the bytes came after the end
 	}
 	i.idle = false
 	return n, err
 }
 
-// rest says that all that was read has been handled; false after end.
+// rest notes that all bytes that were read are handled. It returns false after end.
 func (i *intake) rest() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -43,8 +43,8 @@ func (i *intake) rest() bool {
 	return !i.ended
 }
 
-// end lets nothing more in. It reports whether the reader has handled all that
-// is in; if not, the reader learns of the end when it has.
+// end lets no more bytes in. It reports whether the reader has handled all
+// bytes. If not, the reader is notified of the end after it has handled them.
 func (i *intake) end() (handled bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

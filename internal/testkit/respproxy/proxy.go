@@ -11,8 +11,8 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
 
-// Proxy is a running proxy. It is safe for concurrent use. Its Addr stays the same through Down,
-// which also drops what is held, and Up.
+// Proxy is a running proxy. It is safe for concurrent use. Its Addr stays the same after Down and
+// Up. Down also drops held commands.
 type Proxy struct {
 	*relay.Relay
 
@@ -41,14 +41,14 @@ func Start(tb testing.TB, upstream string) *Proxy {
 	return p
 }
 
-// Port is the port of Addr.
+// Port returns the port of Addr.
 func (p *Proxy) Port() int { return p.port }
 
 // URL is "redis://127.0.0.1:port".
 func (p *Proxy) URL() string { return "redis://" + p.Addr() }
 
-// On lets action happen to commands that m selects. Of several rules that
-// select a command the oldest that still acts gets it.
+// On applies action to commands that m selects. If several rules select a
+// command, the oldest one that is still active gets it.
 func (p *Proxy) On(m Match, action Action) *Rule {
 	r := &Rule{match: m, action: action, changed: make(chan struct{})}
 	p.mu.Lock()
@@ -57,8 +57,8 @@ func (p *Proxy) On(m Match, action Action) *Rule {
 	return r
 }
 
-// SwallowReplies swallows every reply, those to the handshake of new
-// connections included, until the rule is removed.
+// SwallowReplies swallows every reply, including replies to the handshake of
+// new connections, until the rule is removed.
 func (p *Proxy) SwallowReplies(then End) *Rule { return p.On(Match{}, Swallow(then)) }
 
 // Clear removes all rules.
@@ -72,19 +72,19 @@ func (p *Proxy) Clear() {
 	}
 }
 
-// Commands is how many commands of that name, in any case, have been forwarded
-// to the server.
+// Commands returns the number of commands called name, in any case, that have
+// been forwarded to the server.
 func (p *Proxy) Commands(name string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.commands[strings.ToLower(name)]
 }
 
-// Freeze stops everything in both directions; connections stay open, and new
-// ones are accepted and hang. What was being written passes.
+// Freeze stops everything in both directions. Connections stay open, and new
+// ones are accepted and hang. Bytes that were being written pass.
 func (p *Proxy) Freeze() { p.freeze.begin() }
 
-// Thaw ends Freeze: what came meanwhile passes on.
+// Thaw ends Freeze: bytes that came meanwhile are passed on.
 func (p *Proxy) Thaw() { p.freeze.end() }
 
 // Up ends Down.
@@ -95,7 +95,7 @@ func (p *Proxy) Up(tb testing.TB) {
 	}
 }
 
-// judge finds out what to do with a command.
+// judge finds the action for a command.
 func (p *Proxy) judge(x *exchange, args [][]byte) {
 	p.mu.Lock()
 	rules := slices.Clone(p.rules)

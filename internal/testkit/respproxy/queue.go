@@ -20,7 +20,7 @@ func (q *queue) push(x *exchange) {
 	q.signal()
 }
 
-// close says that nothing more will be pushed.
+// close notes that nothing more will be pushed.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
@@ -28,8 +28,8 @@ func (q *queue) close() {
 	q.signal()
 }
 
-// head is the oldest exchange, nil if there is none; done reports that there
-// will be none.
+// head returns the oldest exchange, nil if there is none. done reports that no
+// more exchanges will come.
 func (q *queue) head() (x *exchange, done bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

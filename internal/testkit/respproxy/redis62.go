@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// StartRedis62 is [Start] for a proxy that makes the server, a newer one, answer
-// as Redis 6.2 does, as far as package redisstore can find out:
+// StartRedis62 is [Start] for a proxy that makes a newer server answer like
+// Redis 6.2, as far as package redisstore can notice:
 //
-//   - SET with NX and GET is a syntax error, if nothing is wrong before that
-//   - the refusals in scripts are wrapped, and worded, as there
-//   - INFO says so
-//   - commands that are younger are unknown
+//   - SET with NX and GET is a syntax error, if the server finds no other error first
+//   - refusals in scripts have the form and the words of Redis 6.2
+//   - INFO reports this version
+//   - newer commands are unknown
 //
 // Faults go on a separate proxy in front of this one.
 func StartRedis62(tb testing.TB, upstream string) *Proxy {
@@ -44,8 +44,8 @@ func has(args [][]byte, option string) bool {
 	return len(args) > 3 && slices.ContainsFunc(args[3:], func(arg []byte) bool { return strings.EqualFold(string(arg), option) })
 }
 
-// withoutSyntax makes the server itself find the error: it does so after it has
-// looked whether it may execute the command at all, as 6.2 does.
+// withoutSyntax makes the server itself report the syntax error. It reports it
+// after it has checked whether it may execute the command at all, as 6.2 does.
 func withoutSyntax(args [][]byte) [][]byte { return append(slices.Clip(args), []byte("not-in-6.2")) }
 
 var versions = regexp.MustCompile(`(?m)^(redis_version:).*?(\r?)$|^(?:valkey_version|server_name):.*\n`)
@@ -65,11 +65,11 @@ func info62(raw []byte) []byte {
 	return bulk(head[0], value)
 }
 
-// raised is how servers from Redis 7 on end an error that a script has not caught.
+// raised matches the end of an error that a script has not caught, from Redis 7 on.
 var raised = regexp.MustCompile(`^-(.*) script: ([0-9a-f]{40}), on @user_script:([0-9]+)\.\r\n$`)
 
-// scriptReply62 rewords what a script has answered: an error, or an array of
-// texts, some of which may be errors that it has caught.
+// scriptReply62 rewords the reply of a script: an error, or an array of texts,
+// some of which may be errors that the script has caught.
 func scriptReply62(raw []byte) []byte {
 	if m := raised.FindSubmatch(raw); m != nil {
 		line := string(m[3])
@@ -83,7 +83,7 @@ func scriptReply62(raw []byte) []byte {
 	for _, text := range all {
 		caught := scriptError62(text, "12")
 		if caught != text {
-			caught += "\r\n" // as its source has it
+			caught += "\r\n" // as in the source of 6.2
 		}
 		out = append(out, bulk('$', []byte(caught))...)
 	}
@@ -110,7 +110,7 @@ func scriptError62(text, line string) string {
 	return text
 }
 
-// texts are the elements of an array of nothing but texts, nil of all else.
+// texts returns the elements of an array that has only texts, nil for any other reply.
 func texts(raw []byte) []string {
 	if len(raw) == 0 || raw[0] != '*' {
 		return nil

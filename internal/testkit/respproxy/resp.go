@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// Bounds of one value, whatever its lengths claim.
+// Bounds of one value, even if it has false lengths.
 const (
 	maxLine  = 64 << 10 // as Redis bounds inline commands
 	maxValue = 64 << 20
@@ -19,13 +19,13 @@ const (
 
 var errProtocol = errors.New("respproxy: not RESP")
 
-// reader reads RESP values and keeps their bytes as they came.
+// reader reads RESP values and keeps their bytes unchanged.
 type reader struct{ br *bufio.Reader }
 
-// newReader has a buffer in which a usual pipeline fits whole.
+// newReader returns a reader whose buffer has room for a usual pipeline.
 func newReader(r io.Reader) *reader { return &reader{bufio.NewReaderSize(r, 16<<10)} }
 
-// command reads one request. args is empty for one that has no reply: an
+// command reads one request. args is empty for a request that has no reply: an
 // empty line or an empty array.
 func (r *reader) command() (args [][]byte, raw []byte, err error) {
 	line, err := r.line(nil)
@@ -70,8 +70,8 @@ func (r *reader) reply() (raw []byte, push bool, err error) {
 	return raw, kind == '>', err
 }
 
-// value appends one value to raw. kind is the type of the value itself, not
-// that of the attributes in front of it.
+// value appends one value to raw. kind is the type of the value itself, not the
+// type of attributes in front of it.
 func (r *reader) value(raw []byte, depth int) (_ []byte, kind byte, err error) {
 	if depth > maxDepth {
 		return nil, 0, fmt.Errorf("%w: nested deeper than %d", errProtocol, maxDepth)
@@ -137,8 +137,8 @@ func (r *reader) line(raw []byte) ([]byte, error) {
 	}
 }
 
-// bulk appends n bytes and the line end. Memory grows with what arrives, not
-// with what n promises.
+// bulk appends n bytes and the line end. Memory grows with the bytes that
+// arrive, not with n.
 func (r *reader) bulk(raw []byte, n int) ([]byte, error) {
 	if n > maxValue-2-len(raw) {
 		return nil, fmt.Errorf("%w: value too long", errProtocol)
@@ -171,7 +171,7 @@ func length(line []byte) (int, error) {
 	return int(n), nil
 }
 
-// unexpected: inside a value, an end is not a clean end.
+// unexpected converts io.EOF to io.ErrUnexpectedEOF, for an end inside a value.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

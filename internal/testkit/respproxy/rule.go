@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// waitTimeout bounds the waits of tests for what should be under way already.
-// A wait that is in vain fails the test but does not end it, so that the waits
-// may be used in any goroutine.
+// waitTimeout bounds the waits of tests for commands that should be in flight
+// already. A wait that takes too long fails the test but does not end it, so
+// that the waits may be used in any goroutine.
 const waitTimeout = 20 * time.Second
 
-// Match selects commands. All set fields have to agree; the zero Match selects
-// every command, the handshake of new connections included.
+// Match selects commands. All set fields have to match. The zero Match selects
+// every command, including the handshake of new connections.
 type Match struct {
-	// Name is the command, in any case; several are separated by "|":
+	// Name is the command, in any case. Several names are separated by "|":
 	// "set", "eval|evalsha".
 	Name string
 	// Key has to occur in the first key of the command: its first argument, or
-	// the third of EVAL and EVALSHA and their like.
+	// the third of EVAL, EVALSHA and similar commands.
 	Key string
 	// Func sees the whole command, name first, and must not keep or change it.
 	Func func(args [][]byte) bool
-	// Skip lets so many matching commands pass before the rule acts.
+	// Skip is the number of matching commands that pass before the rule acts.
 	Skip int
-	// Count is on how many commands the rule acts; 0 means on all until it is
-	// removed.
+	// Count is the number of commands on which the rule acts. 0 means all
+	// commands until the rule is removed.
 	Count int
 }
 
@@ -54,19 +54,19 @@ func firstKey(name string, args [][]byte) []byte {
 	return args[at]
 }
 
-// Rule is a Match with its Action at work. It is safe for concurrent use.
+// Rule is a Match and an Action that a Proxy applies. It is safe for concurrent use.
 type Rule struct {
 	match  Match
 	action Action
 
 	mu      sync.Mutex
-	seen    int // matched, skipped ones included
+	seen    int // matched commands, including skipped ones
 	removed bool
 	acted   []*exchange   // in the order of the commands
 	changed chan struct{} // closed and replaced at every hit
 }
 
-// judge reports whether the rule acts on a command and books it.
+// judge reports whether the rule acts on a command, and counts the command.
 func (r *Rule) judge(x *exchange, args [][]byte) bool {
 	if !r.match.selects(x.name, args) {
 		return false
@@ -86,14 +86,14 @@ func (r *Rule) judge(x *exchange, args [][]byte) bool {
 	return true
 }
 
-// Hits is on how many commands the rule has acted.
+// Hits returns the number of commands on which the rule has acted.
 func (r *Rule) Hits() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.acted)
 }
 
-// Wait waits until the rule has acted on n commands. What it acts on may not
+// Wait waits until the rule has acted on n commands. These commands may not
 // have reached the server yet; see [Rule.WaitLanded].
 func (r *Rule) Wait(tb testing.TB, n int) {
 	tb.Helper()
@@ -125,8 +125,9 @@ func (r *Rule) WaitLanded(tb testing.TB) {
 }
 
 // Answers waits until every command that the rule has acted on is over, and
-// returns what the server said to each, as it came, whatever became of it on
-// its way to the client; nil for what the server never got or answered.
+// returns the server's reply to each, unchanged, even if the client did not get
+// the reply. It returns nil for a command that the server never got or
+// answered.
 func (r *Rule) Answers(tb testing.TB) [][]byte {
 	tb.Helper()
 	var answers [][]byte
@@ -138,9 +139,9 @@ func (r *Rule) Answers(tb testing.TB) [][]byte {
 	return answers
 }
 
-// Deliver forwards what a [Hold] holds now, in the order in which it came, and
-// returns how many commands that were, when the server has answered them. The
-// rule holds later ones as before.
+// Deliver forwards the commands that a [Hold] holds now, in their order of
+// arrival, and returns their number when the server has answered them. The rule
+// still holds later commands.
 func (r *Rule) Deliver(tb testing.TB) int {
 	tb.Helper()
 	n := 0
@@ -153,7 +154,7 @@ func (r *Rule) Deliver(tb testing.TB) int {
 	return n
 }
 
-// Remove ends the rule. What it holds stays held until [Rule.Deliver].
+// Remove ends the rule. Held commands stay held until [Rule.Deliver].
 func (r *Rule) Remove() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

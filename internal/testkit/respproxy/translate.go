@@ -11,10 +11,10 @@ type translation struct {
 	reply   func(raw []byte) []byte
 }
 
-// Translate forwards what command makes of the command, its name first, and
-// answers with what reply makes of the server's reply, which both see as a
-// whole. Either may be nil. A connection whose replies to commands are
-// translated must not subscribe over RESP2.
+// Translate forwards the result of command for each command, name first, and
+// answers with the result of reply for the server's reply. Both functions get a
+// whole command or reply. Either may be nil. A connection whose replies to
+// commands are translated must not subscribe over RESP2.
 func Translate(command func(args [][]byte) [][]byte, reply func(raw []byte) []byte) Action {
 	return Action{kind: translate, translation: &translation{command, reply}}
 }
@@ -40,7 +40,7 @@ func (t *translation) answer(raw []byte) []byte {
 	return t.reply(raw)
 }
 
-// bulk is a value of one of the types that begin with their length.
+// bulk returns a value of one of the types that begin with their length.
 func bulk(kind byte, value []byte) []byte {
 	var b bytes.Buffer
 	b.WriteByte(kind)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Verdict is a [testing.TB] that remembers how it was ended: what a helper of
-// tests does to a test can be tested by it.
+// Verdict is a [testing.TB] that records the end of a test. With it, a test can
+// check the effect of a test helper.
 type Verdict struct {
 	testing.TB
 
@@ -32,8 +32,8 @@ func Judge(tb testing.TB, f func(testing.TB)) *Verdict {
 	return v
 }
 
-// RequireUnavailable requires start, which lacks a program, to end as [Unavailable] does: as
-// a skipped test, and where CI=true as a failed one, each with all of says as the reason.
+// RequireUnavailable requires start, which lacks a program, to end as [Unavailable] does: as a
+// skipped test, and with CI=true as a failed test, in both cases with all of says in the reason.
 func RequireUnavailable(tb testing.TB, start func(testing.TB), says ...string) {
 	tb.Helper()
 	for _, ci := range []string{"", "true"} {
@@ -65,7 +65,7 @@ func (v *Verdict) Helper() {}
 // Name is the same for all.
 func (v *Verdict) Name() string { return "judged" }
 
-// Cleanup has f called when the body has ended.
+// Cleanup registers f, which is called when the body has ended.
 func (v *Verdict) Cleanup(f func()) { v.cleanups = append(v.cleanups, f) }
 
 // Errorf is remembered in Errors.

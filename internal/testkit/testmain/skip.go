@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Run is a run of the tests that leaves some out. The runs of make test and make search are
-// none of them: together they leave out nothing.
+// Run is a run of the tests that leaves some tests out. make test and make search are not such
+// runs: together they leave out nothing.
 type Run uint8
 
 const (
@@ -17,11 +17,11 @@ const (
 	NewerServers
 )
 
-// repeats is the environment variable in which the Makefile says that a run repeats others.
+// repeats is the environment variable with which the Makefile marks a run that repeats other runs.
 const repeats = "TEST_REPEATS_WITH"
 
-// SkipIn skips the test in the named runs, for a reason such as "waits for 40 s". make test, or
-// make search, still runs it: a test that CI does not run keeps no promise.
+// SkipIn skips the test in runs, for a reason such as "waits for 40 s". make test, or make search,
+// still runs it: a test that CI does not run keeps no promise.
 func SkipIn(tb testing.TB, runs Run, why string) {
 	tb.Helper()
 	if run := current(); runs&run != 0 {
@@ -29,7 +29,7 @@ func SkipIn(tb testing.TB, runs Run, why string) {
 	}
 }
 
-// current returns the runs that this one is.
+// current returns the present run.
 func current() Run {
 	var run Run
 	if testing.Testing() && testing.Short() { // programs outside of tests start servers by the same helpers

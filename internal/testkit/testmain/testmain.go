@@ -1,5 +1,5 @@
-// Package testmain ends what the tests of a process share when they have run,
-// such as one server for all of them.
+// Package testmain ends a resource that the tests of a process share, such as
+// one server for all of them, when the tests have run.
 package testmain
 
 import (
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Runner is a [testing.M], or what wraps one.
+// Runner is a [testing.M], or a wrapper of one.
 type Runner interface{ Run() int }
 
 // After wraps m so that end is called when the tests have run.
@@ -59,9 +59,9 @@ func (s *Shared[T]) stop() {
 	s.made, s.end = false, nil
 }
 
-// Get returns the value, which the first call makes. It ends the test if that
-// failed, and if TestMain does not use Main: needs says so, as in "redistest:
-// Shared needs a TestMain that uses redistest.Main".
+// Get returns the value, which the first call makes. It ends the test if this
+// call failed. If TestMain does not use Main, it ends the test with the text
+// needs, such as "redistest: Shared needs a TestMain that uses redistest.Main".
 func (s *Shared[T]) Get(tb testing.TB, needs string, launch func() (value T, end func(), err error)) T {
 	tb.Helper()
 	s.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-// Do does what a block says that is not for a shell. It fails tb if it cannot.
+// Do executes a block that is not for a shell. It fails tb if it cannot.
 type Do func(tb testing.TB, text string)
 
 // settings are the variables that a reader sets, each to a server that the walk starts.
@@ -25,8 +25,8 @@ var settings = map[string]func(testing.TB) string{
 	"REDIS_URL":    func(tb testing.TB) string { return redistest.Start(tb).URL() },
 }
 
-// Follow does what a page says. others are for blocks of languages that the package does not
-// know. With -short tb is skipped.
+// Follow follows a page. others execute the blocks of languages that the package does not know.
+// With -short tb is skipped.
 func Follow(tb testing.TB, page string, others map[string]Do) {
 	tb.Helper()
 	testmain.SkipIn(tb, testmain.Short, "compiles programs")
@@ -59,7 +59,7 @@ func Follow(tb testing.TB, page string, others map[string]Do) {
 	}
 }
 
-// follow types the command of s, and compares what is printed.
+// follow types the command of s, and compares the output.
 func (r *Reader) follow(page string, s step) {
 	r.tb.Helper()
 	began := time.Now()
@@ -82,7 +82,7 @@ func (r *Reader) follow(page string, s step) {
 	r.tb.Logf("%v %s:%d\n$ %s\n%s", time.Since(began).Round(time.Millisecond), filepath.Base(page), s.line, s.command, printed)
 }
 
-// portsOf are those that the files and commands of a page name.
+// portsOf returns the ports that the files and commands of a page name.
 func portsOf(steps []step) (ports []string) {
 	var text strings.Builder
 	for _, s := range steps {
@@ -91,7 +91,7 @@ func portsOf(steps []step) (ports []string) {
 	return Ports(text.String())
 }
 
-// awaitListening waits until the process that s has begun takes connections.
+// awaitListening waits until the process that s has started accepts connections.
 func awaitListening(ctx context.Context, tb testing.TB, s step, before []step) {
 	tb.Helper()
 	ports := Ports(s.command)

@@ -19,11 +19,11 @@ import (
 const (
 	repository = "github.com/httplatch/httplatch"
 
-	// version is the one under which this checkout can be fetched.
+	// version is the version under which this checkout can be fetched.
 	version = "v0.1.0"
 )
 
-// required finds a requirement of a module of this repository.
+// required matches a requirement of a module of this repository.
 var required = regexp.MustCompile(`(?m)(\b` + repository + `(?:/\S+)?) v\S+`)
 
 // published are the directories of the modules that readers can fetch.
@@ -31,10 +31,11 @@ var published = []string{".", "lock/pgstore"}
 
 var shared testmain.Shared[[]string]
 
-// Main wraps m so that what walks share ends when the tests have run.
+// Main wraps m so that the shared resources of walks end when the tests have run.
 func Main(m testmain.Runner) testmain.Runner { return pgtest.Main(shared.Main(m)) }
 
-// environment returns the environment of a newcomer, whose module cache is empty before the first walk.
+// environment returns the environment of a new user, whose module cache is empty before the first
+// walk.
 func environment(tb testing.TB) []string {
 	tb.Helper()
 	return shared.Get(tb, "walk: a walk needs a TestMain that uses walk.Main", func() (env []string, end func(), err error) {
@@ -52,7 +53,8 @@ func environment(tb testing.TB) []string {
 }
 
 // serve lays out this checkout in dir as a module proxy does: "go get" then finds modules that
-// are not published yet. Others come from where they come from on this machine.
+// are not published yet. Other modules come from the module cache of this machine, or from its
+// proxy.
 func serve(dir string) (env []string, err error) {
 	out, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output() //nolint:noctx // it takes milliseconds
 	if err != nil {
@@ -109,8 +111,8 @@ func layOut(proxy, root, module string) error {
 	for name, text := range map[string]string{
 		"list":            version + "\n",
 		version + ".info": `{"Version":"` + version + `"}`,
-		// In the workspace the modules require each other in the version of the last release,
-		// which is replaced there.
+		// In the workspace, the modules require each other in the version of the last release,
+		// which the workspace replaces.
 		version + ".mod": required.ReplaceAllString(string(gomod), "${1} "+version),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

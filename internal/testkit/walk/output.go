@@ -10,7 +10,7 @@ import (
 type output struct {
 	mu   sync.Mutex
 	text []byte
-	more chan struct{} // of one: there is more
+	more chan struct{} // has a value when there is more output
 }
 
 // Write is for the processes.
@@ -25,14 +25,14 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// since returns the output from this offset on.
+// since returns the output from the offset begin on.
 func (o *output) since(begin int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return string(o.text[begin:])
 }
 
-// await returns whether enough was printed from there on before the time is over.
+// await reports whether enough was printed from the offset begin on before the time is over.
 func (o *output) await(ctx context.Context, patience time.Duration, begin int, enough func(text string) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

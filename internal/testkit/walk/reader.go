@@ -15,15 +15,14 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-// How long a command may take, and how much later what runs in the background may print: many
-// times what they need.
+// The time that a command may take, and the additional time in which a background process may
+// print. Both are many times as long as needed.
 const (
 	commandPatience = 5 * time.Minute
 	shownPatience   = 20 * time.Second
 )
 
-// Reader is at a shell, in an empty directory. It leaves when its test ends, and all processes
-// with it.
+// Reader uses a shell in an empty directory. The shell and all its processes end with the test.
 type Reader struct {
 	tb    testing.TB
 	ctx   context.Context //nolint:containedctx // of the test, and of the shell
@@ -76,8 +75,8 @@ func (r *Reader) Write(name, text string) {
 	}
 }
 
-// Type types a command. When it has ended, or begun in the background, it returns what was printed
-// since the last one, and the exit status.
+// Type types a command. When it has ended, or begun in the background, it returns the output since
+// the previous command, and the exit status.
 func (r *Reader) Type(command string) (printed string, status int) {
 	r.tb.Helper()
 	done := r.run("{ " + command + "\n} </dev/null")
@@ -86,17 +85,17 @@ func (r *Reader) Type(command string) (printed string, status int) {
 
 // done describes a command that has ended, or begun in the background.
 type done struct {
-	begin   int // of the output that was not seen before
+	begin   int // the beginning of the new output
 	status  int
 	running bool // there are processes in the background, which may print more
 }
 
-// run has the shell run a command, and print a mark when it has.
+// run makes the shell run a command, and print a mark when the command has ended or begun.
 func (r *Reader) run(command string) done {
 	r.tb.Helper()
 	r.typed++
 	begin := r.seen
-	// If the shell has ended, there will be no mark.
+	// If the shell has ended, it prints no mark.
 	_, failure := fmt.Fprintf(r.shell, "%s\nwalk_s=$? walk_j=$(jobs -pr); printf '\\n@ %d %%d %%s\\n' $walk_s \"${walk_j:+running}\"\n", command, r.typed)
 	mark := regexp.MustCompile(`(?m)^@ ` + strconv.Itoa(r.typed) + ` (\d+) (running)?\n`)
 	var at []int

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// match looks for the lines that a page shows in what was printed, in their order; there may be
-// more. It returns where the last of them ends, and the first that is not there.
+// match looks for the lines that a page shows in the output, in their order. The output may have
+// more lines. match returns the end of the last line that it found, and the first line that is
+// missing.
 func match(shown []string, printed string) (end int, missing string, ok bool) {
 	for _, line := range shown {
 		if line == "" {
@@ -23,8 +24,8 @@ func match(shown []string, printed string) (end int, missing string, ok bool) {
 
 var seconds = regexp.MustCompile(`\d+\\\.\d+s\b`) // as QuoteMeta writes them
 
-// pattern is of the lines that are as the page shows it: how long something took may differ,
-// and so may what the page leaves out.
+// pattern returns the pattern of the output for a line of a page: durations may differ, and "..."
+// stands for any text.
 func pattern(line string) *regexp.Regexp {
 	text := strings.ReplaceAll(regexp.QuoteMeta(line), `\.\.\.`, `.*`)
 	return regexp.MustCompile(`(?m)^` + seconds.ReplaceAllLiteralString(text, `\d+\.\d+s`) + `[ \r]*(?:\n|\z)`)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// step is what a reader does at one place of a page: one of the four is set.
+// step is the action of a reader at one place of a page. One of file, setting, command and other is
+// set.
 type step struct {
 	line int
 
@@ -83,13 +84,13 @@ func commandsOf(b Block) (steps []step) {
 	return steps
 }
 
-// background: the shell does not wait for the command.
+// background reports whether the shell does not wait for the command.
 func (s step) background() bool { return strings.HasSuffix(s.command, "&") }
 
-// fails: the page shows that the command does.
+// fails reports whether the page shows that the command fails.
 func (s step) fails() bool { return slices.ContainsFunc(s.shown, fails.MatchString) }
 
-// programsOf are those of the commands that a machine with Go may not have.
+// programsOf returns the programs of the commands that a machine with Go may lack.
 func programsOf(steps []step) (programs []string) {
 	for _, program := range []string{"curl", "psql"} {
 		if slices.ContainsFunc(steps, func(s step) bool { return slices.Contains(strings.Fields(s.command), program) }) {
