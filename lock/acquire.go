@@ -44,8 +44,8 @@ func releaseAfter(ctx context.Context, release func(context.Context) error, err 
 //
 //   - A [*RefusedError] if another caller has the key.
 //   - An error that matches [ErrUnavailable] if the store did not serve the claim within the
-//     budget, unless [WithFailOpen] is set. It matches [ErrUnknown] too if the claim may have
-//     been applied: then it is cleaned up in the background.
+//     budget, unless [WithFailOpen] is set. It matches [ErrUnknown] too if the claim may have been
+//     applied: the claim is then cleaned up in the background.
 //   - An error that matches [ErrClosed] after Close.
 //   - An error that matches the cause of ctx if ctx ends first.
 //
@@ -82,7 +82,7 @@ func (l *Locker) newLease(ctx context.Context, key string) *Lease {
 // acquireTerms says how one key is acquired.
 type acquireTerms struct {
 	wait   time.Duration // how long to wait for a holder
-	outage error         // the store did not serve another key of this call, and is not asked
+	outage error         // set if the store did not serve an earlier key of this call: it is not asked for the next ones
 	oneOf  bool          // the caller takes any of several keys, so a refusal of one is not reported
 }
 
@@ -146,7 +146,7 @@ func (e *Lease) endRefused(ctx context.Context, began clock.Moment, terms acquir
 		}
 	}
 	if entered && !bypass {
-		l.leave(ctx, e, err) // before observers are called: others wait for it
+		l.leave(ctx, e, err) // before observers are called: other callers wait for the key
 	}
 	if !terms.oneOf || !isRefusal(err) {
 		l.reportRefusal(ctx, e, began, err)

@@ -45,12 +45,12 @@ var (
 	errAmended    = fmt.Errorf("%w: the receipt changed whenever it was to be replaced", ErrUnavailable)
 )
 
-// amendPause is the time between two looks at a record whose run has not ended.
+// amendPause is the time between two reads of a record whose run has not ended.
 const amendPause = 10 * time.Millisecond
 
-// run reads the entry and replaces its receipt, until the budget is over. Another amendment may
-// come between the two calls. So the second call compares the receipt, and if it differs, run
-// reads the entry again.
+// run reads the entry and replaces its receipt. It tries until the budget is over. Another
+// amendment may come between the two calls. So the second call compares the receipt, and if it
+// differs, run reads the entry again.
 func (a *amendment) run(ctx context.Context) error {
 	until := clock.Now().Add(a.locker.cfg.budget)
 	for {
@@ -63,9 +63,9 @@ func (a *amendment) run(ctx context.Context) error {
 		case entry.State == Free, entry.Token != a.token:
 			return errRecordGone
 		case entry.State == Held:
-			entry.Key = "" // the name of a record is no key of a caller
+			entry.Key = "" // the name of a record is not the key that the caller gave
 			inTheWay = &RefusedError{Reason: ErrHeld, Entry: entry}
-		case entry.State == Abandoned && inTransaction(ctx): // a settle would not be part of it
+		case entry.State == Abandoned && inTransaction(ctx): // the settle would not be part of the transaction
 			entry.Key = ""
 			return &RefusedError{Reason: ErrAbandoned, Entry: entry}
 		default:
@@ -98,7 +98,7 @@ func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 		entry, err = l.core.store.Get(ctx, a.name)
 		return err
 	}))
-	if errors.Is(err, ErrUnknown) { // of a call that only reads
+	if errors.Is(err, ErrUnknown) { // a read has no effect, so its outcome does not matter
 		err = fmt.Errorf("%w: the record was not read: %s", ErrUnavailable, err.Error())
 	}
 	return entry, err
@@ -120,7 +120,7 @@ func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err e
 		defer send.Recover(&err)
 		if entry.State == Abandoned {
 			_, err = l.core.store.Settle(ctx, a.name, Claim{Token: a.token}, to, l.cfg.keep)
-			return err // not done: the next look says which receipt is there
+			return err // not done: the next read finds the receipt that is there
 		}
 		done, err = l.core.store.(Amender).Amend(ctx, a.name, a.token, entry.Receipt, to) //nolint:errcheck,forcetypeassert // noAmends says that it is one
 		return err

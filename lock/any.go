@@ -85,7 +85,7 @@ type search struct {
 	lease  *Lease // of the last key that was tried
 
 	tried  bool  // try was called: its claims have reported failures of the store
-	outage error // the store has not served the search of an earlier caller, and is not asked
+	outage error // set if the store did not serve the search of an earlier caller: it is not asked again
 }
 
 var errLineOutage = fmt.Errorf("%w: it did not serve the claim of a caller before this one, and was not asked again", ErrUnavailable)
@@ -138,7 +138,7 @@ func (s *search) try(ctx context.Context) error {
 }
 
 // claim claims key, and does not wait for a holder. If outage is set, the store is not asked, and
-// the claim fails with outage. claim returns a refusal apart from other errors.
+// the claim fails with outage. claim returns a refusal separately from other errors.
 func (s *search) claim(ctx context.Context, key string, outage error) (*RefusedError, error) {
 	s.lease = s.newLease(ctx, key)
 	err := s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, outage: outage})

@@ -17,7 +17,8 @@ type backlog struct{ bytes atomic.Int64 }
 
 // keep counts the memory of a receipt whose end will be repeated. If copies is set, it copies the
 // receipt, which still belongs to the caller. Above the bound it drops the receipt, and an empty
-// one is settled: the answer was delivered, and repeats of the request learn that it was.
+// one is settled in its place: the answer was delivered, and repeats of the request learn only that
+// the work was done.
 func (b *backlog) keep(n *leaseEnd, copies bool) (dropped int) {
 	size := len(n.receipt)
 	switch {
@@ -34,7 +35,7 @@ func (b *backlog) keep(n *leaseEnd, copies bool) (dropped int) {
 	return 0
 }
 
-// drop forgets the receipt of an end. An empty one is settled in its place.
+// drop forgets the receipt of an end, which then settles an empty receipt.
 func (b *backlog) drop(n *leaseEnd) {
 	b.uncount(n)
 	n.receipt = nil

@@ -17,10 +17,11 @@ type decision struct {
 	fingerprint []byte        // of entry, if it is known
 	err         error         // the claim was not served
 	budget      time.Duration // of the claim that was not served
-	failure     error         // the run has failed with this, and leaves no receipt
+	failure     error         // the error of a run that has failed and leaves no receipt
 }
 
-// grantOf returns the decision that refuses callers which have met the claim of e.
+// grantOf returns the decision of a claim that was granted: the callers that waited for it are
+// refused, because e has the key.
 func grantOf(e *Lease) *decision {
 	d := &decision{entry: Entry{Key: e.label(), State: Held, Owner: e.owner()}}
 	if e.local.Granted() {
@@ -107,5 +108,5 @@ type failedRunError struct{ err error }
 
 func (*failedRunError) Error() string { return "lock: the run that this call waited for has failed" }
 
-// Class returns a short and stable name of the error, to count by.
+// Class returns a short and stable name of the error, for metrics.
 func (*failedRunError) Class() string { return "failed" }

@@ -51,8 +51,8 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 }
 
 // endWith ends the lease. Only the first call has an effect: a release after a settle that may
-// have been applied would lose the receipt. It goes on when ctx ends: the client of the request
-// may have gone, and the key must be freed all the same.
+// have been applied would lose the receipt. It goes on when ctx ends: the key must be freed even if
+// the client of the request has gone.
 func (e *Lease) endWith(ctx context.Context, end leaseEnd) error {
 	if e.local.Bypassed() {
 		if e.endBypassed() && end.settles {
@@ -168,7 +168,7 @@ func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 		lost = nil // the settle was late, and there was no takeover
 	}
 	if lost == nil && !done {
-		unwind.RunOrCleanUp(func() { lost = e.lose(errTaken) }, func() { e.close(true) }) // or Close waits for work that is over
+		unwind.RunOrCleanUp(func() { lost = e.lose(errTaken) }, func() { e.close(true) }) // otherwise Locker.Close would wait for work that is over
 	}
 	e.close(true)
 	if lost != nil {
@@ -190,8 +190,8 @@ func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	l.announce(ctx, v)
 }
 
-// close frees all that the lease has in this process. answered says that the store has
-// confirmed its end.
+// close frees the key and the alarms of the lease in this process. answered says that the store has
+// confirmed the end of the lease.
 func (e *Lease) close(answered bool) {
 	e.validity.Close()
 	e.cancel(nil)
@@ -205,7 +205,7 @@ func (e *Lease) close(answered bool) {
 	e.locker.core.owners.Leave()
 }
 
-// endUnreturned ends a lease, or its claim, after acquire has not returned.
+// endUnreturned ends a lease, or its claim, if acquire did not return.
 func (e *Lease) endUnreturned() {
 	switch {
 	case e.local.Granted():

@@ -64,7 +64,7 @@ func (s endsWithContext) Watch(key string) (wake <-chan struct{}, stop func()) {
 	return watchOf(s.store)(key)
 }
 
-// Check is part of [Checker]. For a store without, it makes a Get.
+// Check is part of [Checker]. If the store is not a Checker, it makes a Get.
 func (s endsWithContext) Check(ctx context.Context) error {
 	_, err := untilEnd(ctx, func() (struct{}, error) {
 		if c, ok := s.store.(Checker); ok {
@@ -76,7 +76,7 @@ func (s endsWithContext) Check(ctx context.Context) error {
 	return err
 }
 
-// Servers is part of [ServerLister]. For a store without, it returns none.
+// Servers is part of [ServerLister]. If the store is not a ServerLister, it returns none.
 func (s endsWithContext) Servers(ctx context.Context) (ids []string, err error) {
 	if named, ok := s.store.(ServerLister); ok {
 		return untilEnd(ctx, func() ([]string, error) { return named.Servers(ctx) })
@@ -182,8 +182,8 @@ func waitFor[T any](ctx context.Context, call func() (T, error)) (answer T, err 
 
 var errEndedGoroutine = errors.New("lock: the store ended the goroutine of a call")
 
-// Begin is part of [Transactor]. It rolls back a transaction that arrives after its caller has
-// left.
+// Begin is part of [Transactor]. If the transaction begins after its caller has left, Begin rolls
+// it back.
 func (s endsWithContext) Begin(ctx context.Context, key, token string) (context.Context, Transaction, error) {
 	transactor := transactorOf(s.store)
 	if transactor == nil {
@@ -204,10 +204,10 @@ func (s endsWithContext) Begin(ctx context.Context, key, token string) (context.
 	return work, &endsTransaction{b.tx, make(chan struct{}, 1)}, nil
 }
 
-// begun is a transaction that may arrive after its caller has left.
+// begun is a transaction that may begin after its caller has left.
 type begun struct {
 	mu   sync.Mutex
-	tx   Transaction // nil: not there yet
+	tx   Transaction // nil: not begun yet
 	gone bool
 }
 
@@ -226,7 +226,7 @@ func (b *begun) left(ctx context.Context) {
 	b.gone = true
 	tx := b.tx
 	b.mu.Unlock()
-	if tx != nil { // it arrived at the moment at which its caller left
+	if tx != nil { // it began at the moment at which its caller left
 		go rollbackLeft(ctx, tx)
 	}
 }

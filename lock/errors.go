@@ -9,11 +9,11 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
-// Why a key was refused. A refusal is a [*RefusedError] that matches one of these.
+// The reasons for a refusal. A refusal is a [*RefusedError] that matches one of them.
 var (
 	// ErrHeld: the key has a holder.
 	ErrHeld error = sentinel("lock: key is held")
-	// ErrSettled: the work was done, and its receipt is kept, as in a cool-down.
+	// ErrSettled: the work was done, and its receipt is kept. A cool-down is an empty receipt.
 	ErrSettled error = sentinel("lock: key is settled")
 	// ErrMismatch: the key was used for a different request.
 	ErrMismatch error = sentinel("lock: key belongs to a different request")
@@ -21,17 +21,17 @@ var (
 	ErrAbandoned error = sentinel("lock: key was abandoned by its holder")
 )
 
-// errReplay is the reason that ends an acquire of Once which found a receipt. It is no exported error:
-// the cause of the caller's context may be one, of another key.
+// errReplay ends an acquire of Once that found a receipt. It is not an exported error, because the
+// cause of the caller's context may be an exported error, from another key.
 var errReplay = errors.New("lock: a receipt was found")
 
-// What can go wrong, other than a refusal.
+// Errors other than refusals.
 var (
 	// ErrUnavailable: the store gave no answer within the budget, or denied the
 	// call. The work of an acquire that returns it was not started.
 	ErrUnavailable error = sentinel("lock: store unavailable")
 	// ErrUnknown: like ErrUnavailable, which it matches too, but the store may
-	// have applied the call. The Locker cleans up behind it.
+	// have applied the call. The Locker then cleans up after the call.
 	ErrUnknown error = &refined{"lock: outcome unknown", ErrUnavailable}
 	// ErrDenied: the store has answered that it does not serve the call, and will give the
 	// same answer until an operator changes something: a permission, a password, a disk. It
@@ -51,7 +51,8 @@ var (
 	// ErrHandedOver: the lease ended because its key was handed over, by [Lease.HandOver].
 	ErrHandedOver error = sentinel("lock: the key was handed over")
 	// ErrNotApplied is for stores: an error that matches it says that the call
-	// certainly had no effect and will have none. All others mean "unknown".
+	// certainly had no effect and will have none. Every other error means
+	// "unknown".
 	ErrNotApplied error = sentinel("lock: not applied")
 )
 
@@ -60,7 +61,7 @@ var (
 // for a set, the first of its keys that was refused.
 type RefusedError struct {
 	Reason error
-	Entry  Entry // Left, if known, is the best Retry-After there is
+	Entry  Entry // Left, if known, is the best value for Retry-After
 }
 
 // Error names the reason, never the key or the token.
@@ -106,7 +107,7 @@ func (l *loss) orNil() error {
 	return l
 }
 
-// Class returns a short and stable name of the reason, to count by.
+// Class returns a short and stable name of the reason, for metrics.
 func (l *loss) Class() string { return l.class }
 
 var (
@@ -122,7 +123,7 @@ var (
 	}
 )
 
-// lossBy returns the loss by the end of a validity.
+// lossBy returns the loss of a lease whose validity has expired.
 func lossBy(expired validity.Expiry, maxHold time.Duration) *loss {
 	if expired == validity.MaxHold {
 		return &loss{

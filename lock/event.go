@@ -27,7 +27,7 @@ type Event struct {
 	Left    time.Duration // released, settled, handed over: of the validity of the lease
 	Size    int           // settled: of the receipt, in bytes
 	Owner   string        // taken over, refused, replayed: of the entry that was found; see WithOrigin
-	Err     error         // the reason, nil if the kind says it all. A loss has a Class() string: expired, taken or max_hold
+	Err     error         // the reason, nil if the kind is enough. A loss has a Class() string: expired, taken or max_hold
 }
 
 // EventKind says what has happened to a key. The text is stable and fit for a metric label.
@@ -54,7 +54,7 @@ const (
 	EventRejected    EventKind = "rejected"    // refused before any key was asked for; Err says why, and has a Class() string
 )
 
-// events reports to observers.
+// events reports events to observers.
 type events struct {
 	observers []Observer
 	origin    func(ctx context.Context) string // may be nil
@@ -81,7 +81,7 @@ func (i *identity) event(kind EventKind, took time.Duration, err error) Event {
 	return e
 }
 
-// emitFailed reports a call to the store that failed with err, which says whether it may have
+// emitFailed reports a call to the store that failed with err. err says whether the call may have
 // been applied.
 func (v *events) emitFailed(ctx context.Context, of *identity, call string, took time.Duration, err error) {
 	if !v.hasObservers() {
@@ -149,7 +149,7 @@ func (o *observation) noteFound(owner string) {
 	}
 }
 
-// addTo sets the fields that events of v's kind have.
+// addTo sets the fields of v that its kind has.
 func (o *observation) addTo(v *Event) {
 	if o == nil {
 		return

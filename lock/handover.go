@@ -71,7 +71,7 @@ func (e *Lease) canHandOver() error {
 	return e.locker.core.handsOver()
 }
 
-// handsOver returns why the store cannot replace a holder, nil if it can.
+// handsOver returns an error if the store cannot replace a holder.
 func (c *core) handsOver() error {
 	if c.noReceipts == nil {
 		return nil

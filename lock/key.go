@@ -41,7 +41,7 @@ func validLock(key string) error {
 // entryName is the name of a key in the store: the key itself, or a hash of it for Once.
 type entryName string
 
-// identity is the key of a lease, and the rest that logs and events say of it.
+// identity is the key of a lease, with the other facts that logs and events show.
 type identity struct {
 	entry    entryName
 	record   *record      // of Once; nil for mutual exclusion

@@ -21,12 +21,12 @@ type Lease struct {
 	parent context.Context //nolint:containedctx // of the work's context and of renewals, long after Acquire returned
 	remote *remoteCalls    // nil for a store in this process
 
-	own atomic.Pointer[cancelctx.Context] // of the work; nil until it is asked for or ends
+	own atomic.Pointer[cancelctx.Context] // of the work; nil until it is first needed, or ends
 
 	claim    leaseClaim              // written before the grant, and only read after it
 	local    local.Entry[*holder]    // locked with the shard of the key
 	validity validity.Validity[loss] // has a lock of its own
-	end      leaseEnd                // belongs to one goroutine after the other
+	end      leaseEnd                // belongs to one goroutine at a time
 }
 
 // leaseClaim is the claim of a lease, and the store's grant. The goroutine that acquires the
@@ -42,8 +42,8 @@ type leaseClaim struct {
 	fenced    bool
 }
 
-// left returns the length of a renewal at that moment: lease, or the shorter time until the
-// maximal hold is over. So a hold ends exactly at its maximum, and not up to a lease later.
+// left returns the length of a renewal at the moment at: lease, or the shorter time until the
+// maximum hold is over. So a hold ends exactly at its maximum, and not up to a lease later.
 func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 	return min(lease, c.maxHold-time.Duration(at-c.grantedAt))
 }
@@ -120,9 +120,8 @@ func (e *Lease) Context() context.Context {
 }
 
 // Fence returns the fencing token of the lease: a number that grows with every
-// grant of the key. Have the resource that is written to refuse numbers below
-// the highest it has seen. ok is false without [WithFencing], and for work that runs
-// unprotected.
+// grant of the key. Send it with each write, and let the resource refuse a number below the highest
+// that it has seen. ok is false without [WithFencing], and for work that runs unprotected.
 func (e *Lease) Fence() (fence int64, ok bool) {
 	if e == nil || !e.claim.fenced {
 		return 0, false
@@ -219,7 +218,7 @@ func (e *Lease) markLost(why *loss) (lost *loss, first bool) {
 	return lost, first
 }
 
-// dropLost frees all that a lost lease has in this process, and reports the loss.
+// dropLost frees the key of a lost lease in this process, and reports the loss.
 func (e *Lease) dropLost(lost *loss) {
 	c := e.locker.core
 	if e.record == nil {

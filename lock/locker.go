@@ -33,12 +33,12 @@ type Locker struct {
 type core struct {
 	backend
 
-	noReceipts error      // why the store keeps none, nil if it does
-	noAmends   error      // why a receipt stays as it is, nil if the store is an Amender
+	noReceipts error      // the reason if the store keeps no receipts, else nil
+	noAmends   error      // the reason if the store cannot replace a receipt, else nil
 	transactor Transactor // the store; nil if it is none
 	sets       SetClaimer // the store; nil if it is none
 	watch      func(key string) (wake <-chan struct{}, stop func())
-	drift      func(lease time.Duration) time.Duration // how much earlier than the store a holder stops relying on a lease
+	drift      func(lease time.Duration) time.Duration // the time by which a lease ends earlier for its holder than in the store
 	owner      string
 	tokens     *token.Minter
 	keys       *local.Table[*holder]
@@ -162,8 +162,8 @@ func (l *Locker) lastingTerms() send.Terms {
 }
 
 // Close ends the Locker and all Lockers made from it by [Locker.With]: it refuses new
-// claims with [ErrClosed], waits for the holders of leases until ctx ends, and
-// completes the calls that are unfinished in the background.
+// claims with [ErrClosed], waits for the holders of leases until ctx ends, and completes the
+// clean-ups, releases and settles that are pending in the background.
 //
 // When ctx ends before the holders are done, their contexts end with a cause that matches
 // ErrClosed, and the holders have one budget to return. If the work of a lease does not return
@@ -231,7 +231,7 @@ func (l *Locker) Logger() *slog.Logger { return l.logger }
 // claim a key, as package middleware does.
 func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
 
-// checkIfDue checks the store if it is time to.
+// checkIfDue checks the store if a check is due.
 func (l *Locker) checkIfDue(at clock.Moment) {
 	if c := l.core; c.checks.Due(at) {
 		c.checks.Start(&c.sender.Calls, l.logCheck)
@@ -239,7 +239,7 @@ func (l *Locker) checkIfDue(at clock.Moment) {
 }
 
 // logCheck logs the result of a check if its class has changed. It logs nothing about a check that
-// did not reach the server: other log lines report failed calls.
+// did not reach the server, because other lines report calls that failed.
 func (l *Locker) logCheck(ctx context.Context, err error) {
 	class := Class(err)
 	switch class {

@@ -62,7 +62,7 @@ func (l *reporter) logDoubtful(ctx context.Context, of *identity) {
 		"Check whether the request had an effect, then free the entry (package console, or Inspector.Forget). Until then repeats are refused.")
 }
 
-// logTakenOver reports work that may have had its effect before.
+// logTakenOver reports work that may already have had its effect.
 func (l *reporter) logTakenOver(ctx context.Context, of *identity) {
 	l.log(ctx, slog.LevelWarn, "lock: work whose holder has vanished runs again", of, slog.Int("attempt", of.attempt()),
 		attrDo("Check whether the work took effect twice. Check also why the first process ended."))
@@ -74,7 +74,7 @@ func (l *reporter) logBypassed(ctx context.Context, of *identity, err error) {
 		"Check the store. Until it answers, duplicates that reach other processes are not refused.", slog.Any("error", err))
 }
 
-// logNoRoom reports an answer that will not be replayed, since the store has no room for it.
+// logNoRoom reports an answer that will not be replayed, because the store has no room for it.
 func (l *reporter) logNoRoom(ctx context.Context, of *identity, size int, err error) {
 	l.logSeldom(ctx, of, "no room", "the store has no room for a receipt, and keeps only that the work was done",
 		"Give the store more room (WithLimits), or keep less: shorter answers, a shorter WithKeep. "+
@@ -82,14 +82,15 @@ func (l *reporter) logNoRoom(ctx context.Context, of *identity, size int, err er
 		slog.Int("bytes", size), slog.Any("error", err))
 }
 
-// logBacklogFull reports an answer that will not be replayed, since too many wait for the store.
+// logBacklogFull reports an answer that will not be replayed, because too many receipts wait for
+// the store.
 func (l *reporter) logBacklogFull(ctx context.Context, of *identity, size int, backlog int64) {
 	l.logSeldom(ctx, of, "backlog", "receipts that wait for the store fill their room in memory, and further ones are dropped",
 		"Check the store, which does not answer. Until it does, repeats of such work learn only that it was done.",
 		slog.Int("bytes", size), slog.Int64("backlog_bytes", backlog))
 }
 
-// logAborted reports work that was rolled back, and would be again.
+// logAborted reports work that was rolled back, and would be rolled back again.
 func (l *reporter) logAborted(ctx context.Context, of *identity, err error) {
 	l.logSeldom(ctx, of, "aborted", "work was rolled back because its transaction could not be committed",
 		"Have the work return an error when a statement of its transaction has failed, or make such statements in a savepoint. "+
@@ -105,7 +106,7 @@ func (l *reporter) logDropped(ctx context.Context, backlog int) {
 }
 
 // logSeldom writes a warning, about the key of a lease unless of is nil. Every request may cause
-// the same warning, so it is written at most once a minute for each class.
+// the same warning, so each class is written at most once a minute.
 func (l *reporter) logSeldom(ctx context.Context, of *identity, class, message, do string, attrs ...slog.Attr) {
 	due, silent := l.logged.Due(class)
 	if !due {

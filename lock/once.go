@@ -120,7 +120,8 @@ func resultWithoutRun(err error) (receipt []byte, replayed bool, _ error) {
 	return nil, false, err
 }
 
-// replayedBy returns the entry with the receipt of an earlier call, if that has ended the acquire.
+// replayedBy returns the entry with the receipt of an earlier call, if this receipt has ended the
+// acquire.
 func replayedBy(err error) (earlier Entry, is bool) {
 	if !errors.Is(err, errReplay) {
 		return Entry{}, false
@@ -129,9 +130,9 @@ func replayedBy(err error) (earlier Entry, is bool) {
 	return refused.Entry, true
 }
 
-// setLeft sets the Left of call, if the caller asks for it: how much longer the receipt of earlier
-// is kept. With some stores, the answer to a claim does not contain this time, and setLeft reads
-// the entry.
+// setLeft sets call.Left, if the caller asks for it, to the time for which the receipt of earlier
+// is still kept. With some stores, the answer to a claim does not contain this time, and setLeft
+// reads the entry.
 func setLeft(ctx context.Context, l *Locker, call *oncecall.Call, name entryName, earlier Entry) {
 	if call == nil || call.Left != oncecall.AskLeft {
 		return
@@ -180,10 +181,10 @@ func Commit(ctx context.Context) error {
 	return r.note(ctx, func() { r.record.effects.committed = true })
 }
 
-// findReceipt looks for a receipt before a run is made: to make a run that never starts is most
-// of the cost of a replay. If ok is false, there may still be a receipt, which acquire will find.
-// findReceipt does not ask a store outside this process: where there is no receipt, that would
-// cost one more round trip.
+// findReceipt looks for a receipt before a run is made, because a run that never starts would be
+// most of the cost of a replay. If ok is false, there may still be a receipt, which acquire will
+// find. findReceipt does not ask a store outside this process: where there is no receipt, that
+// would cost one more round trip.
 //
 // findReceipt need not ask the local table first. A settled record stays settled until its keep
 // is over, so a lease that still has the key is about to end.

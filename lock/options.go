@@ -165,17 +165,16 @@ func WithFailOpen() Option {
 }
 
 // WithFailClosed refuses work with [ErrUnavailable] if the store gives no answer. This is the
-// default: the option takes back the [WithFailOpen] of the Locker from which [Locker.With]
-// derives another.
+// default. Use it with [Locker.With], to derive a Locker without the [WithFailOpen] of the
+// original.
 func WithFailClosed() Option {
 	return option(func(c *config) { c.failOpen = false })
 }
 
 // WithTransaction runs the function of [Locker.Once] in a transaction of the store, and
-// commits it together with the receipt: either both are there afterwards, or neither. The
-// store has to be a [Transactor], or [New] and [Locker.With] panic. The package of the store
-// says how the function gets the transaction from its context. [Locker.Do] and [Locker.Acquire]
-// do not change.
+// commits it together with the receipt: either both are committed, or neither. The store has to be
+// a [Transactor], or [New] and [Locker.With] panic. The package of the store says how the function
+// gets the transaction from its context. [Locker.Do] and [Locker.Acquire] do not change.
 //
 // If the function fails, its transaction is rolled back. Work without a receipt did not
 // happen: if the process dies, the key is free after its lease, and the next call runs as the

@@ -33,7 +33,7 @@ type orphan struct {
 	event  Event           // for observers; a copy, since the lease may be on its next claim by then
 }
 
-// addOrphan has the cleaner remove the entry of e's last claim, which has no holder.
+// addOrphan lets the cleaner remove the entry of e's last claim, which has no holder.
 func (e *Lease) addOrphan() {
 	if e.record != nil {
 		e.addOrphanFor(e.locker.cfg.keep) // the entry says for that time that the outcome is unknown

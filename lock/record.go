@@ -47,12 +47,12 @@ func (r *record) refusal(state State, fingerprint []byte, rerun bool) error {
 	}
 }
 
-// sameRequest compares fingerprints. An empty one equals all.
+// sameRequest compares fingerprints. An empty fingerprint equals every other.
 func sameRequest(a, b []byte) bool {
 	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
 }
 
-// effects says whether a run may have had an effect, so that a failure does not free its key.
+// effects records whether a run may have had an effect. If it may, a failure does not free its key.
 type effects struct {
 	mu        sync.Mutex
 	committed bool

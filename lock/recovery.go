@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Recovery is a fault and how it ended, as [Snapshot] remembers it. The kind Recovered stands for
-// a claim, or a commit ([WithTransaction]), that had no answer and whose outcome was found out.
+// Recovery is a fault and its end, as [Snapshot] lists it. The kind Recovered stands for a claim,
+// or a commit ([WithTransaction]), that had no answer and whose outcome was found out.
 type Recovery struct {
 	At   time.Time
 	Kind EventKind // EventRecovered, EventTakenOver, EventReaped or EventLost

@@ -22,15 +22,15 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	due := sent.Add(lease / 3)
 	e.local.Due = due
 	e.validity.Start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
-	met := e.local.Grant() // other goroutines read the rest only after that, so it needs no lock
+	met := e.local.Grant() // other goroutines read the lease only after the grant, so the writes before it need no lock
 	e.locker.core.keys.ScheduleNew((*holder)(e), due)
 	if met {
 		e.locker.core.keys.Share((*holder)(e), grantOf(e))
 	}
 }
 
-// onAlarm does whatever is due: it renews the lease, ends a lost lease, or admits the next caller.
-// The local table calls it on the table's own goroutine.
+// onAlarm does the action that is due: it renews the lease, ends a lost lease, or admits the next
+// caller. The local table calls it on the table's own goroutine.
 func (e *Lease) onAlarm() {
 	due := e.validity.Ring(e.parent, clock.Now(), e.setAlarm)
 	switch {
@@ -43,7 +43,7 @@ func (e *Lease) onAlarm() {
 	}
 }
 
-// setAlarm arranges the call of onAlarm at that moment. The validity is locked, so that no alarm
+// setAlarm schedules a call of onAlarm at the moment next. The validity is locked, so that no alarm
 // is set after the end of the lease.
 func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule((*holder)(e), next) }
 

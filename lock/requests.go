@@ -34,7 +34,7 @@ type (
 	}
 )
 
-// sendFunc is a request that keeps its answer elsewhere.
+// sendFunc is a request whose function keeps the answer itself.
 type sendFunc func(ctx context.Context) error
 
 func (f sendFunc) Send(ctx context.Context) error { return f(ctx) }
@@ -62,7 +62,7 @@ func (r *endRequest) Send(ctx context.Context) (err error) {
 	return err
 }
 
-// backend is a store, and how calls are made to it.
+// backend makes the calls to a store.
 type backend struct {
 	store     Store
 	inProcess bool // its calls wait for nothing

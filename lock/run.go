@@ -79,8 +79,8 @@ func (r *run) fail(ctx context.Context, err error) error {
 }
 
 // shareFailure gives err to the calls of this process that wait for r. Otherwise each of them
-// would repeat work that has just failed. It does not share an error that may concern this
-// caller only: its context has ended, its lease was lost, or err says so.
+// would repeat work that has just failed. It does not share an error that may concern only this
+// caller: the caller's context has ended, the lease was lost, or err says so.
 func (r *run) shareFailure(err error) {
 	e := &r.lease
 	if s, ok := errors.AsType[oncecall.Sharer](err); ok && !s.Shared() {
@@ -204,7 +204,7 @@ func (r *run) note(ctx context.Context, mark func()) error {
 	}
 	hold := l.cfg.keep
 	if !l.cfg.rerun {
-		hold = max(e.claim.left(l.cfg.lease, clock.Now()), time.Millisecond) // only the linger is to change
+		hold = max(e.claim.left(l.cfg.lease, clock.Now()), time.Millisecond) // only the linger has to change
 	}
 	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(hold)}
 	err := l.askLogged(ctx, l.lastingTerms(), renew)

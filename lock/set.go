@@ -37,17 +37,17 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 }
 
 // AcquireAll takes all of keys or none, for work that ends in another function; prefer
-// [Locker.DoAll]. The order of keys means nothing, and a key that is there twice counts once.
+// [Locker.DoAll]. The order of keys has no meaning, and a key that is listed twice counts once.
 //
 // Keys are claimed one after the other, in the order of their bytes, which is the same for all
 // callers. So two callers never wait for each other. If the sets of some callers overlap, and no
 // other caller has their keys, at least one of them is granted. This order does not extend over
 // nested calls, one set or key inside another: claim all keys in one call.
 //
-// A store that can take a set at once ([SetClaimer]) is asked once for all keys, and once more for
-// their release. It is asked for one key after the other if the claim or the release of a key is
-// pending in this process, under [WithFencing] and [WithFailOpen], and for a caller that waits for
-// a holder.
+// A store that can take a set in one call ([SetClaimer]) is asked once for all keys, and once more
+// for their release. The keys are claimed one after the other if the claim or the release of a key
+// is pending in this process, under [WithFencing] and [WithFailOpen], and for a caller that waits
+// for a holder.
 //
 // When a key is refused, all keys before it are released. [RefusedError] names the refused key
 // in Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it
@@ -295,7 +295,8 @@ func SetFromContext(ctx context.Context) (set *Set, ok bool) {
 	return set, ok
 }
 
-// setContext is the context of a set's work: of its last lease, with the set as a value.
+// setContext is the context of a set's work: the context of its last lease, with the set as a
+// value.
 type setContext struct {
 	context.Context //nolint:containedctx // it is one
 

@@ -166,7 +166,7 @@ func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) (done bool, e
 		if e == met {
 			c.leave(ctx, e, err)
 		} else {
-			c.core.leaveAll(e) // the answer says nothing of its key
+			c.core.leaveAll(e) // the answer does not concern its key
 		}
 	}
 	c.reportRefusal(ctx, met, c.began, err)
@@ -208,8 +208,8 @@ func (s *Set) releaseAtOnce(ctx context.Context) (done bool, err error) {
 	return true, lossFirst(errs)
 }
 
-// sendAllEnds releases ends. If the store does not answer, each is released in the background by
-// itself.
+// sendAllEnds releases ends. If the store does not answer, each lease is released by itself, in the
+// background.
 func (s *Set) sendAllEnds(ctx context.Context, ends []ending) {
 	l := ends[0].lease.locker
 	if l.hasObservers() {

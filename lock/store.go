@@ -65,9 +65,9 @@ type Store interface {
 
 	// Settle turns the entry of c.Token, Held or Abandoned, into a receipt that is kept for
 	// keep. If the same token has settled it already, ok is true and the entry unchanged. ok is
-	// false if the entry is not the token's. A store without room for the receipt returns
-	// [ErrFull]. The Locker then settles an empty receipt, which has to fit into the room of
-	// the claim.
+	// false if the entry does not belong to the token. A store without room for the receipt returns
+	// [ErrFull]. The Locker then settles an empty receipt, which has to fit into the room of the
+	// claim.
 	Settle(ctx context.Context, key string, c Claim, receipt []byte, keep time.Duration) (ok bool, err error)
 
 	// Release removes the entry if it is Held or Abandoned by c.Token. It never
@@ -173,8 +173,8 @@ type Watcher interface {
 	Watch(key string) (wake <-chan struct{}, stop func())
 }
 
-// Checker is a [Store] that finds out whether it is fit for use. A Locker asks it once in
-// every minute of use.
+// Checker is a [Store] that finds out whether it is fit for use. A Locker calls Check once in every
+// minute of use.
 type Checker interface {
 	// Check returns an error if the server, or a setting of it, is unfit. The error says
 	// how to fix it.
@@ -188,13 +188,13 @@ type ServerLister interface {
 }
 
 // Transactor is a [Store] that can leave a receipt in the transaction of its work, so that the
-// effect and the receipt are committed together or not at all.
+// effect and the receipt are committed together or neither is.
 type Transactor interface {
 	// Begin begins the transaction for the work under the claim of token, which is
 	// granted. The context it returns is derived from ctx and carries the transaction to
-	// the work. Begin may wait for a connection, within its own bound and until ctx ends,
-	// because the caller has left or the lease is over. After an error there is no
-	// transaction, and the claim is released.
+	// the work. Begin may wait for a connection, within its own bound and until ctx ends. ctx ends
+	// when the caller has left or the lease is over. After an error there is no transaction, and
+	// the claim is released.
 	Begin(ctx context.Context, key, token string) (context.Context, Transaction, error)
 }
 
@@ -234,8 +234,8 @@ func transactorOf(s Store) Transactor {
 type Amender interface {
 	// Amend replaces the receipt from of a Settled entry of token with the receipt to, in one
 	// atomic step. Everything else stays, including the end of its keep. If the entry has the
-	// receipt to already, ok is true and the entry unchanged. ok is false if the entry is not
-	// the token's, is not Settled, or has another receipt. A store without room for the receipt
+	// receipt to already, ok is true and the entry unchanged. ok is false if the entry does not
+	// belong to token, is not Settled, or has another receipt. A store without room for the receipt
 	// to returns [ErrFull], and keeps the receipt from.
 	//
 	// If ctx belongs to work in a transaction that this [Transactor] has begun, it amends in that
@@ -341,8 +341,8 @@ const (
 	defaultDrift = 0.01
 )
 
-// Describe returns the description of store, with all defaults set. A wrapper describes its
-// store by it, and changes the rest.
+// Describe returns the description of store, with all defaults set. A wrapper returns the
+// description of its store, with its own changes.
 func Describe(store Store) Description {
 	var d Description
 	if s, ok := store.(Describer); ok {

@@ -116,8 +116,8 @@ type commitResult uint8
 const (
 	unknown    commitResult = iota
 	committed               // with its receipt
-	taken                   // another caller had the key by then, so all was rolled back
-	rolledBack              // for another reason
+	taken                   // another caller has the key, so everything was rolled back
+	rolledBack              // everything was rolled back for another reason
 )
 
 // settleTransaction sends the commit once, and asks for its outcome if there was no answer. The
@@ -154,7 +154,7 @@ func (r *run) settleTransaction(ctx context.Context) (commitResult, error) {
 	}
 }
 
-// rolledBackError returns the error of Once if failure says that all was rolled back.
+// rolledBackError returns the error of Once if failure says that everything was rolled back.
 func rolledBackError(failure error) error {
 	if errors.Is(failure, ErrUnavailable) {
 		return fmt.Errorf("lock: the transaction of the work was rolled back: %w", failure)
@@ -195,8 +195,8 @@ func (r *run) undo(ctx context.Context) error {
 	return e.endInStore(ctx, e.lostError())
 }
 
-// decideInBackground asks for the outcome until it is answered, and then ends the lease
-// accordingly. The commit is never sent again.
+// decideInBackground asks for the outcome until there is an answer, and then ends the lease by it.
+// The commit is never sent again.
 func (r *run) decideInBackground(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	e, first := &r.lease, clock.Now()
@@ -220,7 +220,7 @@ func (r *run) decideLater(ctx context.Context) (done bool) {
 	if ok {
 		_ = r.lease.endAnswered(ctx, true, nil)
 	} else {
-		_ = r.undo(ctx) // goes on in the background if it must
+		_ = r.undo(ctx) // continues in the background if the store does not answer
 	}
 	return true
 }

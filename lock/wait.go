@@ -99,13 +99,13 @@ func waited(w *waiter) (entered bool, err error) {
 // stoppedWaiting returns the result of a wait whose time was over.
 func stoppedWaiting(w *waiter, stopped local.Stopped, held *RefusedError) (entered bool, err error) {
 	switch stopped {
-	case local.FoundGiven: // in the same instant
+	case local.FoundGiven: // at the same moment
 		return true, nil
 	case local.FoundDecided:
 		<-w.Ready()
 		return waited(w)
 	case local.Usurped:
-		if h, settles := w.Usurped(); !settles { // its entry has no holder, and may refuse no later caller
+		if h, settles := w.Usurped(); !settles { // its entry has no holder, and must not refuse a later caller
 			(*Lease)(h).addOrphan()
 		}
 		return true, errEnding
@@ -187,8 +187,8 @@ func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, unti
 	}
 }
 
-// minPause is the least time between two claims of a waiter that hints or other callers have
-// triggered. It bounds the load of the store, since nothing bounds the triggers.
+// minPause is the shortest time between two claims of a waiter that hints or other callers have
+// triggered. It bounds the load of the store, because the number of triggers has no bound.
 const minPause = 5 * time.Millisecond
 
 // awaitNextPoll returns nil when it is time to claim again: after pause, after a hint that the

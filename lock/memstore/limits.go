@@ -33,9 +33,9 @@ func (o option) apply(cfg *config) { o(cfg) }
 // fingerprints and receipts, and 176 for each entry. The part of a receipt beyond
 // 1 KiB counts an eighth more, since the allocator rounds up by about as much. So
 // the live data of the store stays below bytes, and its heap, which Go lets grow to
-// twice the live data, below twice the limit. Answers of running handlers, and copies
-// of answers that are being sent, come on top: up to WithBodyLimits of package
-// middleware for each request in flight.
+// twice the live data, below twice the limit. Answers of running handlers, and copies of answers
+// that are being sent, need additional memory: up to WithBodyLimits of package middleware for each
+// request in flight.
 //
 // At a bound, new claims are refused with [lock.ErrFull], and nothing is evicted:
 // existing entries are still renewed, released and replayed. One scope is refused
@@ -61,7 +61,7 @@ type room struct {
 	maxEntries, maxBytes int64
 	noEntries, noBytes   error // made once: a full store refuses many claims
 	shares               scopeShares
-	receipts             sync.Mutex // held while one is checked against its share and counted
+	receipts             sync.Mutex // held while a receipt is checked against its share and counted
 }
 
 func (m *room) limit(cfg config) {
@@ -72,8 +72,8 @@ func (m *room) limit(cfg config) {
 }
 
 // take takes room for a scope, or returns an error that matches ErrFull. A negative size
-// always fits. Receipts are let in one after the other: at once they could exceed the share by so
-// much that all claims of the scope are refused for as long as they are kept.
+// always fits. Receipts take room one after the other: at the same time, they could exceed the
+// share by so much that all claims of the scope are refused for as long as the receipts are kept.
 func (m *room) take(scope uint32, entries, bytes int64) error {
 	if entries == 0 && bytes > 0 {
 		m.receipts.Lock()
@@ -85,7 +85,7 @@ func (m *room) take(scope uint32, entries, bytes int64) error {
 	return m.grow(scope, entries, bytes)
 }
 
-// grow takes room for an existing entry, without regard to the share of its scope.
+// grow takes room for an existing entry, and does not check the share of its scope.
 func (m *room) grow(scope uint32, entries, bytes int64) error {
 	if !bounded.Add(&m.entries, entries, m.maxEntries) {
 		return m.noEntries

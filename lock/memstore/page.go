@@ -65,7 +65,7 @@ func (s *shard) keysAfter(after string, limit int) []string {
 	return keys
 }
 
-// someAfter is keysAfter without an order.
+// someAfter returns the same keys as keysAfter, but not sorted.
 func (s *shard) someAfter(after string, limit int) (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

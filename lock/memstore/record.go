@@ -27,10 +27,10 @@ const (
 // and two allocations, without the owner.
 //
 // A lock is short, and costs no allocation: until it is settled, its record is loose and refers
-// to the strings of its claim. A record with a fingerprint is packed from the beginning, since
-// it may be kept for long: it has one string with all texts.
+// to the strings of its claim. A record with a fingerprint is packed from the beginning, because it
+// may be kept for a long time: it has one string with all texts.
 type record struct {
-	text    string // key, token and fingerprint, one after the other; the key alone if it is loose
+	text    string // key, token and fingerprint, one after the other; only the key if it is loose
 	receipt string // or the token, if it is loose
 	owner   string // of the claim; mostly the Locker's own string
 	lease   int64  // when the lease ends
@@ -167,8 +167,8 @@ func claimCost(key string, c *lock.Claim) int64 {
 	return int64(n) + int64(reserved(c))
 }
 
-// reserved returns the room that c reserves for a receipt. Work with a linger or a fingerprint
-// will leave one.
+// reserved returns the room that c reserves for a receipt. Work with a linger or a fingerprint will
+// leave a receipt.
 func reserved(c *lock.Claim) uint32 {
 	if c.Linger > 0 || len(c.Fingerprint) > 0 {
 		return receiptReserve

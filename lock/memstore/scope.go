@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// WithScopeShare sets how much of the entries and of the bytes of [WithLimits] one
-// scope may use: 0.25 unless set, which is a quarter. It panics unless
-// 0 < share <= 1; 1 lets one scope fill the store.
+// WithScopeShare sets the share of the entries and of the bytes of [WithLimits] that one scope may
+// use: 0.25 unless set, which is a quarter. It panics unless 0 < share <= 1; 1 lets one scope fill
+// the store.
 //
 // The scope of a claim ([lock.Claim].Scope) names the owner of the work: package middleware
 // sets it to the result of the scope function of Idempotent or Dedupe. A scope above its
 // share gets [lock.ErrFull] for new claims, and the middleware answers 503, while other scopes
 // are served. Its existing entries are renewed, settled and replayed, but a receipt of more
-// than 1 KiB that would exceed the share is replaced by an empty one. The share never refuses
-// a scope's only entry, nor a claim without a scope, as of a lock.
+// than 1 KiB that would exceed the share is replaced by an empty one. The share never refuses a
+// scope's only entry, nor a claim without a scope, such as the claim of a lock.
 //
 // If all callers are one scope, as with keyfunc.Global, set it to 1. Otherwise three quarters
 // of the store stay unused.
@@ -31,9 +31,9 @@ func WithScopeShare(share float64) Option {
 // of each of two rows, and uses at most the lower of the two counts (a count-min sketch). It
 // may use less, if other scopes share both cells, and is then refused too early.
 //
-// That is improbable by design. All scopes together use at most the limits, so other scopes
-// fill at most 1/share cells of a row up to a share, out of columns. A scope meets such a cell
-// in both rows with a probability of at most (1/(share*columns))², which is one in a million
+// That is improbable by design. All scopes together use at most the limits. So in each row, which
+// has columns cells, other scopes fill at most 1/share cells up to a share. A scope meets such a
+// cell in both rows with a probability of at most (1/(share*columns))², which is one in a million
 // for columns = 1024/share.
 type scopeShares struct {
 	maxEntries, maxBytes int64
@@ -70,8 +70,8 @@ func (s *scopeShares) cellsOf(scope uint32) (a, b *scopeCell) {
 	return &s.cells[0][scope&last], &s.cells[1][scope>>16&last]
 }
 
-// allow reports whether a scope may use more by that much. It reads the counts before they
-// grow, so concurrent claims may exceed the share by one entry each; see take for receipts.
+// allow reports whether a scope may use entries and bytes in addition. It reads the counts before
+// they grow, so concurrent claims may exceed the share by one entry each; see take for receipts.
 func (s *scopeShares) allow(scope uint32, entries, bytes int64) bool {
 	a, b := s.cellsOf(scope)
 	if a == nil || entries <= 0 && bytes <= 0 {

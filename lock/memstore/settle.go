@@ -38,7 +38,7 @@ func (m *Store) settle(key, token string, receipt []byte, keep time.Duration) (o
 	return m.leave(key, token, string(receipt), keep)
 }
 
-// reserve takes room for a receipt of that size under key, if token may settle it.
+// reserve takes room for a receipt of this size under key, if token may settle the entry.
 func (m *Store) reserve(key, token string, size int, keep time.Duration) error {
 	s, now := m.lock(key)
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (m *Store) reserve(key, token string, size int, keep time.Duration) error {
 	return nil
 }
 
-// leave makes receipt the outcome of key.
+// leave leaves receipt under key.
 func (m *Store) leave(key, token, receipt string, keep time.Duration) (ok bool, err error) {
 	s, now := m.lock(key)
 	defer s.mu.Unlock()
@@ -74,8 +74,9 @@ func (m *Store) leave(key, token, receipt string, keep time.Duration) (ok bool, 
 	return true, nil
 }
 
-// refuse keeps r unsettled for as long as the receipt, which does not fit, was to be kept. The
-// work was done, so the key must not become free earlier, nor later if the receipt is sent again.
+// refuse keeps r unsettled for as long as the receipt, which does not fit, was to be kept. The work
+// was done, so the key must not become free earlier. If the receipt is sent again, the key must not
+// become free later either.
 func (s *shard) refuse(r *record, now int64, keep time.Duration, full error) error {
 	if !r.refused {
 		r.refused, r.lease = true, bounded.Later(now, keep)

@@ -9,8 +9,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// visitsPerCall is the number of records that each call checks for their end. Until all have
-// been checked, calls add at most a sixteenth to them.
+// visitsPerCall is the number of records that each call checks for their end. Until all records
+// have been checked once, calls add at most a sixteenth to their number.
 const visitsPerCall = 16
 
 // smallMap is the size up to which a map is never replaced by a smaller one.
@@ -60,7 +60,7 @@ func (s *shard) owned(key, token string, now int64) *record {
 	return nil
 }
 
-// put adds a record of c, in place of old if that is not nil. Its room has been taken.
+// put adds a record of c, in place of old if old is not nil. The caller has taken the room for it.
 func (s *shard) put(key string, c *lock.Claim, scope uint32, now int64, old *record) *record {
 	if old != nil {
 		s.vacate(old)
@@ -95,13 +95,13 @@ func (s *shard) vacate(r *record) {
 	s.ahead = min(s.ahead, moved.over) // the hand may have been between the two
 }
 
-// drop removes r and gives its room back.
+// drop removes r and frees its room.
 func (s *shard) drop(r *record) {
 	s.vacate(r)
 	delete(s.records, r.key())
 	s.store.room.give(r.scope, 1, r.cost())
 	// Go maps and slices never shrink. Copying the last quarter of the records, after three
-	// quarters have gone, costs a third of a copy for each that went.
+	// quarters have gone, costs a third of a copy for each record that has gone.
 	if n := len(s.slots); s.peak > smallMap && n <= s.peak/4 {
 		smaller := make(map[string]*record, n)
 		maps.Copy(smaller, s.records)
@@ -111,7 +111,7 @@ func (s *shard) drop(r *record) {
 	s.spare = r
 }
 
-// expire checks that many records in turn, and removes those that have ended. A record that has
+// expire checks the next records, as many as visits, and removes the ended ones. A record that has
 // ended and is not removed yet is treated as absent.
 func (s *shard) expire(now int64, visits int) {
 	for ; visits > 0 && now >= s.over; visits-- {

@@ -27,7 +27,7 @@ const shardCount = 64
 // Store keeps its entries in this process. It is a [lock.Inspector], [lock.Pager], [lock.Amender]
 // and [lock.SetClaimer]. It is safe for concurrent use.
 type Store struct {
-	base   time.Time // times are nanoseconds since then, so that a change of the wall clock ends no lease
+	base   time.Time // times are nanoseconds since base, so that a change of the wall clock ends no lease
 	seed   maphash.Seed
 	room   room
 	fences atomic.Int64
@@ -69,7 +69,7 @@ func (m *Store) Describe() lock.Description {
 
 func (m *Store) now() int64 { return int64(time.Since(m.base)) }
 
-// lock locks the shard of key, and then reads the clock, so that a shard's time never goes
+// lock locks the shard of key, and then reads the clock, so that the time in a shard never goes
 // back.
 func (m *Store) lock(key string) (s *shard, now int64) {
 	s = m.shardOf(key)
@@ -120,7 +120,7 @@ func (m *Store) claim(key string, c *lock.Claim) (record, int64, error) {
 	if old == nil {
 		err = m.room.take(scope, 1, cost)
 	} else {
-		scope = old.scope // a takeover continues the entry, which is counted for that scope
+		scope = old.scope // a takeover continues the entry, which is counted for its old scope
 		err = m.room.grow(scope, 0, cost-old.cost())
 	}
 	if err != nil {
@@ -153,7 +153,7 @@ func (m *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 	return m.remove(ctx, key, c.Token, false)
 }
 
-// remove removes the entry of token, a receipt only if receipts is set.
+// remove removes the entry of token. It removes a receipt only if receipts is set.
 func (m *Store) remove(ctx context.Context, key, token string, receipts bool) (ok bool, err error) {
 	if err := checkCall(ctx, key, token); err != nil {
 		return false, err

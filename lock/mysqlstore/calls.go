@@ -145,7 +145,8 @@ func (f followed) Scan(into ...any) error {
 }
 
 // changesRow runs a statement, and reports whether it has changed a row. If it has not, an earlier
-// send of the call may have changed the row: is finds this out from the row of the key.
+// send of the call may have changed the row: the function is finds this out from the row of the
+// key.
 func (s *Store) changesRow(ctx context.Context, statement, key string, is func(r *rowstore.Row, at int64) bool) (bool, error) {
 	n, err := s.exec(ctx, rowstore.First, statement)
 	if err != nil || n > 0 {

@@ -57,7 +57,7 @@ func (s *Store) checkServer(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// replicationRoles are MariaDB's and MySQL's name of a server that is followed.
+// replicationRoles are the names for the server that replicas follow, in MariaDB and in MySQL.
 var replicationRoles = []string{"master", "source"}
 
 func variables(ctx context.Context, conn *sql.Conn) (map[string]string, error) {

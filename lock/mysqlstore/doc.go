@@ -53,7 +53,7 @@
 // rpl_semi_sync_master_timeout must be longer than any outage of the replica: after this time, the
 // server does not wait. A server that has recovered from a crash can show commits that no replica
 // has. So the store reads a receipt together with a write of its own, for which the server waits
-// as well: a replay then costs a commit. The store looks only once whether the server has the
+// as well: a replay then costs a commit. The store checks only once whether the server has the
 // setting. With Galera or group replication, write to one node only.
 //
 // Leases end by the server's clock. If the clock is set back, leases last longer by the

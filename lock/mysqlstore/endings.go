@@ -23,12 +23,12 @@ var word = regexp.MustCompile("(?s)'(?:[^'\\\\]|\\\\.)*(?:'|$)|\"(?:[^\"\\\\]|\\
 var plainWords = strings.Fields(`SELECT INSERT UPDATE DELETE REPLACE WITH VALUES VALUE TABLE SET SHOW EXPLAIN DESCRIBE DESC
 	SAVEPOINT RELEASE DO USE HANDLER LOAD PREPARE DEALLOCATE KILL CHECKSUM HELP`)
 
-// endingWords are the first words of statements that commit what was done before them, or roll
-// it back.
+// endingWords are the first words of statements that commit the statements before them, or roll
+// them back.
 var endingWords = strings.Fields(`COMMIT ROLLBACK BEGIN START ALTER CREATE DROP TRUNCATE RENAME GRANT REVOKE LOCK UNLOCK ANALYZE
 	OPTIMIZE REPAIR CHECK FLUSH RESET CACHE INSTALL UNINSTALL CHANGE STOP PURGE XA IMPORT`)
 
-// endingSettings are the settings that a work may not change.
+// endingSettings are the settings that work must not change.
 var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP"}
 
 // kindOf returns the kind of a text of SQL, which may contain several statements. It returns

@@ -26,7 +26,7 @@ const (
 	errLockNowait      = 3572 // MySQL; MariaDB answers with errLockWaitTimeout
 )
 
-// The errors that have another meaning than their class says.
+// The errors whose meaning differs from the meaning of their class.
 var (
 	denials  = []uint16{1044, 1045, 1049, 1142, 1143, 1227, 1290, 1665, 1698, 1792, 1836}
 	noRooms  = []uint16{1021, 1037, 1038, 1041, 1114, 1118, 1153, 1301, 1406}
@@ -63,7 +63,7 @@ func dialError(err error) error {
 }
 
 // classified gives err a class: the number of the server's error, "dial" for a connection that
-// was not made, and "connection" for one that ended.
+// was not made, and "connection" for a connection that ended.
 func classified(err error) error {
 	var network net.Error
 	switch {

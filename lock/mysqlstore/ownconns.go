@@ -37,9 +37,9 @@ func openOwn(cfg *mysql.Config) (*sql.DB, error) {
 const idleTime = 30 * time.Second
 
 // ownSession has the settings of the store's own sessions. The configuration, the user or the
-// server may set others for the work: with those, the store's statements could fail, wait or have
-// another meaning. The wait for a row lock is shorter than a caller's budget, so that no claim
-// takes effect long after its caller has gone.
+// server may set others for the work: with such settings, the store's statements could fail, wait
+// or have another meaning. The wait for a row lock is shorter than a caller's budget, so that no
+// claim takes effect long after its caller has gone.
 var ownSession = []string{
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 	"SET SESSION sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0, innodb_lock_wait_timeout = 1, sql_safe_updates = 0, wait_timeout = " + strconv.Itoa(int(idleTime/time.Second)),
@@ -64,8 +64,8 @@ func (c ownConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-// staleConnections bounds how many connections a call tries that the server has already ended. The
-// call notices this before it has sent anything.
+// staleConnections bounds the number of ended connections that a call tries. The call notices that
+// the server has ended a connection before it has sent anything.
 const staleConnections = rowstore.OwnConnections + 1
 
 // withOwn calls do with one of the store's own connections, and converts its error. do is called

@@ -5,9 +5,9 @@ import (
 	"database/sql"
 )
 
-// waits returns the expression that says whether COMMITs wait for a replica. Where
-// semi-synchronous replication is not installed, the server does not know the setting, and would
-// refuse a statement that asks for it.
+// waits returns an expression that is true if COMMITs wait for a replica. Where semi-synchronous
+// replication is not installed, the server does not know the setting, and would refuse a statement
+// that asks for it.
 func (s *Store) waits(ctx context.Context, conn *sql.Conn) (expression, error) {
 	if known := s.semi.Load(); known != nil {
 		return *known, nil

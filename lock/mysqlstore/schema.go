@@ -62,7 +62,7 @@ func namesOf(name, database string) names {
 	return n
 }
 
-// in replaces the names of Schema in a statement by the store's.
+// in replaces the names of Schema in a statement by the names of the store.
 func (n names) in(statement string) string {
 	return strings.NewReplacer(defaultTable+"_fence", n.fence, defaultTable, n.entries).Replace(statement)
 }

@@ -33,10 +33,10 @@ type session struct {
 
 	begun    bool  // the transaction has begun
 	doubtErr error // of a statement, after which the server may have rolled back
-	endErr   error // why the transaction has ended before its work; nil if it has not
+	endErr   error // the reason if the transaction has ended before its work, else nil
 	mark     int64 // number of a row that the work's transaction has written; 0 if there is none
 
-	broken bool // its connection is not to be used again
+	broken bool // its connection must not be used again
 }
 
 // savepoint is made at the beginning of the transaction, and released before the receipt is
@@ -88,13 +88,13 @@ func rawConnOf(db *sql.DB, conn any) (rawConn, error) {
 	return raw, nil
 }
 
-// sessions knows the numbers of the server's sessions.
+// sessions keeps the server's number of each session.
 type sessions struct {
 	mu  sync.Mutex
 	ids map[driver.Conn]int64
 }
 
-// mostSessions bounds the numbers, since a connection does not say when it has ended.
+// mostSessions bounds the numbers, because a connection does not report its end.
 const mostSessions = 1000
 
 func (s *sessions) id(ctx context.Context, user *sql.Conn, conn driver.Conn) (id int64, err error) {

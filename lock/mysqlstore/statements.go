@@ -37,10 +37,10 @@ func newStatements(n names) (s statements) {
 
 // setClaims sets the statements that take and keep a key.
 func (s *statements) setClaims(n names) {
-	// If the row is taken, the claim only reads it, and so does not wait for the lock of a
-	// transaction that settles it. A row that is taken after that read stays unchanged. So does
-	// a row that takeAway has marked for this token: a COMMIT that arrives even later would
-	// settle it.
+	// If the row is taken, the claim only reads the row, and so does not wait for the lock of a
+	// transaction that settles it. A row that is taken after the read stays unchanged. A row that
+	// takeAway has marked for this token also stays unchanged: a COMMIT that arrives even later
+	// would settle it.
 	//
 	// Each assignment sees the new values of the assignments before it. The condition has one
 	// value for all of them: attempt, which is set to a positive number, is the first, and
@@ -99,8 +99,8 @@ func (s *statements) setReads(n names) {
 	}
 }
 
-// setWork sets the statements of a transaction of work, and those that ask for its outcome. A
-// positive attempt marks an entry that the transaction may settle.
+// setWork sets the statements of a transaction of work, and the statements that ask for its
+// outcome. A positive attempt marks an entry that the transaction may settle.
 func (s *statements) setWork(n names) {
 	s.settleInside = n.in(`UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
 WHERE lock_key = $1 AND token = $2 AND settled = 0 AND attempt > 0`)
@@ -120,7 +120,7 @@ func text(statement string, values ...any) string {
 	return strings.NewReplacer(pairs...).Replace(statement)
 }
 
-// list is a value that stands for several.
+// list is a value that stands for several values.
 type list [][]byte
 
 // expression is a value that the server computes.

@@ -19,7 +19,7 @@ type Store struct {
 	db         *sql.DB // of the work
 	own        *sql.DB // the store's own connections; nil if unfit is set
 	opened     bool    // by Open
-	unfit      error   // of the configuration; nil if it can be used
+	unfit      error   // the error of the configuration; nil if it can be used
 	names      names
 	statements statements
 

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// sweepAfter is how long an ended row stays. Work may settle its claim after the lease, and
-	// a row that takeAway has marked keeps a late claim from taking the key.
+	// sweepAfter is the time for which an ended row stays. Work may settle its claim after the
+	// lease, and a row that takeAway has marked keeps a late claim from taking the key.
 	sweepAfter = 10 * time.Minute
 
 	sweepTime = 5 * time.Second
@@ -21,7 +21,7 @@ func (s *Store) sweepSometimes(ctx context.Context) {
 	s.sweeps.Claim(1, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 		defer cancel()
-		_, _ = s.Sweep(ctx, rowstore.SweepRows) // the next one finds what is left
+		_, _ = s.Sweep(ctx, rowstore.SweepRows) // the next sweep finds the remaining rows
 	})
 }
 

@@ -46,7 +46,7 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	}
 	_, err = w.exec(ctx, dropPoint)
 	if number(err) == errNoSavepoint {
-		w.broken = true // another transaction may be open in it
+		w.broken = true // another transaction may be open on its connection
 		return t.ended(ctx, permanent(errEnded), receipt, keep)
 	}
 	var changed int64
@@ -119,8 +119,8 @@ func notCommitted(err error) error {
 }
 
 // Outcome is part of [lock.Transaction]. It asks by a write. When the write is committed, the
-// answer is final: the server is not a replica, and if COMMITs wait for a replica, that replica
-// has both commits.
+// answer is final: the server is not a replica, and if COMMITs wait for a replica, the replica has
+// both commits.
 func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case !t.sent:
@@ -129,7 +129,8 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 		return t.committed, nil
 	}
 	if ok, err = outcome.Decide(ctx, t); err != nil {
-		// Without its matches: whether this question was applied says nothing about the COMMIT.
+		// The error is not wrapped: whether this question was applied does not show the outcome of
+		// the COMMIT.
 		return false, fmt.Errorf("mysqlstore: what became of COMMIT: %s", err.Error())
 	}
 	t.committed, t.answered = ok, true
@@ -154,7 +155,7 @@ func (t *workTransaction) TakeClaim(ctx context.Context) (found outcome.Found, e
 	return found, err
 }
 
-// takeAway takes the claim from the transaction of the work, if it is there.
+// takeAway takes the claim from the transaction of the work, if the claim exists.
 func (t *workTransaction) takeAway(ctx context.Context, conn *sql.Conn) (outcome.Found, error) {
 	var token []byte
 	var settled bool
@@ -173,8 +174,8 @@ func (t *workTransaction) takeAway(ctx context.Context, conn *sql.Conn) (outcome
 	return outcome.Taken, err //nolint:wrapcheck // by with
 }
 
-// EndIdle is part of [outcome.Row]. To end an idle session is safe: a session that waits for its client
-// in the middle of a transaction is not executing a COMMIT.
+// EndIdle is part of [outcome.Row]. Ending an idle session is safe: a session that waits for its
+// client in the middle of a transaction is not executing a COMMIT.
 func (t *workTransaction) EndIdle(ctx context.Context) {
 	_ = t.store.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		var idle int

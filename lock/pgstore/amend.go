@@ -24,7 +24,7 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 	return ok, nil
 }
 
-// insideKey is the key of contexts of work that runs in a transaction of the store.
+// insideKey is the context key for work that runs in a transaction of the store.
 type insideKey struct{ store *Store }
 
 // amendInside names the table with its schema, as the statement of the receipt does.

@@ -73,7 +73,7 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, work bool)
 	}
 	s.claims.Add(1)
 	s.sweepSometimes(ctx, 1)
-	var keep int64 // so that the receipt changes no column of an index
+	var keep int64 // so that the receipt does not change an indexed column
 	if work {
 		keep = max(s.keep.Load(), sweepWorkAfter.Microseconds())
 	}
@@ -114,7 +114,7 @@ func (s *Store) claimFenced(ctx context.Context, args []any) (granted bool, fenc
 	_, err = answers.Exec()
 	if err == nil {
 		err = answers.QueryRow().Scan(&fence)
-		if granted = err == nil; errors.Is(err, pgx.ErrNoRows) { // it was not granted, or an earlier send was
+		if granted = err == nil; errors.Is(err, pgx.ErrNoRows) { // the claim was not granted, or an earlier send of it was granted
 			err = nil
 		}
 	}
@@ -141,10 +141,11 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 	if err != nil || ok {
 		return ok, err
 	}
-	// An earlier send may have settled it, even while this one waited for its lock.
+	// An earlier send may have settled the entry, even while this send waited for the lock of the
+	// row.
 	ok, err = s.found(ctx, s.statements.settled, []byte(key), []byte(c.Token))
 	if errors.Is(err, lock.ErrNotApplied) {
-		// Only the query was not applied. The receipt may be there.
+		// This error is about the query only. The receipt may exist.
 		err = fmt.Errorf("pgstore: whether the receipt is there already: %s", err.Error())
 	}
 	return ok, err
@@ -215,7 +216,7 @@ func (s *Store) flagAt(ctx context.Context, r rowstore.Rank, statement string, a
 	return ok && err == nil, storeError(errors.Join(rows.Err(), err))
 }
 
-// query runs a statement that gets its connection before new claims do.
+// query runs a statement that gets its connection before new claims.
 func (s *Store) query(ctx context.Context, statement string, args ...any) (pgx.Rows, error) {
 	return s.queryAt(ctx, rowstore.First, statement, args...)
 }
@@ -300,7 +301,7 @@ func (r *ownRows) Close() {
 	if r.conn == nil {
 		return
 	}
-	if hasCode(r.Err(), "25006") { // the connection is to a standby, and the next may be to the primary
+	if hasCode(r.Err(), "25006") { // the connection leads to a standby, and the next one may lead to the primary
 		r.conn.hangUp()
 	} else {
 		r.conn.giveBack()

@@ -17,7 +17,7 @@ import (
 type commitResult uint8
 
 const (
-	unanswered commitResult = iota // the COMMIT may have been executed, or may yet be
+	unanswered commitResult = iota // the COMMIT may have been executed, or may be executed later
 	committed
 	notFound // the receipt's statement has found no claim, and COMMIT was not executed
 	refusedThere
@@ -42,7 +42,7 @@ func (s *session) settleAndCommit(ctx context.Context, settle string, args ...[]
 	return how, err
 }
 
-// closeAtEnd makes reads and writes on conn fail when ctx ends. It sends the server nothing.
+// closeAtEnd makes reads and writes on conn fail when ctx ends. It sends nothing to the server.
 // stop ends the watch, and reports whether ctx had not ended by then.
 func closeAtEnd(ctx context.Context, conn *pgconn.PgConn) (stop func() bool) {
 	ended := make(chan struct{})
@@ -65,7 +65,7 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 	execute := func(sql string, args ...[]byte) {
 		name, known := s.nameOf(sql)
 		if !known {
-			if name != "" { // the server may have one of that name nevertheless
+			if name != "" { // the server may nevertheless have a statement called name
 				wire.SendClose(&pgproto3.Close{ObjectType: 'S', Name: name})
 			}
 			wire.SendParse(&pgproto3.Parse{Name: name, Query: sql, ParameterOIDs: settleTypes[:len(args)]})
@@ -74,7 +74,7 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 		wire.SendBind(&pgproto3.Bind{PreparedStatement: name, ParameterFormatCodes: []int16{1}, Parameters: args})
 		wire.SendExecute(&pgproto3.Execute{})
 	}
-	before := 0 // statements that end before the receipt's
+	before := 0 // number of statements that end before the statement of the receipt
 	if s.tx == nil {
 		before = 2
 		execute("begin")
@@ -128,7 +128,7 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 			}
 		}
 	}
-	// Read to the end of the exchange: from it the driver learns that the transaction is over.
+	// Read to the end of the exchange, where the driver notes that the transaction is over.
 	for {
 		message, err := conn.ReceiveMessage(context.Background()) //nolint:forbidigo // closeAtEnd ends it; the driver would watch a context that can end, and cancel the COMMIT
 		if err != nil {
@@ -141,7 +141,7 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 	return how, failure
 }
 
-// errWarned says that an operator has ended the wait of the COMMIT for its standby.
+// errWarned is the error of a COMMIT whose wait for the standby was ended by an operator.
 var errWarned = errors.New("pgstore: COMMIT was answered with a warning")
 
 // settleTypes are the types of the parameters of settle: bytea, bytea, bytea, bigint.
@@ -156,7 +156,7 @@ const preparedKey = "latch_prepared"
 func (s *session) nameOf(sql string) (name string, known bool) {
 	data := s.conn.PgConn().CustomData()
 	names, asked := data[preparedKey].(map[string]string)
-	if !asked { // once: Config copies all settings
+	if !asked { // only once: Config copies all settings
 		if cfg := s.conn.Config(); cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && cfg.StatementCacheCapacity > 0 {
 			names = make(map[string]string)
 		}

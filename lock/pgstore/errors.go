@@ -29,8 +29,8 @@ func storeError(err error) error {
 }
 
 // classified gives err a class unless it has one: the SQLSTATE of an answer, "dial" for a
-// connection that was not made, "silent" for one without an answer, and "connection" for one
-// that ended.
+// connection that was not made, "silent" for one without an answer, and "connection" for a
+// connection that ended.
 func classified(err error) error {
 	var answer *pgconn.PgError
 	var unreachable *pgconn.ConnectError
@@ -59,7 +59,7 @@ func refused(err error) bool {
 	}
 	severity := answer.SeverityUnlocalized
 	if severity == "" {
-		severity = answer.Severity // PgBouncer's own errors have only this, in English
+		severity = answer.Severity // errors of PgBouncer itself have only this field, in English
 	}
 	return severity == "ERROR"
 }

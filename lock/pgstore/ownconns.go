@@ -20,7 +20,7 @@ type settings interface {
 	config(ctx context.Context) (*pgxpool.Config, error)
 
 	// renew looks for other settings after the server has rejected the current ones. changed
-	// reports whether it has found any.
+	// reports whether there are any.
 	renew(ctx context.Context) (changed bool, err error)
 }
 
@@ -32,7 +32,8 @@ func (p poolSettings) config(context.Context) (*pgxpool.Config, error) { return 
 func (p poolSettings) renew(context.Context) (bool, error) { return false, nil }
 
 // ownParameters replace session parameters that a pool, a role or a database may set for the work.
-// With those, the store's own statements could fail, or end before their callers' time is over.
+// With such parameters, the store's own statements could fail, or end before the time of their
+// callers is over.
 var ownParameters = [][2]string{
 	{"default_transaction_isolation", "read committed"},
 	{"default_transaction_read_only", "off"},

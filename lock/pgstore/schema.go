@@ -16,8 +16,8 @@ const defaultTable = "latch_entries"
 // INDEX IF NOT EXISTS locks the table before it checks, and claims wait behind it.
 // [Store.Migrate] checks first.
 //
-// The index is over sweep_at, which a renewal leaves alone, so that renewals can be
-// heap-only updates.
+// The index is over sweep_at, which a renewal does not change, so that renewals can be heap-only
+// updates.
 const Schema = createTable + createIndex + createSequence
 
 const (
@@ -42,8 +42,9 @@ CREATE INDEX IF NOT EXISTS latch_entries_sweep_at ON latch_entries (sweep_at);`
 CREATE SEQUENCE IF NOT EXISTS latch_entries_fence;
 `
 
-	// present reports for each whether it exists. The catalogs are read without a
-	// lock on the table. The index may have any name.
+	// present reports for the table, the index and the sequence whether each
+	// exists. The catalogs are read without a lock on the table. The index may
+	// have any name.
 	present = `
 SELECT to_regclass('latch_entries') IS NOT NULL,
 	EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -64,7 +65,7 @@ func namesOf(name string) names {
 	return names{table: with(""), index: pgx.Identifier{last + "_sweep_at"}.Sanitize(), sequence: with("_fence")}
 }
 
-// in replaces the names of Schema in a statement by the store's.
+// in replaces the names of Schema in a statement by the names of the store.
 func (n names) in(statement string) string {
 	return strings.NewReplacer(
 		"'"+defaultTable+"_fence'", literal(n.sequence),
@@ -75,12 +76,12 @@ func (n names) in(statement string) string {
 	).Replace(statement)
 }
 
-// literal quotes a constant for any standard_conforming_strings.
+// literal quotes a constant so that it is valid with any value of standard_conforming_strings.
 func literal(text string) string {
 	return ` E'` + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(text) + `'`
 }
 
-// migrationLock keeps two processes from migrating at once: CREATE IF NOT EXISTS would
+// migrationLock keeps two processes from migrating at the same time: CREATE IF NOT EXISTS would
 // fail.
 const migrationLock = 0x6c61746368 // "latch"
 
@@ -98,7 +99,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
 				return err
 			}
-			ddl, err := s.missing(ctx, tx) // another process may have made it meanwhile
+			ddl, err := s.missing(ctx, tx) // another process may have made the table meanwhile
 			if err == nil {
 				_, err = tx.Exec(ctx, ddl)
 			}
@@ -116,7 +117,7 @@ type rowQuerier interface {
 	QueryRow(ctx context.Context, statement string, args ...any) pgx.Row
 }
 
-// missing returns the statements that make the missing ones, "" if none is missing.
+// missing returns the statements that make the missing objects, "" if none is missing.
 func (s *Store) missing(ctx context.Context, db rowQuerier) (ddl string, err error) {
 	var table, index, sequence bool
 	err = db.QueryRow(ctx, s.names.in(present)).Scan(&table, &index, &sequence)

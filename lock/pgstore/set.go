@@ -53,7 +53,7 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	for range maxClaims {
 		taken, err := s.flagAt(ctx, rowstore.Later, s.statements.claimSet, names, tokens, int64(claims[0].Attempt), []byte(claims[0].Owner), rowstore.Micros(claims[0].Lease))
 		switch {
-		case hasCode(err, "22012"): // a part of the keys was taken meanwhile
+		case hasCode(err, "22012"): // some of the keys were taken meanwhile
 		case err != nil || taken:
 			return lock.Entry{}, err
 		}

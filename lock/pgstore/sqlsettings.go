@@ -106,7 +106,7 @@ func (s *sqlSettings) withConn(ctx context.Context, f func(*pgx.Conn) error) err
 	return errors.Join(err, ignoreDone(conn.Close()))
 }
 
-// rejected reports whether the server, or a PgBouncer, has rejected the user.
+// rejected reports whether err says that the server, or a PgBouncer, has rejected the user.
 func rejected(err error) bool {
 	if _, ok := errors.AsType[tls.AlertError](err); ok { // a certificate
 		return true

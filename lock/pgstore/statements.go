@@ -12,9 +12,9 @@ const (
 	// live tests whether a locked row is an entry at this moment.
 	live = `(e.ends_at + e.linger * interval '1 microsecond' > clock_timestamp())`
 
-	// wasLive tests the same for a row that is only read. The row is as it was when the
-	// statement began, so the clock has to be of that moment: by a later clock, an entry that
-	// was renewed meanwhile would be over.
+	// wasLive tests the same for a row that is only read. The row has its state at the beginning of
+	// the statement, so the clock has to show the same moment: by a later clock, an entry that was
+	// renewed meanwhile would be over.
 	wasLive = `(e.ends_at + e.linger * interval '1 microsecond' > statement_timestamp())`
 
 	// columns are the columns of scanEntry.
@@ -25,7 +25,7 @@ const (
 	after = `clock_timestamp() + `
 )
 
-// quick keeps the answer from waiting for the disk, if the parameter is true.
+// quick makes the server answer before its write is on disk, if the parameter is true.
 func quick(param string) string {
 	return `CASE WHEN ` + param + `::bool THEN set_config('synchronous_commit', 'off', true) END`
 }
@@ -49,9 +49,9 @@ func newStatements(n names) (s statements) {
 func (s *statements) setClaims(n names) {
 	// The claim does not lock a row that its snapshot shows as taken: locking a row writes to it.
 	// The WHERE of the conflict leaves a row unchanged that was taken after the snapshot. A
-	// granted claim returns a row. After a refused claim, get reads the entry: one statement
-	// for both would cost the server a quarter more. After takeAway, a late send of the claim
-	// does not make the entry again: a COMMIT that arrives even later would settle it.
+	// granted claim returns a row. After a refused claim, get reads the entry: one statement for
+	// both would cost the server a quarter more time. After takeAway, a late send of the claim does
+	// not make the entry again: a COMMIT that arrives even later would settle it.
 	s.claim = n.in(`
 INSERT INTO latch_entries AS e (key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at)
 SELECT $1::bytea, $2::bytea, $3::int, $4::bytea, $5::bytea, 0,

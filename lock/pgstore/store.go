@@ -29,11 +29,12 @@ type Store struct {
 	pool    *pgxpool.Pool // the store's own connections; nil before the first call
 	closed  bool
 
-	settle atomic.Pointer[string] // leaves a receipt in a transaction; nil until the table was looked up
-	// amendHere replaces a receipt in a transaction; set with settle.
+	settle atomic.Pointer[string] // the statement that leaves a receipt in a transaction; nil until the table was looked up
+	// amendHere is the statement that replaces a receipt in a transaction; set together with
+	// settle.
 	amendHere atomic.Pointer[string]
 
-	keep   atomic.Int64  // for how many microseconds the last such receipt is kept
+	keep   atomic.Int64  // the keep of the latest receipt in a transaction, in microseconds
 	claims atomic.Uint64 // number of claims
 	met    atomic.Bool   // the last claim has met an entry
 

@@ -26,8 +26,8 @@ const (
 	// lease of its claim. The work may settle its claim after the lease.
 	sweepWorkAfter = 10 * time.Minute
 
-	// sweepAllEvery is how often a sweep begins at the first row, to find rows that an earlier
-	// sweep has missed: a row that was locked, or that was committed after its end.
+	// sweepAllEvery is the interval at which a sweep begins at the first row, to find rows that an
+	// earlier sweep has missed: a row that was locked, or that was committed after its end.
 	sweepAllEvery = time.Minute
 )
 
@@ -41,7 +41,8 @@ func (s *swept) begin() (micros int64) {
 	return s.micros
 }
 
-// upTo notes how far a sweep has come. A server before version 14 rounds.
+// upTo notes the moment up to which a sweep has removed rows. A server before version 14 rounds
+// this moment.
 func (s *swept) upTo(micros int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +54,7 @@ func (s *Store) sweepSometimes(ctx context.Context, keys int) {
 	s.sweeps.Claim(keys, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 		defer cancel()
-		_, _ = s.sweep(ctx, rowstore.SweepRows, s.swept.begin()) // the next one finds what is left
+		_, _ = s.sweep(ctx, rowstore.SweepRows, s.swept.begin()) // the next sweep finds the remaining rows
 	})
 }
 

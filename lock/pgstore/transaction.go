@@ -81,7 +81,7 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	return false, err
 }
 
-// whyNoClaim finds out why the receipt's statement has found no claim.
+// whyNoClaim finds the reason if the receipt's statement has found no claim.
 func (t *workTransaction) whyNoClaim(ctx context.Context) (ok bool, err error) {
 	found, err := t.TakeClaim(ctx)
 	switch {
@@ -125,10 +125,9 @@ func notCommitted(err error) error {
 }
 
 // Outcome is part of [lock.Transaction]. It asks by a write. When the write is committed, the
-// answer is final: the server is not a standby, and if COMMITs wait for a standby, that standby
-// has both commits. If the entry is gone, or belongs to another claim, it was not settled: the
-// server has lost claim and COMMIT in a crash, the lease was over, or an operator has freed the
-// key.
+// answer is final: the server is not a standby, and if COMMITs wait for a standby, the standby has
+// both commits. If the entry is gone, or belongs to another claim, it was not settled: the server
+// has lost claim and COMMIT in a crash, the lease was over, or an operator has freed the key.
 func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case !t.sent:
@@ -137,8 +136,8 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 		return t.result == committed, nil
 	}
 	if ok, err = outcome.Decide(ctx, t); err != nil {
-		// Without its matches: whether this query was applied, or was denied, says
-		// nothing about the COMMIT.
+		// The error is not wrapped: whether this query was applied, or was denied, does not show
+		// the outcome of the COMMIT.
 		return false, fmt.Errorf("pgstore: what became of COMMIT: %s", err.Error())
 	}
 	t.result = notFound

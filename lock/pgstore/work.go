@@ -38,8 +38,8 @@ type session struct {
 
 // The mark is a session setting that the store makes when it begins the transaction. A ROLLBACK
 // by the work removes the mark, and a COMMIT by the work keeps it. The statement that writes the
-// receipt fails without the mark, and then removes it. To set it takes no snapshot, so the work
-// can still choose its isolation level.
+// receipt fails without the mark, and then removes it. Setting the mark takes no snapshot, so the
+// work can still choose its isolation level.
 const (
 	mark      = "set latch.work = 'begun'"
 	markBegin = "begin; " + mark
@@ -96,8 +96,8 @@ func (s *session) take(ctx context.Context) (inUse bool) {
 	return s.inUse
 }
 
-// leave gives the connection back. A connection that is broken, or still in a transaction, is
-// closed instead, and the server rolls back.
+// leave gives the connection back. If the connection is broken, or still in a transaction, leave
+// closes it instead, and the server rolls back.
 func (s *session) leave() {
 	if s.giveBack == nil {
 		return
@@ -110,7 +110,8 @@ func (s *session) leave() {
 	s.giveBack = nil
 }
 
-// hangUp closes the connection. The driver would send more, and may wait for the server.
+// hangUp closes the connection itself: the driver would send a message first, and may wait for the
+// server.
 func (s *session) hangUp() {
 	s.cut = true
 	_ = s.conn.PgConn().Conn().Close()

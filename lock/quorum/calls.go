@@ -14,8 +14,8 @@ import (
 //     the token is still wanted, and removes the entry if it is not. The caller's own release
 //     goes to a node after the claims on it have ended, and needs no such check.
 //   - A release that lands on a node after a later claim of the same token would remove a vote
-//     that was counted, and make a second holder possible. So a node with a release of a token
-//     in flight is barred: it is not asked for its vote, and its confirmations do not count.
+//     that was counted, and make a second holder possible. So a node with a release of a token in
+//     flight is barred: the node is not asked for its vote, and its confirmations do not count.
 //
 // Both are decided under one lock. If the later claim comes first, the earlier one finds the
 // token wanted. If the removal comes first, the later claim finds the node barred.
@@ -35,7 +35,7 @@ type calls struct {
 
 	claims []sync.WaitGroup // in flight, by node; none begins while the node is barred
 
-	uses     int   // calls of enter and stay without their leave
+	uses     int   // calls of enter and stay without a call of leave yet
 	unwanted bool  // its claim missed the majority, or its caller has ended it
 	released bool  // its caller has released it
 	barred   []int // releases that may be in flight, by node
@@ -56,7 +56,7 @@ func (q *Store) enter(key, token string) *calls {
 	return c
 }
 
-// stay counts as one more enter, for a caller that has entered already.
+// stay counts as one more call of enter, for a caller that has entered already.
 func (c *calls) stay() {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
@@ -152,7 +152,7 @@ func (c *calls) bar(node int) bool {
 
 // unbar takes back one bar, after the time in which a release can still land. It does not wait
 // for a token that its caller has released: the Locker claims with another token then, and a node
-// without answers would keep every token of that time in memory.
+// without answers would keep every token of this time in memory.
 func (c *calls) unbar(node int, after time.Duration) {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 
 // Claim is part of [lock.Store]. It is one try. If concurrent claims share the nodes and none has
 // a majority, the error says that nothing was applied, and the Locker claims again after a random
-// pause. A refusal names the holder that a majority of nodes has named, each at its own instant.
-// That can be a concurrent claim that had no majority at any one instant, and claims again.
+// pause. A refusal names the holder that a majority of nodes has named, each at its own moment.
+// This holder can be a concurrent claim that never had a majority at one moment, and claims again.
 func (q *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -48,8 +48,8 @@ type vote struct {
 	token  *calls
 	claim  lock.Claim
 	flight *send.Flight
-	loose  atomic.Bool // a node may have the claim after its end, or still get it
-	nodes  []int       // to ask
+	loose  atomic.Bool // a node may have the claim after the vote, or get it later
+	nodes  []int       // the nodes to ask
 	silent []answer[lock.Entry]
 	round  *round[lock.Entry]
 	why    error
@@ -110,7 +110,7 @@ func (v *vote) claimOn(ctx context.Context, node int) (lock.Entry, error) {
 	return e, err
 }
 
-// landed returns the outcome of the claim when no call of it is in flight.
+// landed returns the outcome of the claim. It is called when no call of the claim is in flight.
 func (v *vote) landed() send.Outcome {
 	v.token.leave()
 	if v.loose.Load() {
@@ -162,7 +162,7 @@ func (v *vote) takeBack(ctx context.Context, again bool) (certain bool) {
 			continue
 		}
 		if !v.token.bar(a.node) {
-			certain = false // the caller's release is on its way
+			certain = false // the caller's release is in flight
 			continue
 		}
 		gone := make(chan bool, 1)

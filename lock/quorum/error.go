@@ -52,8 +52,8 @@ func (e *quorumError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the errors of the whole call. The quorum is full, denies or lacks support if the
-// other nodes are not a majority.
+// Unwrap returns the errors of the whole call. They include ErrFull, ErrDenied or ErrUnsupported if
+// the nodes without this error are not a majority.
 func (e *quorumError) Unwrap() []error {
 	var all []error
 	if e.certain {

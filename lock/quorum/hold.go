@@ -28,8 +28,8 @@ func (q *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 	m := ballot{
 		call: "renew",
 		send: func(ctx context.Context, node int) (bool, error) { return q.given[node].Renew(ctx, key, c) },
-		// A renewal is a vote too. A node that may take it back has no vote, and gets no
-		// entry.
+		// A renewal is a vote too. A node that may still execute a release of the token has no
+		// vote, and gets no entry.
 		reliable: t.reliable(),
 	}
 	m.rest = func(a answer[bool]) {
@@ -66,7 +66,7 @@ func (q *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 	}
 	c.Fingerprint = bytes.Clone(c.Fingerprint)
 	t := q.enter(key, c.Token)
-	t.giveUp() // an entry that a late claim leaves on a node is no part of the cool-down
+	t.giveUp() // an entry that a late claim leaves on a node does not belong to the cool-down
 	m := ballot{
 		call: "settle",
 		send: func(ctx context.Context, node int) (bool, error) {
@@ -109,9 +109,9 @@ type ballot struct {
 	last     func(node int)     // called when no call to a node is in flight; may be nil
 }
 
-// vote sends m to all nodes. A majority of yes carries it. It is lost when the other nodes can no
-// longer be a majority. In between, a node without an answer may decide, and the outcome is
-// unknown. vote leaves t at the end.
+// vote sends m to all nodes. A majority of yes carries the ballot. A majority of no loses it. If it
+// is neither carried nor lost, a node without an answer may decide, and the outcome is unknown.
+// vote leaves t at the end.
 func (q *Store) vote(ctx context.Context, t *calls, m *ballot) (ok bool, err error) {
 	r := askNodes(ctx, q, q.all, func() send.Outcome { t.leave(); return send.Nothing }, m.send)
 	defer r.done()
@@ -191,7 +191,7 @@ func (q *Store) insist(ctx context.Context, a answer[bool], call func(context.Co
 }
 
 // free removes the entry that token may have on a node, which is barred, and reports whether the
-// node has confirmed that.
+// node has confirmed the removal.
 func (q *Store) free(ctx context.Context, t *calls, node int) (gone bool) {
 	doubt := time.Duration(0)
 	for n := 0; n < sendsToNode && !gone; n++ {
@@ -200,7 +200,7 @@ func (q *Store) free(ctx context.Context, t *calls, node int) (gone bool) {
 		})
 		gone = err == nil
 		if !gone && !errors.Is(err, lock.ErrNotApplied) {
-			doubt = lock.Describe(q.given[node]).MaxLag // an unanswered send can land for that long
+			doubt = lock.Describe(q.given[node]).MaxLag // an unanswered send can land during this time
 		}
 	}
 	t.unbar(node, doubt)

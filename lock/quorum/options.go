@@ -18,9 +18,8 @@ type config struct {
 }
 
 // WithNodeTimeout sets how long a node may take for one call: 50 ms unless set.
-// A later answer counts as none. It should be short compared with
-// the budget and the lease of the Locker, and long compared with a round trip. It panics if d is
-// not positive.
+// A later answer does not count. It should be short compared with the budget and the lease of the
+// Locker, and long compared with a round trip. It panics if d is not positive.
 func WithNodeTimeout(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("quorum: WithNodeTimeout(%v): the duration must be positive", d))

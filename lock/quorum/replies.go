@@ -38,8 +38,8 @@ func (r *replies) largest() (e lock.Entry, size int) {
 	return e, size
 }
 
-// of returns the entry of token. If one node has it as a cool-down, it is about to be one on the
-// others.
+// of returns the entry of token. If one node has it as a cool-down, the other nodes are about to
+// have it as a cool-down too.
 func (r *replies) of(token string) (e lock.Entry) {
 	for i := range r.answers {
 		a := &r.answers[i]
@@ -65,8 +65,8 @@ func (r *replies) count(what func(*lock.Entry) bool) (n int) {
 // answered reports whether a majority of the nodes has answered.
 func (r *replies) answered() bool { return r.count(func(*lock.Entry) bool { return true }) >= r.need }
 
-// Get is part of [lock.Store]. If no majority agrees, a claim is on its way, and Get returns the
-// entry of that claim.
+// Get is part of [lock.Store]. If no majority agrees, a claim is in flight, and Get returns the
+// entry of this claim.
 func (q *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	if err := notMade(ctx); err != nil {
 		return lock.Entry{}, err
@@ -99,7 +99,7 @@ func (q *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	return lock.Entry{}, f
 }
 
-// notMade returns the error of a call that is not made, because its context has ended.
+// notMade returns the error of a call that is not made because its context has ended.
 func notMade(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", lock.ErrNotApplied, context.Cause(ctx))

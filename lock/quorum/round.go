@@ -31,7 +31,7 @@ func (a *answer[T]) unknown() bool { return a.err != nil && !errors.Is(a.err, lo
 // context too, so that no call is sent without a caller that waits. After the decision they do
 // not: an acquire with its majority must not interrupt the calls to the other nodes.
 type round[T any] struct {
-	answers  chan answer[T] // room for all
+	answers  chan answer[T] // has room for the answers of all nodes
 	asked    []int
 	heard    []int // nodes whose answers were collected
 	patience *time.Timer
@@ -45,7 +45,7 @@ type round[T any] struct {
 	over    func()       // called when running is 0
 }
 
-// nothingLeft is the function over of a round that leaves nothing to clean up.
+// nothingLeft is the argument over of askNodes for a round that leaves nothing to clean up.
 func nothingLeft() send.Outcome { return send.Nothing }
 
 // askNodes starts a round. The caller must call decide and, at the end, done. over is called when
@@ -121,7 +121,7 @@ func (r *round[T]) next(ctx context.Context) (a answer[T], ok bool) {
 	}
 	select {
 	case a = <-r.answers:
-	default: // only now: an answer that is here counts, even if time is over too
+	default: // only now: an answer that has arrived counts, even if the time is over too
 		select {
 		case a = <-r.answers:
 		case <-r.patience.C:

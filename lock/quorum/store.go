@@ -17,11 +17,11 @@
 //
 // # How it works
 //
-// It keeps locks and cool-downs. All nodes are asked at once, each for at most
-// [WithNodeTimeout], and the majority's answer is the answer: a slow minority
-// delays no grant. A claim without a majority is taken back on every node, even if a node
-// reports its success later. If concurrent claims shared the nodes, the Locker claims again
-// after a random pause, within its budget.
+// It keeps locks and cool-downs. All nodes are asked at the same time, each for at most
+// [WithNodeTimeout], and the majority's answer is the answer: a slow minority delays no grant. A
+// claim without a majority is taken back on every node, even if a node reports its success later.
+// If concurrent claims shared the nodes, the Locker claims again after a random pause, within its
+// budget.
 //
 // A release and a cool-down are sent three times to a node without an answer. After that, its
 // entry ends with the lease.
@@ -37,9 +37,9 @@
 // behind Sentinel or in a Cluster. A program can have one Locker over such a Redis and another
 // over a quorum.
 //
-// No key is handed over ([lock.Lease.HandOver]). That replaces a holder, and a majority of nodes
-// would have to replace the same one. HandOver and [lock.Locker.Resume] return an error that
-// matches errors.ErrUnsupported.
+// No key is handed over ([lock.Lease.HandOver]). A hand-over replaces a holder, and a majority of
+// nodes would have to replace the same holder. HandOver and [lock.Locker.Resume] return an error
+// that matches errors.ErrUnsupported.
 //
 // There are no hints, and no pages of [lock.Pager]: callers that wait poll at random intervals,
 // and an operator's tool reads the whole list.
@@ -49,9 +49,10 @@
 //
 // The promise of a lease has two conditions: a majority of nodes keeps its confirmed entries
 // for as long as the lease lasts, and the clocks of the nodes run equally fast, within
-// [WithDriftFactor]. A node that restarts empty breaks the first. Two of three that do so within
-// a lease make two holders. Let nodes save every write, or keep them down for a lease after a
-// crash. A cool-down is not renewed, so a node that has lost one does not get it back.
+// [WithDriftFactor]. A node that restarts empty breaks the first condition. If two of three nodes
+// restart empty within a lease, there can be two holders. Let nodes save every write, or keep them
+// down for a lease after a crash. A cool-down is not renewed, so a node that has lost one does not
+// get it back.
 package quorum
 
 import (
@@ -89,7 +90,7 @@ func New(stores []lock.Store, opts ...Option) *Store {
 }
 
 // Store is a [lock.Store] over an odd number of others, its nodes. It is a
-// [lock.Inspector] if all nodes are.
+// [lock.Inspector] if all nodes are Inspectors.
 type Store struct {
 	config
 	given  []lock.Store // the nodes
@@ -131,7 +132,7 @@ func checkNodes(stores []lock.Store) {
 // Describe is part of [lock.Describer]. MaxLag is the largest MaxLag of a node, plus the time by
 // which a call on a node may outlast the call on the quorum. The Locker subtracts the drift, since
 // it measures the validity of a holder from before the first send of its token. This store sees
-// only single sends, and returns no more than yes to a renewal.
+// only single sends, and its answer to a renewal is only yes or no.
 func (q *Store) Describe() lock.Description {
 	longest := time.Duration(0)
 	for _, node := range q.given {
@@ -145,7 +146,7 @@ func (q *Store) Describe() lock.Description {
 	}
 }
 
-// unsupportedError names a feature that a quorum does not have, and a store that has it.
+// unsupportedError names a feature that a quorum does not have, and a store with this feature.
 type unsupportedError string
 
 const (

@@ -71,7 +71,7 @@ func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 	return s.remove(ctx, at, c.Token, s.published("")...)
 }
 
-// Forget removes the entry of token, a receipt too.
+// Forget removes the entry of token, even if it is a receipt.
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	return s.remove(ctx, s.refOf(key), token, s.published("receipt")...)
 }

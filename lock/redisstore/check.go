@@ -12,10 +12,10 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
-// Check returns all problems that would keep the store from working, each with a cure, or nil.
-// It checks that the server can be reached and is a master, the permissions that the package
-// documentation lists, the server's version (6.2 or later), that a Cluster has a cluster client,
-// and that no maxmemory-policy evicts locks.
+// Check returns an error with all problems that would keep the store from working, each with a
+// cure, or nil. It checks that the server can be reached and is a master, the permissions that the
+// package documentation lists, the server's version (6.2 or later), that a Cluster has a cluster
+// client, and that no maxmemory-policy evicts locks.
 //
 // It makes about ten round trips and touches one short-lived key under the
 // prefix. Readiness probes may call it; a service may also start without it.
@@ -43,7 +43,7 @@ type findings struct {
 	all     []error
 	classes []string
 	denied  []string
-	stop    error // ends the check: nothing else can be found out
+	stop    error // ends the check: further commands would find nothing
 }
 
 func (f *findings) add(class string, cause error, cure string) {

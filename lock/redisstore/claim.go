@@ -102,7 +102,7 @@ func (s *Store) readRefused(ctx context.Context, name string, refusal error) (lo
 const (
 	claimLate    int64 = iota - 1 // it came after notAfter
 	claimRefused                  // the entry is left as it is
-	claimTaken                    // the entry is the claim's
+	claimTaken                    // the entry belongs to the claim
 	claimNone                     // there is no entry to replace
 )
 

@@ -33,7 +33,7 @@
 //
 // Redis ends entries by its wall clock. A clock that is set forward ends leases early, and
 // lets another caller in while the holder still relies on its lease. A clock that is set back
-// keeps keys taken for longer. Have the server's clock slewed, not stepped.
+// keeps keys taken for longer. So let the server's time service slew the clock, not step it.
 //
 // # Round trips
 //

@@ -17,7 +17,7 @@ import (
 // script costs less than the second round trip of a transaction.
 const largeReceipt = 64 << 10
 
-// largeAnswer says how far a transaction of two commands has come with a large receipt.
+// largeAnswer is the result of a transaction of two commands for a large receipt.
 type largeAnswer int
 
 const (
@@ -44,7 +44,7 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 	case strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Settled, token))):
 		return settled, nil
 	case !strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Held, token))):
-		return undecided, nil // the value may be a replica's
+		return undecided, nil // the value may come from a replica
 	}
 	value := entry.Receipt([]byte(head), receipt)
 	answers, err = s.transact(ctx, name,
@@ -75,7 +75,7 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 			if server, err = s.cluster.MasterForKey(ctx, name); err != nil {
 				return nil, failure.NotApplied(failure.Kind(err), err)
 			}
-			if !s.opened { // it obeys contexts already
+			if !s.opened { // such a client already obeys contexts
 				bind(server)
 			}
 		} else if !ok {

@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
-// pipeliner sends pipelines, and keeps them for the next: a new one takes five allocations.
+// pipeliner sends pipelines, and keeps them for later use: a new one takes five allocations.
 type pipeliner struct {
 	client *redis.Client
 	made   sync.Pool
@@ -69,7 +69,7 @@ type link struct {
 	bare     atomic.Bool // the client runs none of its user's code for a command
 }
 
-// examineClient sets bare. go-redis does not tell which hooks a client has. So examineClient runs
+// examineClient sets bare. go-redis does not list the hooks of a client. So examineClient runs
 // within a command, and examines its own call stack: if there is no hook before l, the caller of l
 // is go-redis itself. Hooks after l do not see the command.
 func (l *link) examineClient() {
@@ -91,7 +91,7 @@ const goRedis = "github.com/redis/go-redis/v9."
 func cloneWithDeadlines(c *redis.Client) *redis.Client {
 	o := c.Options()
 	clone := c.WithTimeout(max(o.ReadTimeout, 0))
-	own := clone.Options() // of the clone alone, which nothing has used yet
+	own := clone.Options() // only the clone has these options, and the clone was not used yet
 	own.WriteTimeout = max(o.WriteTimeout, 0)
 	own.ContextTimeoutEnabled = true
 	return clone
@@ -100,7 +100,7 @@ func cloneWithDeadlines(c *redis.Client) *redis.Client {
 // DialHook changes nothing.
 func (*link) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook leads the store's pipelines past next.
+// ProcessPipelineHook sends the store's pipelines through the clone, and not through next.
 func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		switch c := cmds[0].(type) {
@@ -121,7 +121,7 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 func failedOne(cmd redis.Cmder) bool { return cmd.Err() != nil }
 
-// ProcessHook leads the store's commands past next.
+// ProcessHook sends the store's commands through the clone, and not through next.
 func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		switch c := cmd.(type) {

@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// pulse is how often a listener checks whether a caller still waits, and whether
-// its connection still works.
+// pulse is the interval at which a listener checks whether a caller still waits,
+// and whether its connection still works.
 const pulse = 3 * time.Second
 
 // A listener pauses after a failure, longer each time: no caller waits for it.

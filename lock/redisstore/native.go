@@ -40,7 +40,7 @@ const (
 // executes nothing.
 type ability struct {
 	spelling atomic.Int32 // that the server understands, counted from 1; 0: none is known
-	next     atomic.Int64 // when to ask, in ms of Unix time
+	next     atomic.Int64 // the time of the next try, in ms of Unix time
 }
 
 const (
@@ -61,10 +61,10 @@ func (a *ability) choose() (n int, ok bool) {
 // understands notes that the server has executed a spelling.
 func (a *ability) understands(n int) { a.spelling.Store(int32(n) + 1) } //nolint:gosec // of two
 
-// forget lets a later call ask the server again, when it is time.
+// forget lets a later call try the command again, at the earliest at next.
 func (a *ability) forget() { a.spelling.Store(0) }
 
-// giveUp ends the asking for good.
+// giveUp makes sure that no call tries the command again.
 func (a *ability) giveUp() {
 	a.next.Store(never)
 	a.forget()
@@ -104,7 +104,7 @@ func (s *Store) compareAndAct(ctx context.Context, at entryRef, c lock.Claim, ac
 	return false, nil
 }
 
-// actResult converts the answer to such a command.
+// actResult converts the answer to a compare-and-act command.
 func actResult(answer any) (done bool, err error) {
 	switch answer {
 	case int64(1), "OK":
@@ -115,8 +115,8 @@ func actResult(answer any) (done bool, err error) {
 	return false, failure.BadAnswer(answer)
 }
 
-// noteMiss notes why a server has not executed cmd. It returns err if the call ends with err.
-// Otherwise it reports whether to try the next spelling before the script.
+// noteMiss notes the error with which a server has not executed cmd. It returns err if the call
+// ends with err. Otherwise it reports whether to try the next spelling before the script.
 func (s *Store) noteMiss(can *ability, cmd *group.Command, err error) (next bool, _ error) {
 	switch class := failure.ClassOf(err); {
 	case failure.IsSyntaxError(err):

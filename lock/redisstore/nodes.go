@@ -61,7 +61,7 @@ func (n *nodes) do(ctx context.Context, c *group.Command) (any, error) {
 }
 
 // route returns the server of the entry called name. A client that does not know the masters yet
-// asks for them, for as long as its own settings allow.
+// asks the Cluster for them, for as long as the client's own settings allow.
 func (n *nodes) route(ctx context.Context, name string) (*server, error) {
 	switch {
 	case n.only != nil:
@@ -157,7 +157,7 @@ const (
 	// maxConnections bounds the batches in flight at once, as the client's pool also does.
 	maxConnections = 32
 
-	// maxBatch is how many commands share a round trip, and its failure.
+	// maxBatch is the largest number of commands that share a round trip, and its failure.
 	maxBatch = 32
 
 	// maxQueued bounds the callers that wait for their round trip to begin.

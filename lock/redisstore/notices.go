@@ -14,7 +14,7 @@ type notices struct {
 	mu       sync.Mutex
 	topics   map[string]*topic   // by channel
 	altered  map[string]struct{} // channels whose subscription has to change
-	changed  chan struct{}       // has a value when there are such channels
+	changed  chan struct{}       // has a value when altered has a channel
 	used     bool                // there was a topic since the last retire
 	listener *listener           // nil if there is none
 	closed   bool
@@ -25,7 +25,7 @@ type notices struct {
 type topic struct {
 	waiting map[chan struct{}]struct{}
 	asked   bool // SUBSCRIBE was sent
-	begun   bool // and confirmed
+	begun   bool // SUBSCRIBE was confirmed
 }
 
 func newNotices(client redis.UniversalClient) *notices {
@@ -51,7 +51,7 @@ func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
 	w := make(chan struct{}, 1)
 	t.waiting[w] = struct{}{}
 	if t.begun {
-		w <- struct{}{} // the confirmation has already woken the others
+		w <- struct{}{} // the confirmation has already woken the waiters before this one
 	}
 	n.used = true
 	if n.listener == nil {
@@ -123,12 +123,12 @@ func (n *notices) wake(channel string, begun bool) {
 	for w := range t.waiting {
 		select {
 		case w <- struct{}{}:
-		default: // it has one already
+		default: // the channel has a value already
 		}
 	}
 }
 
-// retire ends the listener if no caller has waited since it last asked.
+// retire ends the listener if no caller has waited since its last call.
 func (n *notices) retire() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -140,7 +140,7 @@ func (n *notices) retire() bool {
 	return true
 }
 
-// noteEnded notes that the listener l has ended for another reason.
+// noteEnded notes that the listener l has ended by itself.
 func (n *notices) noteEnded(l *listener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -149,8 +149,8 @@ func (n *notices) noteEnded(l *listener) {
 	}
 }
 
-// close ends the listener, and waits for its end as long as for a server
-// that does not answer.
+// close ends the listener, and waits for its end, at most for the time in which
+// a server has to answer.
 func (n *notices) close() {
 	n.mu.Lock()
 	n.closed = true

@@ -131,7 +131,7 @@ func (t *tuning) set() {
 		setDefault(timeout, openTimeout)
 	}
 	*t.dialer = dialer(*t.dial, t.tls)
-	if t.maintenance != nil { // it stretches the read timeout to ten seconds while a server is maintained
+	if t.maintenance != nil { // it would extend the read timeout to ten seconds during maintenance of a server
 		*t.maintenance = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 }

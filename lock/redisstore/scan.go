@@ -44,7 +44,7 @@ const (
 	// most keytext.MaxBytes, and fingerprints and owners are short.
 	glanceBytes = 8 << 10
 
-	// loadCount is how many values one round trip reads: half a megabyte at most.
+	// loadCount is the number of values that one round trip reads: half a megabyte at most.
 	loadCount = 64
 )
 

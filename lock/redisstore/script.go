@@ -83,7 +83,7 @@ func (s *Store) evalAll(ctx context.Context, sc script, names []string, yields b
 func (s *Store) evalSource(ctx context.Context, c *group.Command, err error) (any, error) {
 	answer, said := s.nodes.do(ctx, c)
 	if errors.Is(said, lock.ErrNotApplied) && !errors.Is(err, lock.ErrNotApplied) {
-		return nil, err // a hook has sent it twice, and the reply says nothing of the first send
+		return nil, err // a hook has sent it twice, and the reply does not show the effect of the first send
 	}
 	return answer, said
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// The entries of a set have no hash tag in common, so on a Cluster they are in several slots.
+// The names in a set share no hash tag, so on a Cluster the entries are in several slots.
 var errSlots = fmt.Errorf("redisstore: the keys of a set are in several slots of the Cluster, and no command changes them at once: %w", errors.ErrUnsupported)
 
 // ClaimSet is part of [lock.SetClaimer]: one script on all entries. On a Cluster it returns

@@ -16,7 +16,7 @@ import (
 // Store keeps entries in Redis. It is safe for concurrent use.
 type Store struct {
 	client  redis.UniversalClient
-	cluster *redis.ClusterClient // client, if it is one
+	cluster *redis.ClusterClient // the client, if it is a cluster client
 	nodes   *nodes               // for commands on entries
 	prefix  string
 	maxLag  time.Duration
@@ -107,7 +107,7 @@ func (s *Store) Close() error {
 		s.notices.close()
 	}
 	err := s.close() // which ends the round trips
-	// As long as for a server that does not answer.
+	// The time in which a server has to answer.
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout) //nolint:forbidigo // Close gets no context
 	defer cancel()
 	s.nodes.close(ctx)

@@ -10,16 +10,16 @@ import (
 )
 
 // subscription is a redis.PubSub that may have become unusable: while it receives, it dials with
-// its mutex locked, and after a panic of a user's hook there, the mutex stays locked.
+// its mutex locked, and if a user's hook panics during the dial, the mutex stays locked.
 type subscription struct {
 	sub      *redis.PubSub
 	received chan struct{} // closed when receiving has ended
 	broken   bool          // by a panic
 }
 
-// use makes a call that may wait for that mutex, for a limited time. After a failure, go-redis
-// repeats the call over the next connection. ok is false if a hook has panicked: then go-redis
-// does not repeat the call.
+// use makes a call that may wait for the mutex, for a limited time. After a failure, go-redis
+// repeats the call over the next connection. ok is false if a hook has panicked: then go-redis does
+// not repeat the call.
 func (s *subscription) use(ctx context.Context, call func(ctx context.Context) error) (ok bool) {
 	if s.isBroken() {
 		return false

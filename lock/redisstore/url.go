@@ -108,8 +108,8 @@ func severalHosts(before, hosts, path string, values url.Values) (string, error)
 	return before + first + path + "?" + values.Encode(), nil
 }
 
-// sentinelParts moves the master's name and credentials to the places where go-redis looks
-// for them: it takes user and password of the URL for the Sentinels' own.
+// sentinelParts moves the master's name and credentials to the places where go-redis looks for
+// them: go-redis uses the user and the password of the URL for the Sentinels.
 func sentinelParts(user, path string, values url.Values) (newUser, newPath string, err error) {
 	name, db, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if name, err = url.PathUnescape(name); err != nil || name == "" {

@@ -70,7 +70,7 @@ func (s seals) openAs(domain string, stored []byte, key, token string) ([]byte, 
 	}
 	stored = stored[len(sealHeader):]
 	bound := sealedFor(domain, key, token)
-	// Not in place: a failed attempt may overwrite the ciphertext that the next one needs.
+	// Not in place: a failed attempt may overwrite the ciphertext that the next attempt needs.
 	room := make([]byte, 0, len(stored))
 	for _, aead := range s {
 		n := aead.NonceSize()
@@ -102,7 +102,7 @@ func sealedFor(domain, key, token string) []byte {
 }
 
 // sealOwner seals the description of the request in owner, for an entry of token under key. The
-// process that has claimed the entry stays readable.
+// name of the process that has claimed the entry stays readable.
 func (s seals) sealOwner(owner, key, token string) string {
 	process, rest := requestinfo.Split(owner)
 	if rest == "" {
@@ -140,6 +140,6 @@ func (e *sealError) Error() string { return e.text }
 func (e *sealError) Class() string { return e.class }
 
 // Unwrap returns ErrNotApplied, since the call changed nothing, and ErrUnsupported, since the
-// store will never open the receipt. So the Locker does not try again, and does not take the
-// store for down: work must not run then, even with WithFailOpen.
+// store will never open the receipt. So the Locker does not try again, and does not treat the store
+// as down: the work must not run, even with WithFailOpen.
 func (*sealError) Unwrap() []error { return []error{lock.ErrNotApplied, errors.ErrUnsupported} }

@@ -72,8 +72,8 @@ func New(store lock.Store, current cipher.AEAD, previous ...cipher.AEAD) *Store 
 	return &Store{below: store, seals: newSeals(current, previous)}
 }
 
-// Store seals the receipts of another store. It passes on the other's interfaces for a Locker
-// and for operators. Close the other store itself.
+// Store seals the receipts of another store. It passes on the interfaces of the other store for a
+// Locker and for operators. The caller closes the other store.
 type Store struct {
 	below
 	seals seals
@@ -94,7 +94,7 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 }
 
 // Amend is part of [lock.Amender], if the store below is one. Every seal of a receipt is
-// different, so the receipt is read first, and replaced as it was read.
+// different, so Amend reads the receipt first, and replaces exactly the bytes that it has read.
 func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
 	amender, is := s.below.(lock.Amender)
 	if !is {
@@ -116,8 +116,8 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 	return amender.Amend(ctx, key, token, e.Receipt, s.seals.seal(to, key, token))
 }
 
-// notAmended returns the error of a read before an amend. Whatever became of the read, nothing
-// was amended by this call, but an earlier one may have been applied.
+// notAmended returns the error of a read before an amend. This call has amended nothing, but an
+// earlier call may have been applied.
 func notAmended(err error) error {
 	if err == nil || errors.Is(err, lock.ErrNotApplied) {
 		return err

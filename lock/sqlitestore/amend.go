@@ -11,7 +11,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// insideKey is the key of the session in contexts of work that runs in a transaction of the store.
+// insideKey is the context key of the session, for work that runs in a transaction of the store.
 type insideKey struct{ store *Store }
 
 // amendment puts one receipt in the place of another.

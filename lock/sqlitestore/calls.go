@@ -12,8 +12,8 @@ import (
 )
 
 // find returns the entry of a key: its live receipt in the database, or else its row in the file
-// of claims, whose lease may be over. It returns nil if there is neither. A process that died
-// after the COMMIT of a receipt has left both.
+// of claims, whose lease may be over. It returns nil if there is neither. Both exist if a process
+// died after the COMMIT of a receipt.
 func (f *files) find(ctx context.Context, key []byte, now int64) (*rowstore.Row, error) {
 	r, err := read(ctx, f.settled, key)
 	if err != nil || r.State(now) != lock.Free {
@@ -184,7 +184,7 @@ func (s *Store) writing(ctx context.Context, do execution) error {
 		err := s.call(ctx, true, func(ctx context.Context, f *files, now int64) error {
 			err := do(ctx, f, now)
 			if blocked = busy(err); blocked {
-				return nil // for the sake of other calls
+				return nil // the calls in the same transaction must not fail
 			}
 			return err
 		})

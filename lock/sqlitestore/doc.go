@@ -9,16 +9,16 @@
 //		tx, _ := sqlitestore.Tx(r.Context())
 //		_, err := tx.ExecContext(r.Context(), `INSERT INTO orders ...`)
 //
-// Work without a receipt did not happen then, and work with a receipt happened once. The driver is
-// modernc.org/sqlite, which needs no cgo.
+// With transactions, work without a receipt did not happen, and work with a receipt happened once.
+// The driver is modernc.org/sqlite, which needs no cgo.
 //
 // # Files
 //
 // SQLite lets one transaction at a time write to a file. In the database itself, claims and
-// renewals would wait for each work that has written, until it commits. So they are in a second
-// file, "shop.db-latch" next to "shop.db", made with the same permissions. Receipts of
-// transactions are in the database, with the rows of the work. All other receipts and cool-downs
-// are in the file of claims.
+// renewals would wait until work that has written commits. So they are in a second file,
+// "shop.db-latch" next to "shop.db", made with the same permissions. Receipts of transactions are
+// in the database, with the rows of the work. All other receipts and cool-downs are in the file of
+// claims.
 //
 // Several processes of one machine may use the files, but not over a network file system. Back up
 // the two files together. Do not remove one of them while a process uses it: another process

@@ -25,7 +25,8 @@ const (
 	codeConstraint = 19
 )
 
-// codes have a class for [lock.Class], and a cure unless they pass.
+// codes has the class of each code for [lock.Class], and its cure, unless the failure passes by
+// itself.
 var codes = map[int]struct{ class, cure string }{
 	3:            {"perm", "the process may not use the files: give its user the file, its directory, and the files beside it"},
 	codeBusy:     {"busy", ""},
@@ -110,7 +111,7 @@ var (
 	errDriver = fmt.Errorf("%w: New needs a *sql.DB of modernc.org/sqlite, sql.Open(\"sqlite\", file)", lock.ErrDenied)
 )
 
-// hangs returns the error of a call whose caller leaves while the disk works.
+// hangs returns the error of a call whose caller leaves before the disk has answered.
 func hangs(ctx context.Context) error {
 	return fmt.Errorf("sqlitestore: the disk has not answered: %w", context.Cause(ctx))
 }

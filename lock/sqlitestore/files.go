@@ -16,7 +16,7 @@ import (
 // context that can end: an interrupt would roll back the calls of other callers.
 type files struct {
 	claims, receipts               *sql.Conn
-	begin, commit                  *sql.Stmt // of claims, like those below, except settled
+	begin, commit                  *sql.Stmt // of the file of claims, like the statements below, except settled
 	get, settled, put, drop, fence *sql.Stmt
 	durable                        bool        // commits of claims wait for the disk
 	all                            []io.Closer // in the order in which they were opened
@@ -110,7 +110,7 @@ func (f *files) connect(ctx context.Context, path string, pragmas ...string) (*s
 	return conn, err
 }
 
-// close closes all. f may be nil.
+// close closes statements and connections. f may be nil.
 func (f *files) close() {
 	if f == nil {
 		return

@@ -14,10 +14,10 @@ func (o option) apply(c *config) { o(c) }
 
 type config struct{ table string }
 
-// WithTable sets the name of the table, "latch_entries" by default. It is quoted, and so is
-// taken as it is written. Stores with different tables in one file share no entries. It panics
-// if the name is empty, is no UTF-8, has a byte 0, or begins with "sqlite_", as SQLite's own
-// tables do.
+// WithTable sets the name of the table, "latch_entries" by default. The name is quoted, so it is
+// used exactly as written. Stores with different tables in one file share no entries. It panics if
+// the name is empty, is not UTF-8, has a byte 0, or begins with "sqlite_", as SQLite's own tables
+// do.
 func WithTable(name string) Option {
 	if name == "" || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || strings.HasPrefix(strings.ToLower(name), "sqlite_") {
 		panic("sqlitestore: WithTable: " + name + ": the name is UTF-8 without a byte 0, not empty, and does not begin with sqlite_")

@@ -40,7 +40,8 @@ const (
 	// A sweep removes up to twice as many ended rows, which is more than they can have added.
 	sweepEvery = 64
 
-	// sweepAfter is how long an ended row stays. Work may settle its claim after the lease.
+	// sweepAfter is the time for which an ended row stays. Work may settle its claim after the
+	// lease.
 	sweepAfter = 10 * time.Minute
 )
 
@@ -75,7 +76,8 @@ func (s *Store) enter(ctx context.Context, durable bool, do execution) (*call, e
 	return c, nil
 }
 
-// join puts a call into the queue, and has it served. It reports whether the store is open.
+// join puts a call into the queue, and starts the goroutine that serves it if there is none. It
+// reports whether the store is open.
 func (s *Store) join(ctx context.Context, c *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +130,7 @@ func (s *Store) more() bool {
 }
 
 // begin begins a transaction on the file of claims. The commit waits for the disk if one of the
-// calls needs that. begin waits for other processes as long as a caller waits.
+// calls needs the disk. begin waits for other processes as long as a caller waits.
 func (s *Store) begin(ctx context.Context) (durable bool, err error) {
 	if s.files == nil {
 		if s.files, err = s.openFiles(ctx); err != nil {
@@ -160,7 +162,8 @@ func (s *Store) awaited() (durable, awaited bool) {
 	return durable, len(s.queue) > 0
 }
 
-// take begins the calls in the queue, without those that wait for the disk unless the commit does.
+// take begins the calls in the queue. It leaves calls that wait for the disk in the queue, unless
+// the commit waits for the disk.
 func (s *Store) take(durable bool) (calls []*call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,8 +200,8 @@ func (s *Store) execute(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// grace is how long a caller whose context has ended waits for a transaction that has begun. By
-// then the outcome is known, unless the disk hangs.
+// grace is the time for which a caller whose context has ended waits for a transaction that has
+// begun. By then the outcome is known, unless the disk hangs.
 const grace = 100 * time.Millisecond
 
 // within waits for done until ctx ends, and reports whether it is closed.

@@ -88,7 +88,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// migrateTime is for how long migrate tries again, unless its context ends before.
+// migrateTime is the time for which migrate tries again, unless its context ends before.
 const migrateTime = 2 * time.Second
 
 // migrate runs schema if the table is missing, and sets WAL mode if it is off. SQLite can refuse

@@ -26,7 +26,7 @@ type session struct {
 	cut   context.Context    //nolint:containedctx // ends the calls of the work that are in progress
 	stop  context.CancelFunc // ends cut
 
-	turn      bool  // it is the one that writes
+	turn      bool  // this session has the turn to write
 	begun     bool  // BEGIN was executed
 	doubt     error // of a statement, after which SQLite may have rolled back
 	committed bool
@@ -160,8 +160,8 @@ func (w *session) end(ctx context.Context) {
 	_ = w.user.Close()
 }
 
-// known returns an error if a connection is not of modernc.org/sqlite. A second SQLite library in
-// the process would break the file locks of the first.
+// known returns an error if a connection does not come from modernc.org/sqlite. A second SQLite
+// library in the process would break the file locks of the first.
 func known(conn any) error {
 	if _, ok := conn.(sqlite.FileControl); !ok {
 		return fmt.Errorf("%w: it has connections of type %T", errDriver, conn)

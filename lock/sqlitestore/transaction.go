@@ -36,7 +36,7 @@ type settling struct {
 
 	// once it is over
 	committed bool
-	err       error // why not; nil if the claim was not there any more
+	err       error // the reason if it was not committed; nil if the claim was gone
 }
 
 // end ends the transaction on a goroutine of its own, and waits for it until ctx ends.
@@ -79,8 +79,8 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 }
 
 // leave writes the receipt and commits, while the file of claims is locked. So no other call finds
-// the claim gone and no receipt. After a crash between the two commits there are both, and reads
-// find the receipt first.
+// neither claim nor receipt. A crash between the two commits leaves both, and reads find the
+// receipt first.
 func (t *settling) leave(ctx context.Context, f *files, receipt []byte, keep time.Duration, now int64) error {
 	r, err := read(ctx, f.get, t.key)
 	if err != nil || r == nil || r.Settled || string(r.Token) != t.token {
@@ -115,7 +115,7 @@ func undone(err error) error {
 
 // Outcome is part of [lock.Transaction]. It waits for a COMMIT that the disk has not answered.
 // After an error of the disk, the write-ahead log may still contain changes that SQLite has taken
-// back. Outcome writes, which overwrites them.
+// back. So Outcome writes to the log, which overwrites them.
 func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 	if !t.end(ctx, nil) {
 		return false, hangs(ctx)
@@ -124,7 +124,7 @@ func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 		return t.committed, nil
 	}
 	if err = t.store.overwrite(ctx, t); err != nil {
-		return false, fmt.Errorf("sqlitestore: what became of COMMIT: %s", err.Error()) // whether this was applied says nothing
+		return false, fmt.Errorf("sqlitestore: what became of COMMIT: %s", err.Error()) // whether this question was applied does not show the outcome
 	}
 	t.err = nil
 	return t.committed, nil
@@ -139,7 +139,7 @@ func (s *Store) overwrite(ctx context.Context, t *settling) error {
 		}
 		t.committed = r != nil && string(r.Token) == t.token
 		if r == nil {
-			r = &rowstore.Row{Key: t.key, Token: []byte(t.token)} // one that has ended
+			r = &rowstore.Row{Key: t.key, Token: []byte(t.token)} // a row that has ended
 		}
 		_, err = f.receipts.ExecContext(ctx, s.statements.put, r.Values()...)
 		return err

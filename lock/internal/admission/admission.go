@@ -1,7 +1,7 @@
 // Package admission estimates how long a call would wait in a queue before a
 // store, so that a call which cannot be served in its time is refused when it
-// arrives: certainly not applied, and long before its caller's time is over.
-// It knows nothing of the store.
+// arrives: certainly not applied, and long before its caller's time is over. It
+// does not depend on the store.
 package admission
 
 import "time"
@@ -14,9 +14,9 @@ const (
 	// answers of a burst come late, because connections are dialled for them.
 	enough = 200 * time.Millisecond
 
-	// silence is the longest time between two answers that is measured. A longer time
-	// says that the store does not serve at all. It says nothing about the rate, and must
-	// not refuse calls when the store serves again.
+	// silence is the longest time between two answers that is measured. During a longer time, the
+	// store does not serve at all. Such a time does not show the rate, and must not refuse calls
+	// when the store serves again.
 	silence = 100 * time.Millisecond
 
 	// stale is the time without a queue after which a rate is forgotten: the store was
@@ -36,7 +36,7 @@ type Gauge struct {
 	served  float64       // claims
 	busy    time.Duration // while others waited
 	waiting bool
-	since   time.Time // up to when busy was measured
+	since   time.Time // the moment up to which busy was measured
 }
 
 // Waiting notes whether claims wait from now on.

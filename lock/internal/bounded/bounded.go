@@ -1,4 +1,4 @@
-// Package bounded adds without going over a bound.
+// Package bounded adds numbers up to a bound.
 package bounded
 
 import (
@@ -21,7 +21,7 @@ func Add(count *atomic.Int64, n, limit int64) bool {
 	}
 }
 
-// Later is t + d in nanoseconds, or the end of time.
+// Later returns t + d in nanoseconds, or the latest moment if the sum overflows.
 func Later(t int64, d time.Duration) int64 {
 	if sum := t + int64(d); d <= 0 || sum > t {
 		return sum

@@ -28,14 +28,13 @@ type Checks struct {
 	closed bool
 }
 
-// Init sets the check, and how often it is made.
+// Init sets the check, and the time between two checks.
 func (c *Checks) Init(check func(ctx context.Context) error, every time.Duration) {
 	c.check, c.every = check, every
 	c.due.Store(int64(clock.Now().Add(every)))
 }
 
-// Class returns the class of the failure that the last check has found, "" if it has found
-// none.
+// Class returns the class of the failure that the last check has found, "" if there was no failure.
 func (c *Checks) Class() string {
 	if found := c.found.Load(); found != nil {
 		return *found
@@ -43,14 +42,14 @@ func (c *Checks) Class() string {
 	return ""
 }
 
-// Note sets the class of the last result, and returns the one before.
+// Note sets the class of the last result, and returns the class before it.
 func (c *Checks) Note(class string) (before string) {
 	before = c.Class()
 	c.found.Store(&class)
 	return before
 }
 
-// Due reports whether a check is due at that moment. Of several callers, one gets true.
+// Due reports whether a check is due at the moment at. Of several callers, only one gets true.
 func (c *Checks) Due(at clock.Moment) bool {
 	due := c.due.Load()
 	return c.check != nil && int64(at) >= due && c.due.CompareAndSwap(due, int64(at.Add(c.every)))

@@ -15,10 +15,10 @@ import (
 const (
 	maxOrphans = 1 << 16 // under removal; above it, the oldest removal is given up
 	maxRunning = 8       // tasks of one kind that call the store at once
-	maxAsked   = 256     // likewise, while callers wait for the next task
+	maxAsked   = 256     // the same bound, while callers wait for the next task
 
-	// tokenPause is how long the cleaner waits when the retry budget is spent. The budget
-	// gains at least one token in that time.
+	// tokenPause is the pause of the cleaner when the retry budget is spent. The budget gains at
+	// least one token in that time.
 	tokenPause = 100 * time.Millisecond
 )
 
@@ -27,7 +27,7 @@ const (
 // goroutine.
 type Cleaner struct {
 	sender  *send.Sender
-	maxLag  time.Duration // how long after a call returned its command may still take effect
+	maxLag  time.Duration // the longest time after the return of a call in which its command may still take effect
 	longest atomic.Int64  // the longest lease that was announced
 	count   atomic.Int64  // unanswered tasks, to be read without the lock
 	dropped atomic.Int64
@@ -41,7 +41,7 @@ type Cleaner struct {
 	stage    Stage
 }
 
-// Stage says how far the Locker's Close has come.
+// Stage is the progress of the Locker's Close.
 type Stage uint8
 
 const (
@@ -86,7 +86,7 @@ func (c *Cleaner) Dropped() int64 { return c.dropped.Load() }
 func (c *Cleaner) Tasks() *send.Counter { return &c.tasks }
 
 // Repeat runs t as soon as there is room and a token for it, and again until it is
-// done. After Stop it only gives t up.
+// done. After Stop, it gives t up instead.
 func (c *Cleaner) Repeat(t *Task) {
 	c.mu.Lock()
 	t.in = &c.ends
@@ -161,7 +161,7 @@ func (c *Cleaner) run(t *Task, closing bool) {
 	p = t.Attempt(closing)
 }
 
-// ran notes how an attempt of t has ended.
+// ran notes the end of an attempt of t.
 func (c *Cleaner) ran(t *Task, p Progress) {
 	c.mu.Lock()
 	answered := p.Done && !p.Unanswered || p.Again > 0

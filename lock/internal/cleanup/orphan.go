@@ -11,12 +11,11 @@ import (
 // One compare-and-delete that finds nothing proves nothing: the claim may be in a
 // socket buffer, in a proxy, or in a batch of events that a stalled server processes in
 // its own order. So there are several. The first is sent when no send of the claim is in
-// flight, or after a second. It is the last, as usual, if all sends were answered, or if
-// one had no answer and the removal finds the entry. The second follows a second later:
-// the answer to the first shows that the server serves, so it has processed its backlog by
-// then. Then the pauses double, so that a claim which lands late refuses other processes
-// for about as long as it was late. The last two follow when the bytes of a closed
-// connection can no longer land.
+// flight, or after a second. In most cases it is also the last: if all sends were answered, or if
+// one had no answer and the removal finds the entry. The second follows a second later: the answer
+// to the first shows that the server serves, so it has processed its backlog by then. Then the
+// pauses double, so that a claim which lands late refuses other processes for about as long as it
+// was late. The last two follow when the bytes of a closed connection can no longer land.
 //
 // The entry would end with its lease in any case, and the lease alone is correct. So the
 // retry budget pays for every removal, and removals are given up if there are too many.
@@ -27,7 +26,7 @@ type Orphan struct {
 	Flight   *send.Flight
 	Answered bool          // the claim was answered, and its entry exists
 	Takeover bool          // the entry stands for work of unknown outcome, and is not removed
-	Linger   time.Duration // how long the entry outlives its lease
+	Linger   time.Duration // the time by which the entry outlives its lease
 	Began    time.Time
 
 	waited bool // a send was in flight at first, and is the only doubt
@@ -55,8 +54,7 @@ const (
 	maxAwaited = time.Second
 )
 
-// endures returns the last moment at which an entry of o can be in the store, as far as is
-// known.
+// endures returns the last known moment at which an entry of o can be in the store.
 func (c *Cleaner) endures(o *Orphan) time.Time {
 	last := o.Began
 	switch doubt := o.Flight.Doubt(); {
@@ -90,7 +88,7 @@ func (c *Cleaner) remove(o *Orphan, closing bool) Progress {
 	return c.next(o, before, sent, closing)
 }
 
-// next returns how to go on after an answered removal.
+// next returns the next step after an answered removal.
 func (c *Cleaner) next(o *Orphan, before send.Doubt, sent time.Time, closing bool) Progress {
 	if before.InFlight > 0 {
 		o.early = true

@@ -26,9 +26,9 @@ type orphanToken struct {
 type Fate uint8
 
 const (
-	// NotKnown says that the token is no orphan's.
+	// NotKnown says that the token does not belong to an orphan.
 	NotKnown Fate = iota
-	// Dead says that the claim has no holder, and its entry may be removed.
+	// Dead says that the claim has no holder, and that its entry may be removed.
 	Dead
 	// LostTakeover says that a takeover had no answer, and that the next claim of its key
 	// adopts it.
@@ -171,7 +171,7 @@ func (c *Cleaner) forgetOld(now time.Time) {
 			o.queue = append(o.queue, k)
 		default:
 			c.giveUpRemoval(k)
-			if o.byToken[k.token] == k { // else it was adopted, and its token may be known again
+			if o.byToken[k.token] == k { // otherwise the takeover was adopted, and its token may be known again
 				delete(o.byToken, k.token)
 			}
 		}
@@ -199,7 +199,7 @@ func (c *Cleaner) FateOf(token string) Fate {
 	return NotKnown
 }
 
-// Adopted forgets a takeover that has a holder now.
+// Adopted forgets the token of a takeover that has a holder now.
 func (c *Cleaner) Adopted(token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

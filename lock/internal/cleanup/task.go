@@ -19,7 +19,7 @@ type Task struct {
 	born       time.Time
 	pause      time.Duration
 	paid       bool // its running attempt has taken a token
-	kicked     bool // it was asked for while it ran
+	kicked     bool // a caller asked for it while it ran
 	awaited    bool // a caller waits for it
 	confirming bool // it was answered, and is repeated to be sure
 }
@@ -41,9 +41,9 @@ type taskQueue struct {
 	answered int // in a row
 }
 
-// room returns how many tasks may run at once. If a caller waits for the next task, the
-// number grows by one for each answer in a row: after an outage thousands may wait, and
-// during an outage the store gets no more of these calls than of others.
+// room returns how many tasks may run at the same time. If a caller waits for the next task, the
+// number grows by one for each answer in a row, because thousands of callers may wait after an
+// outage. During an outage there are no answers, so the number does not grow.
 func (q *taskQueue) room() int {
 	if t, ok := q.Peek(); ok && t.awaited {
 		return min(maxRunning+q.answered, maxAsked)
@@ -61,8 +61,7 @@ func (q *taskQueue) noteAttempt(p Progress, answered bool) {
 	}
 }
 
-// Progress says how far an attempt has brought a task. The zero Progress is a call without
-// an answer.
+// Progress is the result of an attempt of a task. The zero Progress is a call without an answer.
 type Progress struct {
 	Done       bool
 	Unanswered bool          // the task is done without an answer
@@ -83,7 +82,7 @@ func (t *Task) postpone(again time.Duration, at Stage) (wait time.Duration) {
 	if again > 0 {
 		wait, t.pause = again, 0
 	}
-	if at == Draining || at == Expedited && again == 0 { // a repeat that only confirms can wait as the holders do
+	if at == Draining || at == Expedited && again == 0 { // before Draining, a repeat that only confirms keeps its longer pause
 		wait = min(wait, 50*time.Millisecond)
 	}
 	if t.kicked {

@@ -19,10 +19,10 @@ type Queue[T Scheduled] struct {
 // Scheduled is an item of a [Queue].
 type Scheduled interface{ When() *Schedule }
 
-// Schedule says when an item is due, and holds its place in its [Queue].
+// Schedule has the due moment of an item, and its place in its [Queue].
 type Schedule struct {
 	Due   Moment
-	place int32 // in the heap, from 1; 0: it was in none yet; out: it is in none now
+	place int32 // in the heap, from 1; 0: not queued before; out: removed
 }
 
 const out = -1
@@ -41,7 +41,7 @@ func NewQueue[T Scheduled](wake func()) Queue[T] {
 	return Queue[T]{wake: wake, set: Never}
 }
 
-// Put makes t due at that moment, whether it is queued or not.
+// Put makes t due at the moment due, whether t is queued or not.
 func (q *Queue[T]) Put(t T, due Moment) {
 	s := t.When()
 	s.Due = due
@@ -96,7 +96,7 @@ func (q *Queue[T]) Pop() T {
 	return t
 }
 
-// Arm calls wake at that moment, unless the timer fires earlier.
+// Arm calls wake at the moment at, unless the timer fires earlier.
 func (q *Queue[T]) Arm(at Moment) {
 	switch {
 	case at >= q.set:

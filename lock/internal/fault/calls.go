@@ -12,7 +12,7 @@ import (
 
 // calls implements the calls of a [lock.Store] on their way to server.
 type calls struct {
-	server func() lock.Store // the store that is there when a call arrives
+	server func() lock.Store // returns the store that serves a call at its arrival
 	draw   func(Op) Func     // the fault of the next call; nil: none
 }
 

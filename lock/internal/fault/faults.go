@@ -35,7 +35,7 @@ func LoseReply(_ context.Context, apply func() error) error { _ = apply(); retur
 // LoseRequest does not apply the call, and returns an unknown outcome.
 func LoseRequest(context.Context, func() error) error { return io.EOF }
 
-// Refuse does not apply the call, and returns that it was not applied.
+// Refuse does not apply the call, and returns an error that says so.
 func Refuse(context.Context, func() error) error {
 	return errors.Join(lock.ErrNotApplied, errors.New("READONLY"))
 }
@@ -59,7 +59,7 @@ func Slow(d time.Duration) Func {
 	}
 }
 
-// Late returns when its caller gives up, and applies the call d after it came.
+// Late returns when its caller gives up, and applies the call d after its arrival.
 func Late(d time.Duration) Func {
 	return func(ctx context.Context, apply func() error) error {
 		time.AfterFunc(d, func() { _ = apply() })

@@ -9,7 +9,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// networkLag is how long after its return a [Network] may apply a call.
+// networkLag is the longest time after the return of a call in which a [Network] may apply it.
 const networkLag = 5 * time.Second
 
 // Network is a store behind a network with random faults. It is safe for concurrent use.

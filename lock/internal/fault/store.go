@@ -14,8 +14,8 @@ import (
 type Store struct {
 	calls
 
-	// Lag is how long after its return a call may be applied. Do not change it once a Locker
-	// has been made.
+	// Lag is the longest time after the return of a call in which it may be applied. Do not change
+	// it after a Locker was made.
 	Lag time.Duration
 
 	mu    sync.Mutex

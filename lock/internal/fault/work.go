@@ -25,8 +25,8 @@ const (
 )
 
 // Work makes callers of several Lockers work at random from a seed: they lock a key, all keys or
-// any of them, hand a key over, run once, leave, and close a Locker. It checks that no two
-// callers hold a key, that every run is the only one, and that no ticket is resumed twice.
+// any of them, hand a key over, call Once, leave, and close a Locker. It checks that no two callers
+// hold a key, that every run is the only one, and that no ticket is resumed twice.
 //
 // The steps are drawn before anything runs, so that they depend on the seed alone. Their results
 // depend on the schedule, too.
@@ -82,7 +82,7 @@ func (w *Work) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Bad adds a violation.
+// Bad records a violation.
 func (w *Work) Bad(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *Work) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(w.Plan.Int64N(int64(high-low)))
 }
 
-// job is one caller that does one thing under one of the keys, or under all.
+// job returns the work of one caller, under one of the keys, or under all.
 func (w *Work) job(ctx context.Context, i int) func() {
 	l, key := w.lockers[w.Plan.IntN(len(w.lockers))], Keys[w.Plan.IntN(len(Keys))]
 	start, work, how := w.between(0, 20*time.Second), w.between(0, 200*time.Millisecond), w.Plan.IntN(10)

@@ -53,8 +53,8 @@ func (s *shard[H]) leases() iter.Seq[H] {
 	}
 }
 
-// promote gives the key of h to an admitted lease, and reports whether there is one. The queue
-// of h waits for that lease then.
+// promote gives the key of h to an admitted lease, and reports whether there is one. The queue of h
+// then waits for the admitted lease.
 func (s *shard[H]) promote(h H) bool {
 	if len(s.admitted) == 0 { // an iterator would be a tenth of the cost of the table
 		return false
@@ -85,7 +85,7 @@ func (s *shard[H]) hasAdmitted(h H) bool {
 	return admitted
 }
 
-// leaveAdmitted removes h, if it is an admitted lease, and has the caller that claims its key ask
+// leaveAdmitted removes h, if it is an admitted lease, and makes the caller that claims the key ask
 // the store again.
 func (s *shard[H]) leaveAdmitted(h H) {
 	if !s.hasAdmitted(h) {

@@ -32,7 +32,7 @@ func (a *alarms[H]) init(wake func()) {
 // finds the announcement, then 2 comes before 3, so 1 comes before 4: the look finds the lease.
 func (a *alarms[H]) lookComesBefore(due clock.Moment) bool { return int64(due) >= a.nextLook.Load() }
 
-// announceLook announces a look for a lease that is due then.
+// announceLook announces a look for a lease that is due at due.
 func (a *alarms[H]) announceLook(due clock.Moment) {
 	if !a.lookComesBefore(due) {
 		a.nextLook.Store(int64(due))
@@ -53,7 +53,7 @@ func (a *alarms[H]) keep(h H) {
 	}
 }
 
-// ring rings the leases that are due, and looks through all if that is due.
+// ring rings the leases that are due. If a look is due, it also looks through all leases.
 func (a *alarms[H]) ring(all iter.Seq[H]) {
 	a.Fired()
 	at := clock.Now()
@@ -80,8 +80,8 @@ func (a *alarms[H]) forget() {
 // isNew reports whether the lease was granted and never queued for an alarm.
 func (e *Entry[H]) isNew() bool { return e.Granted() && e.NeverQueued() }
 
-// ScheduleNew rings h, which was granted just now, at due. This is the Due of its Entry, which an
-// alarm may have changed by now.
+// ScheduleNew rings h, which was granted just now, at due. due was the Due of the Entry of h, which
+// an alarm may have changed by now.
 func (t *Table[H]) ScheduleNew(h H, due clock.Moment) {
 	s := t.shardOf(h)
 	if s.alarms.lookComesBefore(due) {
@@ -92,7 +92,7 @@ func (t *Table[H]) ScheduleNew(h H, due clock.Moment) {
 	s.alarms.announceLook(due)
 }
 
-// Schedule rings h at that moment.
+// Schedule rings h at due.
 func (t *Table[H]) Schedule(h H, due clock.Moment) {
 	s := t.shardOf(h)
 	s.mu.Lock()

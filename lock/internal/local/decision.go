@@ -1,17 +1,17 @@
 package local
 
-// Decision is the end of a claim or of a run, for the callers that have waited for it. What
-// the store would answer them is their answer too.
+// Decision is the end of a claim or of a run, for the callers that have waited for it. It is their
+// answer too, if the store would give them the same answer.
 type Decision[H any] interface {
-	// Answers reports whether it ends the acquire of h. patient says that h waits for
+	// Answers reports whether the decision ends the acquire of h. patient says that h waits for
 	// holders.
 	Answers(h H, patient bool) bool
 	// Unserved reports whether the store did not serve the claim.
 	Unserved() bool
 	// FoundHolder reports whether the key has a holder.
 	FoundHolder() bool
-	// Detach copies the parts that its first caller may change. It is called before a waiter
-	// is woken with it.
+	// Detach copies the parts that its first caller may change. It is called before a waiter gets
+	// the decision.
 	Detach()
 }
 
@@ -70,7 +70,7 @@ func (s *shard[H]) takeAnswered(h H, d Decision[H]) (answered []*Waiter[H]) {
 	return answered
 }
 
-// wake gives d to waiters that have left their queue for it.
+// wake gives d to waiters that have left their queue to get it.
 func wake[H any](d Decision[H], waiters []*Waiter[H]) {
 	if len(waiters) == 0 {
 		return

@@ -14,7 +14,7 @@ type Entry[H any] struct {
 
 	claimState // needs no lock
 	shard      uint8
-	slot       *slot[H] // nil if the lease does not have the key, or there is nothing in it
+	slot       *slot[H] // nil if the lease does not have the key, or the slot would be empty
 }
 
 // claimState says whether the claim of a lease was granted, whether another call has met it, and
@@ -53,7 +53,7 @@ func (s *claimState) pending() bool { return !s.Granted() && !s.Bypassed() }
 type slot[H any] struct {
 	confirmEnd func()    // asks the store again; nil until the work of the holder is over
 	queue      list.List // of waiters, in the order of arrival
-	finds      int       // how often a claim found a holder while there was a queue
+	finds      int       // the number of claims that found a holder while there was a queue
 
 	unserved Decision[H] // of the latest poll, nil if the store served it
 
@@ -62,7 +62,7 @@ type slot[H any] struct {
 	trigger chan struct{}
 }
 
-// ending reports whether the work is over, and the store has not confirmed that. The shard is
+// ending reports whether the work is over, and the store has not confirmed the end. The shard is
 // locked.
 func (e *Entry[H]) ending() bool { return e.slot != nil && e.slot.confirmEnd != nil }
 
@@ -73,11 +73,11 @@ func (e *Entry[H]) needSlot() *slot[H] {
 	return e.slot
 }
 
-// triggerClaim has the key claimed soon by the lease that waits for another process.
+// triggerClaim makes the lease that waits for another process claim the key soon.
 func (sl *slot[H]) triggerClaim() {
 	select {
 	case sl.trigger <- struct{}{}:
-	default: // it is asked already, or its claim is on its way
+	default: // the trigger has a value, or the claim is pending
 	}
 }
 

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Taken says how a lease of this process has a key.
+// Taken is the state of a key in this process.
 type Taken uint8
 
 const (
-	// NotTaken says that none has it.
+	// NotTaken says that no lease has the key.
 	NotTaken Taken = iota
 	// TakenUndecided says that the key is pending, or that its work is over and the store has not
 	// confirmed the end. Both end within a budget.
@@ -18,7 +18,7 @@ const (
 	TakenHeld
 )
 
-// Taken reports how key is taken in this process.
+// Taken returns the state of key in this process.
 func (t *Table[H]) Taken(key string) Taken {
 	s := t.shardAt(key)
 	s.mu.Lock()

@@ -24,15 +24,15 @@ type Place struct {
 	name     string
 	line     *line
 	place    *list.Element
-	first    chan struct{} // closed when it is the first
+	first    chan struct{} // closed when the place is the first
 	unserved bool          // the store did not serve the latest search before it
 }
 
 // MaxInLine bounds a line for each of its keys.
 const MaxInLine = maxWaiters
 
-// Join adds a caller to the line of that name. ok is false if most callers already wait in it
-// behind the first.
+// Join adds a caller to the line called name. ok is false if the number of callers that wait behind
+// the first is already most.
 func (l *Lines) Join(name string, most int) (p *Place, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,8 +74,8 @@ func (p *Place) NoteServed(served bool) {
 	}
 }
 
-// Known returns what the searches before p have found: whether all keys were taken, and whether
-// the store did not serve the latest.
+// Known returns the results of the searches before p: whether one has found all keys taken, and
+// whether the store did not serve the latest one.
 func (p *Place) Known() (met, unserved bool) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
@@ -90,7 +90,7 @@ func (p *Place) TakeUnserved() (unserved bool) {
 	return unserved
 }
 
-// Leave gives the place up. If it was the first, the next is.
+// Leave gives the place up. If it was the first, the next place becomes the first.
 func (p *Place) Leave() {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()

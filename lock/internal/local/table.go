@@ -67,14 +67,14 @@ type Entrance[H any] struct {
 	Open       bool       // the lease has the key now
 	Mismatch   bool       // another lease has it, for a different request
 	Waiter     *Waiter[H] // nil if the lease does not wait
-	ConfirmEnd func()     // asks the store to confirm the end of the holder, whose work is over; nil if it is not
-	Owner      string     // of the holder, if that is another lease
+	ConfirmEnd func()     // asks the store to confirm the end of the holder; nil if its work is not over
+	Owner      string     // of the holder, if the holder is another lease
 }
 
 // Enter gives h its key. If another lease has the key, h is queued behind it if h is patient,
-// or if it is not certain that the key is held: because the other's claim is pending, or
-// because its work is over, and a refusal would lock the process out by its own unanswered
-// call.
+// or if it is not certain that the key is held. It is not certain while the claim of the other
+// lease is pending. It is not certain either after the work of the other lease is over: a refusal
+// would then lock the process out because of its own unanswered call.
 func (t *Table[H]) Enter(h H, patient bool) Entrance[H] {
 	s, key := t.shardOf(h), h.Key()
 	s.mu.Lock()
@@ -106,8 +106,8 @@ func (t *Table[H]) Enter(h H, patient bool) Entrance[H] {
 	return Entrance[H]{Waiter: enqueue(h, holder, patient), ConfirmEnd: sl.confirmEnd, Owner: holder.Owner()}
 }
 
-// TryEnter gives h its key if no lease has it. Otherwise it returns how the key is taken, and the
-// owner of the lease that has it. It does not mark that lease as met.
+// TryEnter gives h its key if no lease has the key. Otherwise it returns the state of the key, and
+// the owner of the lease that has it. It does not mark this lease as met.
 func (t *Table[H]) TryEnter(h H) (taken Taken, owner string) {
 	s, key := t.shardOf(h), h.Key()
 	s.mu.Lock()
@@ -119,7 +119,7 @@ func (t *Table[H]) TryEnter(h H) (taken Taken, owner string) {
 	return NotTaken, ""
 }
 
-// MarkEnding notes that the work of h is over. confirm asks the store to confirm that.
+// MarkEnding notes that the work of h is over. confirm asks the store to confirm the end.
 func (t *Table[H]) MarkEnding(h H, confirm func()) {
 	s := t.shardOf(h)
 	s.mu.Lock()
@@ -139,8 +139,8 @@ func (s *shard[H]) has(h H) bool {
 // at its end. There is no renewal after the first call.
 func (t *Table[H]) Leave(h H) { t.LeaveWith(h, nil) }
 
-// LeaveWith is Leave after a claim that ended. decide returns the decision for callers that
-// have met the claim, and is called if there may be any.
+// LeaveWith is Leave after a claim that ended. decide returns the decision for callers that have
+// met the claim. It is called if there may be such callers.
 func (t *Table[H]) LeaveWith(h H, decide func() Decision[H]) {
 	s := t.shardOf(h)
 	s.mu.Lock()
@@ -178,7 +178,7 @@ func (s *shard[H]) pass(h H) {
 	close(next.ready)
 }
 
-// hand makes next the holder of the key of holder.
+// hand gives the key of holder to next.
 func (s *shard[H]) hand(holder, next H) {
 	from, to := holder.Entry(), next.Entry()
 	to.slot, from.slot = from.slot, nil
@@ -207,7 +207,7 @@ func (t *Table[H]) Update(h H, change func()) {
 type Key[H any] struct {
 	Holder  H
 	Waiting int  // callers in its queue
-	Ending  bool // the work of the holder is over, and the store has not confirmed that
+	Ending  bool // the work of the holder is over, and the store has not confirmed the end
 }
 
 // Keys yields all keys, without a lock.

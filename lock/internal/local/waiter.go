@@ -11,7 +11,7 @@ type Waiter[H any] struct {
 	place     *list.Element // in the queue, nil once the waiter has left it
 	finds     int           // of the slot, when the waiter was queued
 	metHolder bool          // the key had a holder when the waiter was queued
-	patient   bool          // it waits for a holder too
+	patient   bool          // it waits for a holder, and not only for a pending claim
 
 	// Written before ready is closed.
 	met     bool        // a holder was met when the lease got the key
@@ -19,13 +19,13 @@ type Waiter[H any] struct {
 
 	// Written when the waiter leaves the queue by itself.
 	unserved Decision[H] // of the slot
-	usurped  H           // the lease whose key it has taken
-	settles  bool        // that lease ends with a settle
+	usurped  H           // the lease from which the waiter took the key
+	settles  bool        // the lease in usurped ends with a settle
 }
 
 // maxWaiters bounds the queue behind a holder, here or in another process. Any client can
-// make a waiter, which is a goroutine. A queue behind a claim on its way is not bounded: the
-// budget bounds its wait.
+// make a waiter, which is a goroutine. The queue behind a pending claim has no bound, because the
+// budget bounds the wait in it.
 const maxWaiters = 64
 
 // Ready is closed when the lease has the key, or there is a decision.
@@ -46,7 +46,7 @@ func (w *Waiter[H]) Decided() Decision[H] { return w.decided }
 // It may be called once the wait was stopped.
 func (w *Waiter[H]) Unserved() Decision[H] { return w.unserved }
 
-// Usurped returns the lease whose key the waiter has taken, after [Usurped], and whether this
+// Usurped returns the lease from which the waiter took the key, after [Usurped], and whether this
 // lease ends with a settle.
 func (w *Waiter[H]) Usurped() (h H, settles bool) { return w.usurped, w.settles }
 
@@ -69,19 +69,19 @@ func enqueue[H Holder[H]](h, holder H, patient bool) *Waiter[H] {
 	return w
 }
 
-// Terms say how a waiter goes on after its time is over.
+// Terms choose how a waiter goes on after its time is over.
 type Terms uint8
 
 const (
-	// AwaitAnswer has it wait for the answer to a claim on its way, and no longer for
+	// AwaitAnswer lets the waiter wait for the answer to a pending claim, and no longer for
 	// holders.
 	AwaitAnswer Terms = 1 << iota
-	// Usurp has it take the key from a holder whose work is over, although the store has not
-	// confirmed the end.
+	// Usurp lets the waiter take the key from a holder whose work is over, although the store has
+	// not confirmed the end.
 	Usurp
 )
 
-// Stopped says how a wait was stopped.
+// Stopped is the result of [Table.StopWaiting].
 type Stopped uint8
 
 const (
@@ -91,14 +91,14 @@ const (
 	FoundHeld
 	// FoundPending says that the claim which the waiter has met is still unanswered.
 	FoundPending
-	// FoundEnding says that the work of the holder is over, and the store has not confirmed
-	// that.
+	// FoundEnding says that the work of the holder is over, and the store has not confirmed the
+	// end.
 	FoundEnding
 	// Usurped says the same as FoundEnding, and that the waiter has taken the key.
 	Usurped
 	// FoundGiven says that the waiter had the key already.
 	FoundGiven
-	// FoundDecided says that there is a decision, or will be in a moment.
+	// FoundDecided says that there is a decision, or that it comes at any moment.
 	FoundDecided
 )
 

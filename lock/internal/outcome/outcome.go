@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Found says what the write has found in the row of the entry.
+// Found is the state in which the write has found the row of the entry.
 type Found uint8
 
 const (
@@ -30,12 +30,12 @@ const (
 
 // Row is the row of one claim. Each database implements it.
 type Row interface {
-	// TakeClaim is the write. Its wait for the lock of the row is bounded. An error is no
-	// answer.
+	// TakeClaim makes the write. Its wait for the lock of the row is bounded. An error leaves the
+	// question open.
 	TakeClaim(ctx context.Context) (Found, error)
 
-	// EndIdle ends the session of the COMMIT if it waits for its client: then it executes no
-	// COMMIT. It may do nothing.
+	// EndIdle ends the session of the COMMIT if the session waits for its client: such a session
+	// executes no COMMIT. It may do nothing.
 	EndIdle(ctx context.Context)
 }
 

@@ -17,7 +17,7 @@ type classedError struct {
 // Unwrap returns the error.
 func (c classedError) Unwrap() error { return c.error }
 
-// Class is a short and stable name, to count by.
+// Class returns a short and stable name, for metrics.
 func (c classedError) Class() string { return c.class }
 
 // CommitError is the error of a COMMIT.

@@ -7,8 +7,8 @@ import (
 )
 
 // Lender makes the *sql.Tx of the work. Its connections are lent by their sessions, and its
-// transactions neither begin nor end: both their methods return Refusal, and sql.Tx is of no use
-// after either.
+// transactions neither begin nor end: Commit and Rollback return Refusal, and the sql.Tx cannot be
+// used after either call.
 type Lender struct{ Refusal error }
 
 type lentKey struct{}
@@ -16,7 +16,7 @@ type lentKey struct{}
 // Open returns the database of the *sql.Tx.
 func (l Lender) Open() *sql.DB {
 	out := sql.OpenDB(lender{l})
-	out.SetMaxIdleConns(-1) // none outlives its transaction
+	out.SetMaxIdleConns(-1) // no connection outlives its transaction
 	return out
 }
 

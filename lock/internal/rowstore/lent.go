@@ -9,8 +9,8 @@ import (
 
 // Session is the use of a connection for one transaction of work.
 type Session interface {
-	// Ready makes the transaction ready for a text of statements, or returns why they are not
-	// executed.
+	// Ready makes the transaction ready for a text of statements. If they must not be executed, it
+	// returns an error.
 	Ready(ctx context.Context, text string) error
 
 	// Doubt notes the error of a statement, after which the database may have ended the

@@ -12,7 +12,7 @@ import (
 // entries, the key of the last row, and whether there may be more.
 type Read func(after []byte, limit int) (live []lock.Entry, last []byte, more bool, err error)
 
-// atOnce is how many rows List reads in one statement.
+// atOnce is the number of rows that List reads in one statement.
 const atOnce = 500
 
 // List yields the live entries. It reads in steps, so that no statement is long.

@@ -58,7 +58,7 @@ func (q *Queue) wait() time.Duration {
 	return q.gauge.Wait(q.waiting)
 }
 
-// Rank is the order in which calls get one of the store's own connections.
+// Rank is the priority with which a call gets one of the store's own connections.
 type Rank int
 
 const (
@@ -80,7 +80,7 @@ type Gate struct {
 	waiting [ranks]list.List // of channels, closed when the turn has come
 }
 
-// Enter waits for the call's turn. After an error the call does not leave.
+// Enter waits for the call's turn. After an error the caller must not call Leave.
 func (g *Gate) Enter(ctx context.Context, r Rank) error {
 	g.mu.Lock()
 	if g.taken < OwnConnections {
@@ -99,7 +99,7 @@ func (g *Gate) Enter(ctx context.Context, r Rank) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case <-turn: // came at the same time
+	case <-turn: // the turn came at the same time
 		return nil
 	default:
 		g.waiting[r].Remove(place)
@@ -145,7 +145,7 @@ type overloadError struct{ error }
 // Unwrap makes the refusal certain, and final for this call.
 func (e overloadError) Unwrap() []error { return []error{e.error, lock.ErrNotApplied, lock.ErrDenied} }
 
-// Class is a short and stable name, to count by.
+// Class returns a short and stable name, for metrics.
 func (overloadError) Class() string { return "overload" }
 
 // Cure returns an operator's remedy.

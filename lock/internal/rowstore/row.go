@@ -103,7 +103,7 @@ func Micros(d time.Duration) int64 {
 	return int64(min(d, math.MaxInt64-time.Microsecond)+time.Microsecond-1) / int64(time.Microsecond)
 }
 
-// Plus returns the moment after at, or the last one there is.
+// Plus returns the moment micros after at, or the latest moment if the sum overflows.
 func Plus(at, micros int64) int64 {
 	if at > math.MaxInt64-micros {
 		return math.MaxInt64

@@ -3,11 +3,11 @@ package rowstore
 import "sync/atomic"
 
 const (
-	// SweepEvery is how many claims of a process come between two sweeps.
+	// SweepEvery is the number of claims of a process between two sweeps.
 	SweepEvery = 64
 
-	// SweepRows is how many ended rows a sweep removes: up to twice as many as claims can have made
-	// since the last one, so that rows are removed faster than they end.
+	// SweepRows is the largest number of ended rows that a sweep removes: twice as many as claims
+	// can have made since the last sweep, so that rows are removed faster than they end.
 	SweepRows = 2 * SweepEvery
 )
 

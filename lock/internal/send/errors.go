@@ -10,10 +10,10 @@ import (
 // SilenceError says that a store neither answered nor failed within a budget.
 type SilenceError time.Duration
 
-// Error returns for how long there was no answer.
+// Error returns the time without an answer, in words.
 func (s SilenceError) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(s)) }
 
-// Class returns a short and stable name, to count by.
+// Class returns a short and stable name, for metrics.
 func (SilenceError) Class() string { return "silent" }
 
 // lateError is a SilenceError whose budget was cut short by the caller's deadline.
@@ -22,7 +22,7 @@ type lateError struct {
 	deadline error
 }
 
-// Error returns for how long there was no answer, and why no longer.
+// Error returns the time without an answer, and the cause of its end, in words.
 func (l lateError) Error() string { return l.SilenceError.Error() + ": " + l.deadline.Error() }
 
 // Unwrap returns the cause of the end of the caller's context.
@@ -37,7 +37,7 @@ func (g GoneError) Error() string { return g.Cause.Error() }
 // Unwrap returns the cause.
 func (g GoneError) Unwrap() error { return g.Cause }
 
-// Class returns a short and stable name, to count by.
+// Class returns a short and stable name, for metrics.
 func (GoneError) Class() string { return "cancelled" }
 
 // PanicError is the error of a send in which the store panicked.
@@ -49,7 +49,7 @@ type PanicError struct {
 // Error returns the value of the panic.
 func (p *PanicError) Error() string { return fmt.Sprintf("the store panicked: %v", p.Value) }
 
-// Class returns a short and stable name, to count by.
+// Class returns a short and stable name, for metrics.
 func (*PanicError) Class() string { return "panic" }
 
 // ErrGivenUp is the error of a store for a send that it gives up at the end of its

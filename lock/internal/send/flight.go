@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Outcome says what a send can have left in the store.
+// Outcome is the possible effect of a send in the store.
 type Outcome uint8
 
 const (
-	// Nothing says that it was not applied, and will not be.
+	// Nothing says that the send was not applied, and will not be applied later.
 	Nothing Outcome = iota
-	// Answered says that it may have been applied, and will not be later.
+	// Answered says that the send may have been applied, and will not be applied later.
 	Answered
-	// Lost says that it may have been applied, and may yet be.
+	// Lost says that the send may have been applied, or may be applied later.
 	Lost
 )
 
@@ -84,7 +84,7 @@ func (f *Flight) Arrive(how Outcome) {
 	}
 }
 
-// end counts a send that has ended. f.mu is held.
+// end counts the end of a send. f.mu is held.
 func (f *Flight) end(how Outcome) {
 	switch how {
 	case Answered:
@@ -113,7 +113,7 @@ func (f *Flight) departed() int {
 	return f.departs
 }
 
-// Dead reports whether the [Sender] knows that token is dead. A nil Flight knows of none.
+// Dead reports whether the [Sender] knows that token is dead. It returns false for a nil Flight.
 func (f *Flight) Dead(token string) bool { return f != nil && f.sender.Dead(token) }
 
 // Doubt returns the present state. A nil Flight leaves no doubt.

@@ -10,7 +10,7 @@ const (
 	token     = 1000
 	perCall   = token / 5        // for each answered call
 	perMilli  = 10 * token / 1e3 // for each millisecond
-	reserve   = 100 * token      // up to which time alone fills it: ten seconds
+	reserve   = 100 * token      // the bound for tokens that time adds: ten seconds of them
 	mostSaved = 1000 * token
 )
 
@@ -23,7 +23,7 @@ const (
 // proposal A6.
 type RetryBudget struct {
 	saved  atomic.Int64
-	filled atomic.Int64 // until which millisecond time has been paid for
+	filled atomic.Int64 // the millisecond up to which time has added tokens
 	began  time.Time
 }
 
@@ -32,7 +32,7 @@ func (b *RetryBudget) init(began time.Time) {
 	b.saved.Store(reserve)
 }
 
-// answered pays for an answered call.
+// answered adds the tokens for an answered call.
 func (b *RetryBudget) answered() { b.add(perCall) }
 
 // Take takes a token, and reports whether there was one.
@@ -64,7 +64,7 @@ func (b *RetryBudget) Tokens() int {
 	return int(b.saved.Load() / token)
 }
 
-// fill pays for the time that has passed.
+// fill adds the tokens for the time that has passed.
 func (b *RetryBudget) fill() {
 	at := time.Since(b.began).Milliseconds()
 	last := b.filled.Load()

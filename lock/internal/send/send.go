@@ -30,19 +30,19 @@ type Sender struct {
 	judge func(error) Verdict
 }
 
-// Verdict says what an error of a store means for its call.
+// Verdict is the meaning of a store's error for its call.
 type Verdict uint8
 
 const (
 	// Unknown says that the send may have been applied.
 	Unknown Verdict = iota
-	// NotApplied says that it was not, and that another send may be.
+	// NotApplied says that the send was not applied, and that another send may be.
 	NotApplied
-	// Final says that it was not, and that another send would end the same way.
+	// Final says that the send was not applied, and that another send would end the same way.
 	Final
 )
 
-// New returns a Sender. judge says what an error of the store means.
+// New returns a Sender. judge returns the meaning of an error of the store.
 func New(judge func(error) Verdict) *Sender {
 	s := &Sender{judge: judge}
 	s.Retries.init(time.Now())
@@ -54,10 +54,10 @@ type Terms struct {
 	Budget   time.Duration
 	Lasting  bool // it does not end with the caller's context
 	Once     bool // one send only
-	Cleaning bool // it is clean-up, and comes after the callers
+	Cleaning bool // it is clean-up, which comes after calls of callers
 }
 
-// Request is one call to a store, to be sent as often as it takes. It keeps the answer.
+// Request is one call to a store, which may be sent several times. It keeps the answer.
 type Request interface {
 	Send(ctx context.Context) error
 }
@@ -78,7 +78,7 @@ type Call struct {
 	first      Try
 	sends      int
 	departed   int  // sends that had departed before the present one
-	unanswered bool // a send got no answer: it may have been applied, or may yet be
+	unanswered bool // a send got no answer: it may have been applied, or may be applied later
 	cause      error
 	err        error
 
@@ -139,7 +139,7 @@ func (c *Call) endUnreturned() {
 	}
 }
 
-// ended counts the end of the present send, as v says.
+// ended counts the end of the present send, whose verdict is v.
 func (c *Call) ended(v Verdict) {
 	c.try.endWith(context.Canceled)
 	c.try = nil
@@ -194,8 +194,8 @@ func (c *Call) worthwhile(wait time.Duration) bool {
 	return time.Until(c.deadline)-wait > c.terms.Budget/20
 }
 
-// gone returns why the caller no longer waits, nil if it waits. It compares the deadline
-// itself, since a context ends a moment later.
+// gone returns the cause if the caller no longer waits, nil if it waits. It compares the deadline
+// itself, because a context ends a moment after its deadline.
 func (c *Call) gone() error {
 	if c.terms.Lasting {
 		return nil
@@ -228,8 +228,8 @@ func (c *Call) pause() bool {
 	}
 }
 
-// reason returns why the call ends without an answer. If the caller has left before its
-// deadline, or came just before it, the silence says nothing about the store.
+// reason returns the error of a call that ends without an answer. If the caller left before its
+// deadline, or made the call just before it, the silence does not show a fault of the store.
 func (c *Call) reason() error {
 	gone := c.gone()
 	had := time.Since(c.began)

@@ -13,9 +13,9 @@ import (
 // written is answered all the same, and an answer is better than doubt. A store that waits for
 // anything except the answer stops at GivenUp.
 //
-// It ends when the budget of the call is over, or when a third of the budget has passed and
-// the retry budget pays for another send. Most sends are answered long before, so the end
-// costs nothing until Done asks for it.
+// It ends when the budget of the call is over, or when a third of the budget has passed and the
+// retry budget has a token for another send. Most sends are answered long before, so the end costs
+// nothing until Done asks for it.
 type Try struct {
 	call  *Call // only fields that are written once are read
 	nth   int   // number of the send in the call, from 1
@@ -23,7 +23,7 @@ type Try struct {
 
 	mu    sync.Mutex
 	paid  bool      // it has a token for another send
-	until time.Time // when it is given up for another send; zero: it has the whole budget
+	until time.Time // the moment at which it is given up for another send; zero: it has the whole budget
 	over  error
 	done  chan struct{} // nil until Done is called
 	timer *time.Timer
@@ -53,7 +53,7 @@ func (t *Try) pay() bool {
 	return t.paid
 }
 
-// spent reports whether another send is paid for, and returns the end of this one's time.
+// spent reports whether there is a token for another send, and returns the end of this send's time.
 func (t *Try) spent() (paid bool, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,7 +85,7 @@ func (t *Try) GiveUpEarly() bool {
 	return !t.until.IsZero()
 }
 
-// GivenUp returns a channel that is closed when the caller no longer waits, whatever the
+// GivenUp returns a channel that is closed when the caller no longer waits, even before the
 // deadline. It is nil if the call goes on without its caller.
 func (t *Try) GivenUp() <-chan struct{} {
 	if t.call.terms.Lasting {
@@ -147,7 +147,7 @@ func (t *Try) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// turn returns when the send may be given up for another.
+// turn returns the moment from which the send may be given up for another send.
 func (t *Try) turn() time.Time {
 	c := t.call
 	if third := t.began.Add(c.terms.Budget / 3); !c.terms.Once && c.deadline.Sub(third) > c.terms.Budget/20 {

@@ -12,9 +12,9 @@ import (
 
 // Minter makes tokens of its UUID, a counter, and 64 random bits. The random bits are for
 // clones: a virtual machine that is resumed twice from one snapshot has the same UUID and
-// counter in both, and must not be granted the other's lease as its own. They are never
-// drawn ahead, since a buffer would be the same in both too. A store in this process is
-// cloned with it, so its tokens have no random bits.
+// counter in both, and one of the two must not be granted the lease of the other as its own. The
+// bits are never drawn ahead, because both would have the same buffer too. A store in this process
+// is cloned with it, so its tokens have no random bits.
 type Minter struct {
 	prefix string
 	cloned bool // the store is cloned whenever the process is

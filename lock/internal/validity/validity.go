@@ -1,4 +1,4 @@
-// Package validity decides for how long the holder of a lease may rely on it, and which comes
+// Package validity decides for how long the holder of a lease may rely on it, and which event comes
 // next: a renewal, a loss, or the opening of the key for other callers.
 package validity
 
@@ -29,15 +29,15 @@ type Validity[Loss any] struct {
 	lost     *Loss
 }
 
-// Phase says how far the end of a lease has come.
+// Phase is the progress of the end of a lease.
 type Phase uint8
 
 const (
 	// Holding is the phase before Release or Settle was called.
 	Holding Phase = iota
-	// Ended says that one of them was called.
+	// Ended is the phase after Release or Settle was called.
 	Ended
-	// Over says that it was answered, or given up.
+	// Over is the phase after that call was answered, or was given up.
 	Over
 )
 
@@ -49,7 +49,7 @@ const (
 	OpensNothing Opens = iota
 	// OpensKey lets other callers of this process claim it.
 	OpensKey
-	// OpensOrphaned does so, and removes the entry that may be left.
+	// OpensOrphaned is OpensKey, and removes the entry that may be left.
 	OpensOrphaned
 	// OpensBypassed is OpensOrphaned for a lease that was not granted: its work runs
 	// unprotected.
@@ -78,11 +78,11 @@ type Due struct {
 	Opens   Opens
 }
 
-// Expiry says why a validity has ended.
+// Expiry is the reason for the end of a validity.
 type Expiry uint8
 
 const (
-	// NotExpired says that it has not.
+	// NotExpired says that the validity has not ended.
 	NotExpired Expiry = iota
 	// NotRenewed says that no renewal was answered in time.
 	NotRenewed
@@ -90,8 +90,8 @@ const (
 	MaxHold
 )
 
-// Ring returns the action that is due at that moment, and notes it as done. It decides by the
-// clock, so one alarm too many does no harm. parent is the context of the work.
+// Ring returns the action that is due at the moment at, and notes the action as done. It decides by
+// the clock, so one alarm too many does no harm. parent is the context of the work.
 func (v *Validity[Loss]) Ring(parent context.Context, at clock.Moment, alarm func(clock.Moment)) (d Due) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -109,14 +109,14 @@ func (v *Validity[Loss]) Ring(parent context.Context, at clock.Moment, alarm fun
 	return d
 }
 
-// setAlarmLocked calls alarm if something is due later.
+// setAlarmLocked calls alarm if an action is due later.
 func (v *Validity[Loss]) setAlarmLocked(alarm func(clock.Moment)) {
 	if next := v.nextLocked(); next != clock.Never {
 		alarm(next)
 	}
 }
 
-// nextLocked returns when something is due next, Never if nothing is.
+// nextLocked returns the moment at which the next action is due, Never if none is.
 func (v *Validity[Loss]) nextLocked() clock.Moment {
 	switch {
 	case v.stopped && v.opens == OpensNothing:
@@ -140,7 +140,8 @@ func (v *Validity[Loss]) beginRenewalLocked(parent context.Context) context.Cont
 	return v.renewals.ctx
 }
 
-// EndRenewal ends a renewal that [Validity.Ring] has begun. The next is due at that moment.
+// EndRenewal ends a renewal that [Validity.Ring] has begun. The next renewal is due at the moment
+// next.
 func (v *Validity[Loss]) EndRenewal(next clock.Moment, alarm func(clock.Moment)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -152,7 +153,7 @@ func (v *Validity[Loss]) EndRenewal(next clock.Moment, alarm func(clock.Moment))
 }
 
 // Prolong moves the end of the validity to until, if that is later, and the next renewal to
-// renewAt. A renewal that is under way sets its own.
+// renewAt. A renewal that is under way sets renewAt itself.
 func (v *Validity[Loss]) Prolong(until, renewAt clock.Moment, capped bool) (lost *Loss, phase Phase) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -165,8 +166,8 @@ func (v *Validity[Loss]) Prolong(until, renewAt clock.Moment, capped bool) (lost
 	return v.lost, v.phase
 }
 
-// stopLocked ends renewals and alarms for good. The local table drops the alarm when the
-// lease leaves it, and an alarm that rings before does nothing.
+// stopLocked ends renewals and alarms permanently. The local table drops the alarm when the lease
+// leaves the table, and an alarm that rings before then does nothing.
 func (v *Validity[Loss]) stopLocked() {
 	v.stopped = true
 	if v.renewals != nil {
@@ -197,8 +198,8 @@ func (v *Validity[Loss]) Bypass(until clock.Moment, alarm func(clock.Moment)) {
 }
 
 // Gone notes that a renewal did not find the entry. holding says that the lease is lost with
-// it. Otherwise a settle without an answer was applied, or another caller has the key. The
-// settle will find out, and there is nothing left to renew.
+// it. Otherwise a settle without an answer was applied, or another caller has the key. The answer
+// to the settle will show which of the two, and there is nothing left to renew.
 func (v *Validity[Loss]) Gone(alarm func(clock.Moment)) (holding bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

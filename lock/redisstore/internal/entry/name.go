@@ -22,8 +22,8 @@ const (
 	hashMark = "#"
 )
 
-// Name returns the Redis key of the entry of key: "latch:lock:user=42". kept
-// is key if the name does not show it and the entry has to keep it, and "" otherwise.
+// Name returns the Redis key of the entry of key: "latch:lock:user=42". If the name does not show
+// key, kept is key, and the entry has to keep it. Otherwise kept is "".
 func Name(prefix, key string) (name, kept string) {
 	part, rest := lockPart, key
 	if after, found := strings.CutPrefix(key, oncePart); found {
@@ -37,8 +37,8 @@ func Name(prefix, key string) (name, kept string) {
 	return prefix + part + encoded, ""
 }
 
-// KeyOf is the inverse of Name. ok is false for a name that Name never returns. key is
-// "" if only the entry has it.
+// KeyOf is the inverse of Name. ok is false for a name that Name never returns. key is "" if the
+// name does not show it.
 func KeyOf(prefix, name string) (key string, ok bool) {
 	rest, found := strings.CutPrefix(name, prefix)
 	if !found {
@@ -57,8 +57,8 @@ func KeyOf(prefix, name string) (key string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	// One key has one name: no claim meets an entry whose name spells its key
-	// in another way.
+	// A key has only one name, so another spelling of the key is not the name
+	// of an entry.
 	key = part + unescaped
 	again, _ := Name(prefix, key)
 	return key, again == name
@@ -67,8 +67,8 @@ func KeyOf(prefix, name string) (key string, ok bool) {
 // IsRecord reports whether the entry called name is a record of [lock.Locker.Once].
 func IsRecord(prefix, name string) bool { return strings.HasPrefix(name, prefix+oncePart) }
 
-// escape percent-encodes every byte that Redis (globs, hash tags) or a terminal gives a
-// meaning.
+// escape percent-encodes every byte that has a meaning for Redis (globs, hash tags) or for a
+// terminal.
 func escape(key string) string {
 	n := 0
 	for n < len(key) && plain[key[n]] {
@@ -94,7 +94,7 @@ func escape(key string) string {
 
 const hexDigits = "0123456789ABCDEF"
 
-// plain has the bytes that are not encoded.
+// plain is true for the bytes that are not encoded.
 var plain = func() (is [256]bool) {
 	const others = "._~=&/-"
 	for c := range is {

@@ -94,7 +94,7 @@ func (v *Value) AppendTo(b []byte) []byte {
 	return v.AppendTail(appendDigits(v.AppendHead(b), v.fence, fenceDigits))
 }
 
-// Receipt returns a held entry with receipt, as settled.
+// Receipt returns the settled form of a held entry, with receipt.
 func Receipt(held, receipt []byte) []byte {
 	return slices.Concat([]byte{Settled}, held[1:], receipt)
 }
@@ -123,8 +123,7 @@ func Milliseconds(d time.Duration) int64 {
 
 var errNotOurs = errors.New("not an entry of this library")
 
-// Decode reads an entry. It allocates no more memory than raw has, whatever lengths
-// raw claims.
+// Decode reads an entry. It allocates no more bytes than raw has, even if raw has false lengths.
 func Decode(raw string) (Value, error) {
 	d := decoder{rest: raw}
 	var v Value

@@ -1,5 +1,5 @@
-// Package failure has the errors of package redisstore. An error says whether the failed
-// call had an effect, and how an operator can help.
+// Package failure has the errors of package redisstore. An error says whether the failed call had
+// an effect, and which remedy an operator has.
 package failure
 
 import (
@@ -41,11 +41,10 @@ func (f *Error) Error() string {
 	return text
 }
 
-// Class is a short and stable name of the failure, to log and count by:
-// the code of an error reply that is known to be a refusal ("OOM", "NOPERM"),
-// or "command" (unknown to the server), "dial", "silent", "pool", "queue", "overload",
-// "closed", "cancelled", "handshake", "connection", "reply", "answer", "late", "value" or
-// "argument".
+// Class returns a short and stable name of the failure, for logs and metrics: the code of an error
+// reply that is known to be a refusal ("OOM", "NOPERM"), or "command" (unknown to the server),
+// "dial", "silent", "pool", "queue", "overload", "closed", "cancelled", "handshake", "connection",
+// "reply", "answer", "late", "value" or "argument".
 func (f *Error) Class() string { return f.class }
 
 // Cause returns the error of the server or the client.
@@ -68,8 +67,8 @@ func (f *Error) Unwrap() []error {
 
 // UnlessFull returns err for a call that must not give up its receipt: a
 // server without memory denies the call, and the store does not count as full. The
-// script that leaves a receipt needs no memory that the server could refuse. A server or
-// a proxy that refuses it all the same may let it pass in a moment.
+// script that leaves a receipt needs no memory that the server could refuse. A server or a proxy
+// that refuses it nevertheless may let it pass a moment later.
 func UnlessFull(err error) error {
 	f, ok := errors.AsType[*Error](err)
 	if !ok || !errors.Is(f.denial, lock.ErrFull) {
@@ -88,7 +87,7 @@ func UnlessFull(err error) error {
 // another connection finds its successor.
 var denials = map[string]error{
 	"OOM":        lock.ErrFull,
-	"MISCONF":    lock.ErrDenied, // the server saves again after five seconds at the earliest
+	"MISCONF":    lock.ErrDenied, // the server tries to save again after five seconds at the earliest
 	"NOREPLICAS": lock.ErrDenied, // the server counts them once a second
 	"NOAUTH":     lock.ErrDenied,
 	"WRONGPASS":  lock.ErrDenied,
@@ -135,7 +134,7 @@ func Unknown(class string, cause error) error {
 func NotSent(err error) error {
 	class := Kind(err)
 	if class == "reply" || class == "connection" || class == "answer" {
-		class = "handshake" // no other call uses a connection before its commands
+		class = "handshake" // only the handshake uses a connection before its first command
 	}
 	return NotApplied(class, err)
 }
@@ -181,13 +180,13 @@ func Kind(err error) string {
 	}
 }
 
-// NeverDialed reports whether err means that no connection was made.
+// NeverDialed reports whether err says that no connection was made.
 func NeverDialed(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
 
-// BadAnswer returns the error for an answer whose shape is not the command's.
+// BadAnswer returns the error for an answer whose form does not fit the command.
 func BadAnswer(answer any) error {
 	return Unknown("answer", fmt.Errorf("unexpected answer of type %T", answer))
 }

@@ -11,10 +11,10 @@ import (
 // ReplyCode returns the code of an error reply that a server gives before it
 // executes anything, "" for all other errors.
 //
-// A script can meet such a reply at its first write, which then has not happened. After
-// a first write the server lets the others pass. NOPERM is an exception: it can
-// come at the second write. Only if the permissions change while an entry is
-// held can a user without the permission to SET renew, settle or remove it.
+// A script can get such a reply at its first write, which then has no effect. After the first
+// write, the server lets the other writes pass. NOPERM is an exception: it can come at the second
+// write. Only if the permissions change while an entry is held can a user without the permission to
+// SET renew, settle or remove it.
 func ReplyCode(err error) string {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -37,7 +37,7 @@ func CodeOf(text string) string {
 	case listed && code == strings.ToUpper(code):
 		return code
 	case strings.HasPrefix(said, "The user executing the script can't"), strings.HasPrefix(said, "ACL failure in script"):
-		return "NOPERM" // until Redis 7.0, and in later ones
+		return "NOPERM" // in versions up to Redis 7.0, and in later ones
 	case !scripted && strings.HasPrefix(said, "unknown command "):
 		return "command"
 	default:

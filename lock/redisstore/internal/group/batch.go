@@ -29,8 +29,8 @@ type Batch struct {
 	filled      bool // the window was full after its departure
 	inFlight    int  // commands in flight after its departure
 	windowSize  int  // the size of the window at its departure
-	large       bool // its only member takes long
-	outer       bool // Transmit is around the client, not in it
+	large       bool // its only member is large
+	outer       bool // the group calls transmit, and not the innermost hook of the client
 
 	done  chan struct{}
 	over  atomic.Bool
@@ -81,9 +81,9 @@ func (b *Batch) end() {
 	}
 }
 
-// transmit lets next send the batch, unless the batch is over. It is the innermost step
-// before the server: hooks of the client may answer in place of the server, send the batch
-// again or in parts, or go on with it after they have returned.
+// transmit lets next send the batch, unless the batch is over. It is the last step before the
+// server, inside all hooks of the client: a hook may answer in place of the server, send the batch
+// again or in parts, or go on with it after the hook has returned.
 func (b *Batch) transmit(next func() error) error {
 	nth := b.sends.Add(1)
 	if nth <= 0 {

@@ -28,7 +28,7 @@ type Command struct {
 	queue    *queue          // where the command waits
 	caller   context.Context //nolint:containedctx // of a call, which waits for the command
 	try      *send.Try       // the context of the call, if it is one
-	flight   *send.Flight    // of a call that has left; nil: its end is not counted
+	flight   *send.Flight    // of a call that has left; nil: the end of the command is not counted
 	how      send.Outcome    // for the flight
 	arrived  time.Time
 	deadline time.Time     // of the caller
@@ -42,7 +42,7 @@ type Command struct {
 	err      error // likewise
 }
 
-// state says how far a command has come. It only grows.
+// state is the progress of a command. It only grows.
 type state uint8
 
 const (
@@ -99,8 +99,8 @@ func (c *Command) Again() *Command {
 	return d.With(args...)
 }
 
-// NoRetry makes go-redis return the first failure, in a pipeline as well. A retry of its own
-// would take the entry that the first send has made for another holder's.
+// NoRetry makes go-redis return the first failure, in a pipeline as well. A retry by go-redis would
+// mistake the entry that the first send has made for the entry of another holder.
 func (c *Command) NoRetry() bool { return true }
 
 // SetErr takes the outcome of each reply as it is read, or the end of the round trip if there
@@ -163,7 +163,7 @@ func (c *Command) finish(answer any, err error) {
 	}
 }
 
-// detach separates c from its caller, who no longer waits. flight learns of the end.
+// detach separates c from its caller, which no longer waits. flight is notified of the end.
 func (c *Command) detach(why error, flight *send.Flight) {
 	flight.Depart()
 	c.state, c.flight, c.err = left, flight, failure.Unknown(failure.Kind(why), why)

@@ -21,10 +21,10 @@ func (g *Group) dispatch(now time.Time) {
 	}
 }
 
-// late reports whether c would not be answered in its time if it left the queue then. Round
-// trips differ most when there is a queue, so a command that waits must have twice the usual
-// time left. A command that has half of its time left is never late: some command has to find
-// out how long an answer takes now.
+// late reports whether c would be answered too late if it left the queue at then. Round trips
+// differ most when there is a queue, so a command that waits must have twice the usual time left. A
+// command that has half of its time left is never late: some command has to measure the present
+// time of an answer.
 func (g *Group) late(c *Command, then time.Time) bool {
 	half := c.deadline.Sub(c.arrived) / 2
 	return c.deadline.Sub(then) < min(half, 2*g.window.usual)
@@ -79,9 +79,9 @@ func (g *Group) depart(b *Batch) {
 	b.filled = g.inFlight > g.window.size/2 && !g.belowDirectLimit() && !g.window.room(g.running(b.began), g.window.most)
 }
 
-// running returns the number of batches in flight for which the next batch has to wait. A
-// batch whose time is over has no caller left, whatever it hangs in. A batch that stalls only
-// occupies a connection.
+// running returns the number of batches in flight for which the next batch has to wait. A batch
+// whose time is over does not count, because it has no caller left. Neither does a batch that
+// stalls, because it only occupies a connection.
 func (g *Group) running(now time.Time) int {
 	if len(g.batches) >= maxHanging {
 		return g.config.Batches

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// endless is the time of a caller without a deadline.
+	// endless stands for the time of a caller without a deadline.
 	endless = time.Hour
 )
 
@@ -25,7 +25,7 @@ var (
 	errOverload  = errors.New("too many calls wait: the server cannot serve this one in time")
 )
 
-// Config says how a [Group] reaches its server.
+// Config has the settings of a [Group], and its way to the server.
 type Config struct {
 	Share   int                // the most commands in a batch
 	Batches int                // the most batches in flight: one for each connection
@@ -41,10 +41,10 @@ type Config struct {
 // earlier batch has been answered.
 //
 // The queue gives certainty. A command that has not left it was not applied, and is taken
-// back at no cost. A command that has left it is unknown until it is answered. If its caller
-// does not wait for the answer, the Flight of the call learns of the end exactly once. So a
-// slow server has few commands on the wire ([window]). A command that the server cannot
-// serve in its time, at its present rate, is refused on arrival as not applied.
+// back at no cost. A command that has left it is unknown until it is answered. If its caller does
+// not wait for the answer, the Flight of the call is notified of the end exactly once. So the store
+// keeps few commands in flight to a slow server ([window]). A command that the server cannot serve
+// in its time, at its present rate, is refused on arrival as not applied.
 //
 // Commands that end a lease overtake commands that claim one. Otherwise served callers would
 // wait behind unserved ones.
@@ -61,7 +61,7 @@ type Group struct {
 	sharing  sharing
 	gauge    admission.Gauge
 	ticking  bool
-	looked   time.Time // through the queues
+	looked   time.Time // when the group last looked through the queues
 }
 
 // queue holds commands in the order of arrival. A command that has left out of its turn stays
@@ -83,7 +83,7 @@ func (q *queue) first() *Command {
 	return nil
 }
 
-// New returns a group for the server that c leads to.
+// New returns a group for the server of c.
 func New(c Config) *Group {
 	g := &Group{config: c, window: newWindow(c.Share, c.Batches), sharing: newSharing(c.Batches)}
 	g.overs.New = func() any { return make(chan struct{}, 1) }
@@ -91,7 +91,7 @@ func New(c Config) *Group {
 }
 
 // Do sends c and waits until it is answered, or ctx ends. The answer is nil if
-// the server's was.
+// the server has answered nil.
 func (g *Group) Do(ctx context.Context, c *Command) (any, error) {
 	gone := ctx.Done
 	c.caller, c.queue = ctx, &g.ends
@@ -130,7 +130,8 @@ func (g *Group) wait(ctx context.Context, c *Command, gone <-chan struct{}) {
 	g.overs.Put(c.over) // empty, and without a sender
 }
 
-// enqueue queues c, or returns why c is refused. The caller sends the batch that it returns.
+// enqueue queues c, or returns the error with which c is refused. If it returns a batch, its caller
+// sends the batch.
 func (g *Group) enqueue(ctx context.Context, c *Command) (own *Batch, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

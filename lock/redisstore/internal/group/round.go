@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// tick is the interval at which a group with work looks for callers whose time is over,
-	// and for round trips that stall. They can be late by as much.
+	// tick is the interval at which a group with work looks for callers whose time is over, and for
+	// round trips that stall. It can notice them late by one interval.
 	tick = 5 * time.Millisecond
 
-	// perQueued delays that look for each command in the queue: a queue of 10,000 is not
-	// looked through at every tick.
+	// perQueued delays the look through a queue by this time for each command in it: a queue of
+	// 10,000 is not looked through at every tick.
 	perQueued = 2 * time.Microsecond
 )
 
-// leave separates c from its caller, who no longer waits. flight learns of the end. It
+// leave separates c from its caller, which no longer waits. flight is notified of the end. It
 // reports false if c is done.
 func (g *Group) leave(c *Command, why error, flight *send.Flight) bool {
 	g.mu.Lock()
@@ -58,7 +58,7 @@ func (g *Group) round(b *Batch) (next *Batch) {
 			err = failure.OfHook(p)
 		}
 		if next = g.answered(b, err); next != nil && !returned {
-			go g.work(next) // this goroutine may be at its end
+			go g.work(next) // this goroutine may be ending
 			next = nil
 		}
 	}()
@@ -118,8 +118,8 @@ func (g *Group) answered(b *Batch, why error) (next *Batch) {
 	return next
 }
 
-// tick ends the wait of callers whose time is over, and of callers that would rather send
-// again. It sends further batches if one stalls.
+// tick ends the wait of callers whose time is over, and of callers that send again instead. It
+// sends further batches if one stalls.
 func (g *Group) tick() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -129,7 +129,7 @@ func (g *Group) tick() {
 			b.end()
 		}
 		if b.direct {
-			continue // its caller waits for the client, which obeys that end
+			continue // its caller waits for the client, which obeys the end of the context
 		}
 		early := g.window.overtaken(b, now)
 		for _, m := range b.members {

@@ -10,9 +10,9 @@ const (
 	// unless a trial prefers to share. Above it, sharing is quicker than a connection each.
 	directLimit = 12
 
-	// turn is the time that a trial gives one way before the other has its turn. There are
-	// many turns, so that slices of the scheduler even out, and a long time without a trial,
-	// so that the way that serves less has at most a thirtieth of the time.
+	// turn is the time that a trial gives one way before the other way has its turn. A trial has
+	// many turns, so that slices of the scheduler even out. After a trial there is a long time
+	// without one, so that the way that serves less has at most a thirtieth of the time.
 	turn    = 10 * time.Millisecond
 	turns   = 24
 	between = 4 * time.Second
@@ -32,7 +32,7 @@ type sharing struct {
 	shared   bool      // sharing has answered more
 	began    time.Time // the last trial
 	left     int       // turns of the trial; 0: there is none
-	since    time.Time // the begin of the turn
+	since    time.Time // the beginning of the turn
 	answered int       // commands in the turn
 	ways     [2]way    // apart, and shared; older trials count by halves
 }
@@ -81,7 +81,7 @@ func (s *sharing) learn(now time.Time, answered int, several, long bool) {
 	if took < turn {
 		return
 	}
-	if took < 4*turn { // else there was a pause
+	if took < 4*turn { // otherwise there was a pause
 		w := &s.ways[0]
 		if s.sharesNow() {
 			w = &s.ways[1]

@@ -27,12 +27,12 @@ const (
 
 	// memory is the pace at which the shortest round trip is forgotten while the window is
 	// not full, since the network may have become slower: after 40 s, a round trip of 0.1 ms
-	// no longer counts beside one of 10. If the window is full, a trial decides.
+	// no longer counts compared with one of 10 ms. If the window is full, a trial decides.
 	memory = 10 * time.Second
 
 	// retrial is the interval of trials after one has found that the server is not the
-	// limit. The clock gives the moment, so that processes which share a server try at the
-	// same time: one of twenty would see no difference alone.
+	// limit. The clock gives the moment, so that all processes of a server try at the same time: a
+	// trial of one process among twenty would show no difference.
 	retrial = 2 * time.Second
 )
 
@@ -64,7 +64,7 @@ type window struct {
 func newWindow(share, batches int) window {
 	begin := min(steady, batches) * share
 	if share == 1 {
-		begin = batches // nothing is gathered
+		begin = batches // commands do not share batches
 	}
 	return window{share: share, size: begin, begin: begin, most: batches * share}
 }
@@ -96,7 +96,7 @@ func (w *window) overtaken(b *Batch, now time.Time) bool {
 	return b.overtakenBy >= 4 && !b.large && now.Sub(b.began) > max(3*w.usual, 6*time.Millisecond)
 }
 
-// ask notes that a batch leaves.
+// ask notes the departure of a batch.
 func (w *window) ask(b *Batch) {
 	b.windowSize = w.size
 	if w.silentSince.IsZero() {
@@ -137,7 +137,7 @@ func (w *window) learn(b *Batch, now time.Time) {
 	turn := now.Truncate(retrial)
 	switch {
 	case w.trial > 0:
-		if b.windowSize <= w.size { // else it left before the trial
+		if b.windowSize <= w.size { // otherwise it left before the trial
 			w.decide(took, b.inFlight)
 		}
 	case b.filled && (long && turn.After(w.tried) || over):

@@ -21,7 +21,8 @@ func NewOffset(base time.Time) *Offset { return &Offset{base: base} }
 
 // Heard notes that the server's clock was at now, some time between sent and
 // received. Both bound the offset. If they contradict the earlier bounds, a
-// clock was set or another server has taken over, and only they count.
+// clock was set or another server has taken over, and the earlier bounds are
+// dropped.
 func (c *Offset) Heard(sent, received time.Time, now time.Duration) {
 	low, high := now-received.Sub(c.base), now-sent.Sub(c.base)
 	c.mu.Lock()
@@ -32,8 +33,8 @@ func (c *Offset) Heard(sent, received time.Time, now time.Duration) {
 	c.known, c.low, c.high = true, low, high
 }
 
-// At returns t by the server's clock, in µs and rather too early than too late, or a
-// time long past if the clock is unknown.
+// At returns t by the server's clock, in µs. The result may be too early, and is never too late. If
+// the clock is unknown, it is a time long past.
 func (c *Offset) At(t time.Time) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/process"
 )
 
-// Connect returns a connection to the database at url, which is closed when tb ends. It sees
-// through to the end of what pgx does to a connection in the background.
+// Connect returns a connection to the database at url, which is closed when tb ends. It waits until
+// pgx has finished its background work on the connection.
 func Connect(tb testing.TB, url string) *pgx.Conn {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), process.Patience)
@@ -24,8 +24,9 @@ func Connect(tb testing.TB, url string) *pgx.Conn {
 	return conn
 }
 
-// Leave closes a connection for good, and returns when that is done. After a
-// timeout pgx waits for 15 seconds for the server to close it: that is cut short.
+// Leave closes a connection, and returns when it is closed. After a timeout, pgx
+// waits for 15 seconds for the server to close the connection: Leave ends this
+// wait.
 func Leave(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
