@@ -60,7 +60,7 @@ func retryAfter(h http.Header) (d time.Duration, ok bool) {
 			return retryDate(value)
 		}
 		if seconds = seconds*10 + int64(c-'0'); seconds > math.MaxInt64/int64(time.Second) {
-			seconds = math.MaxInt64 / int64(time.Second) // more digits make it no longer
+			seconds = math.MaxInt64 / int64(time.Second) // more digits do not make it longer
 		}
 	}
 	return time.Duration(seconds) * time.Second, true

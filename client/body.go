@@ -39,7 +39,7 @@ func (b body) repeatable() bool {
 	return b.empty() || b.req.GetBody != nil || b.saved != nil && b.saved.repeatable()
 }
 
-// next returns the body of another attempt. The attempt before is over.
+// next returns the body of another attempt. The previous attempt is over.
 func (b body) next() (io.ReadCloser, error) {
 	switch {
 	case b.empty():
@@ -60,7 +60,7 @@ func (b body) finish() {
 }
 
 // savedBody is a body that can be read only once, together with the bytes that were read so far.
-// Each attempt sends these bytes first, and continues reading where the attempt before stopped.
+// Each attempt sends these bytes first, and continues reading where the previous attempt stopped.
 // savedBody does not read ahead, because the source may be waiting for an answer.
 type savedBody struct {
 	source io.ReadCloser
@@ -97,7 +97,7 @@ func (k *savedBody) repeatable() bool {
 	return !k.lost.Load() && (!finished || k.whole.Load())
 }
 
-// finish gives the source to the last attempt. The source is closed when that attempt closes its
+// finish gives the source to the last attempt. The source is closed when this attempt closes its
 // body, which can be after the answer has come.
 func (k *savedBody) finish() {
 	k.mu.Lock()
@@ -109,7 +109,7 @@ func (k *savedBody) finish() {
 	}
 }
 
-// close closes the source. Its error has no use.
+// close closes the source. The error of the source does not matter.
 func (k *savedBody) close() { k.closing.Do(func() { _ = k.source.Close() }) }
 
 // savedReader is the body of one attempt.
@@ -121,7 +121,7 @@ type savedReader struct {
 
 func (r *savedReader) Read(p []byte) (int, error) {
 	k := r.kept
-	// The attempt before may still be waiting for the source. The bytes that it then reads are
+	// The previous attempt may still be waiting for the source. The bytes that it then reads are
 	// saved, and this attempt reads them next.
 	k.reading <- struct{}{}
 	defer func() { <-k.reading }()
@@ -133,7 +133,7 @@ func (r *savedReader) Read(p []byte) (int, error) {
 		r.read += n
 		return n, nil
 	case r.read < k.total:
-		// The attempt before has read more than is kept.
+		// The previous attempt has read more than is kept.
 		return 0, errAttemptOver
 	case k.end != nil:
 		return 0, k.end

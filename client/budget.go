@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// trickleEvery is how often the budget grants one repetition more, however many requests there are.
+// trickleEvery is the interval at which the budget allows one more repetition, for any number of
+// requests.
 const trickleEvery = 10 * time.Second
 
 // budget is a token bucket: requests pay in, repetitions take out.
@@ -24,7 +25,7 @@ func newBudget(perRequest float64, burst int) *budget {
 // deposit counts a request.
 func (b *budget) deposit() {
 	b.mu.Lock()
-	b.tokens += b.perRequest // take leaves no more than burst
+	b.tokens += b.perRequest // take limits the tokens to burst
 	b.mu.Unlock()
 }
 

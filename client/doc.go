@@ -96,8 +96,8 @@
 // no body or a GetBody, even if the server does not know the header: one POST, two effects, and
 // no trace of the first. Transport prevents this: it alone decides about, limits and reports each
 // attempt at a request with a key. It gives base a request with a body without GetBody, and a
-// request without a body with the header's name in lower case. HTTP/2 sends it like that, and
-// HTTP/1.1 servers make no difference. A base that looks for the key finds it in
+// request without a body with the header's name in lower case. HTTP/2 always sends names in lower
+// case, and HTTP/1.1 servers ignore the case. A base that looks for the key finds it in
 // Header["idempotency-key"]. If net/http has written nothing of a request, it may still send the
 // request over another connection. It may also repeat GET, HEAD, OPTIONS and TRACE.
 //

@@ -14,9 +14,9 @@ import (
 
 const (
 	keyHeader  = "Idempotency-Key"
-	xKeyHeader = "X-Idempotency-Key" // the same to net/http
+	xKeyHeader = "X-Idempotency-Key" // net/http treats both names alike
 
-	hiddenKeyHeader  = "idempotency-key" // where net/http does not look for it
+	hiddenKeyHeader  = "idempotency-key" // net/http does not look for the key under this spelling
 	hiddenXKeyHeader = "x-idempotency-key"
 )
 
@@ -133,7 +133,7 @@ func (t *transport) headerOf(req *http.Request) (h http.Header, keyed bool, err 
 	if err != nil || key == "" {
 		return req.Header, false, err
 	}
-	if t.quoted && key[0] != '"' { // the key of a redirect has them
+	if t.quoted && key[0] != '"' { // the key of a redirect has its quotes already
 		key = `"` + key + `"`
 	}
 	return withHeader(req.Header, keyHeader, key), true, nil

@@ -100,9 +100,9 @@ func WithBodyLimit(bytes int64) Option {
 // WithBudget limits how many requests of this transport are sent again, so that clients
 // that repeat do not double the load of a failing server: perRequest for each request,
 // and burst at once; 0.2 and 10 unless set. One more repetition is allowed every ten seconds,
-// for clients that send seldom. Repetitions after in-progress do not count, because a server
-// that answers so is not failing. When the budget is used up, the answer or the error is
-// returned unchanged. WithBudget panics if a number is negative or not finite.
+// for clients that rarely send. Repetitions after in-progress do not count, because a server that
+// gives this answer is not failing. When the budget is used up, the answer or the error is returned
+// unchanged. WithBudget panics if a number is negative or not finite.
 func WithBudget(perRequest float64, burst int) Option {
 	if !(perRequest >= 0) || math.IsInf(perRequest, 1) || burst < 0 {
 		panic("client: WithBudget needs numbers that are finite and not negative")

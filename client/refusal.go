@@ -40,7 +40,7 @@ func problemOf(resp *http.Response) (p *Problem, err error) {
 	return p, nil
 }
 
-// mayBeInFlight reports whether an answer can be how a contract says in-progress.
+// mayBeInFlight reports whether an answer can be the form of in-progress in a contract.
 func mayBeInFlight(resp *http.Response) bool {
 	if resp.StatusCode != http.StatusConflict || resp.Body == nil {
 		return false
@@ -65,7 +65,7 @@ func saysInFlight(body []byte) bool {
 // discard ends an answer that the caller does not get.
 func discard(resp *http.Response) {
 	body := resp.Body
-	if body == nil { // never from net/http, but another base may do it
+	if body == nil { // net/http never returns a nil body, but another base may
 		return
 	}
 	timer := time.AfterFunc(drainTime, func() { _ = body.Close() })

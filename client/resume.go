@@ -19,7 +19,7 @@ type resumableBody struct {
 	mu     sync.Mutex // so that Close may be called during Read
 	resp   http.Response
 	closed bool
-	err    error // ended the body
+	err    error // the error that ended the body
 }
 
 var errOther = errors.New("client: the request was sent again and got another answer")

@@ -50,8 +50,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// plan applies the limits to a verdict. If there is to be another attempt, it returns its
-// body and the pause before it.
+// plan applies the limits to a verdict. If another attempt follows, it returns the body of the
+// attempt and the pause before it.
 func (c *call) plan(ctx context.Context, v *verdict, resp *http.Response) (body io.ReadCloser, pause time.Duration) {
 	if v.inFlight {
 		c.waits++

@@ -112,7 +112,7 @@ func (c *call) run(body io.ReadCloser) (*http.Response, error) {
 	for {
 		attempt := &c.attempt
 		if c.sent++; c.sent > 1 {
-			attempt = new(http.Request) // the base may still be reading the one before
+			attempt = new(http.Request) // the base may still be reading the previous attempt
 		}
 		*attempt = *c.shown
 		attempt.Header, attempt.Body = c.wire, body

@@ -37,7 +37,7 @@ var reactions = map[string]reaction{
 	"key-not-supported":     stop, // nothing keeps a repeat from a second effect there
 	"unauthenticated":       stop,
 	"body-too-large":        stop,
-	"body-unreadable":       retry, // it was cut off on its way
+	"body-unreadable":       retry, // the body was cut off on its way
 	"body-consumed":         stop,
 	"key-failed":            retry,
 	"in-progress":           wait,
@@ -132,6 +132,6 @@ func permanent(err error) bool {
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return true
 	}
-	// A header or a method that cannot be sent: net/http has no type for it.
+	// A header or a method that cannot be sent: net/http has no error type for it.
 	return strings.HasPrefix(err.Error(), "net/http: invalid ")
 }

@@ -1,5 +1,5 @@
-// Package latchtest helps to test code that uses httplatch, and stores for it. Its directory is
-// httptest, like the package of net/http with which tests of handlers begin.
+// Package latchtest helps to test code that uses httplatch, and stores for it. Its directory has
+// the name of the package net/http/httptest, with which tests of handlers begin.
 //
 // # Handlers
 //

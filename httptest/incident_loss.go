@@ -72,7 +72,7 @@ func (p *plan) Mistake(guard, text string) {
 	p.mistake = fmt.Sprintf("the guard %q reports: %s", guard, text)
 }
 
-// mistaken returns the report of a guard.
+// mistaken returns the report of a guard that protects nothing, "" if there is none.
 func (p *plan) mistaken() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// interrupted is a call with its result, and the two states of its key: if it was applied
-// and if it was not.
+// interrupted is a call with its result, and the two possible states of its key: after a call that
+// was applied, and after a call that was not.
 type interrupted struct {
 	name            string
 	key             string
 	call            func(ctx context.Context, key string) (ok bool, err error)
 	applied, before lock.State
 	holder          string // the token that has the key if the call was not applied
-	token           string // the token that has the key if it was
+	token           string // the token that has the key if the call was applied
 
 	returned atomic.Bool
 	ok       bool

@@ -73,7 +73,7 @@ func (p *probe) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.Context(), callTimeout)
 }
 
-// noReceipts returns why the store keeps no receipts, nil if it does.
+// noReceipts returns the reason if the store keeps no receipts, else nil.
 func (p *probe) noReceipts() error { return lock.Describe(p.store).NoReceipts }
 
 // locksOnly reports whether the store says that it keeps no receipts, and forgets a

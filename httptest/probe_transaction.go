@@ -18,7 +18,7 @@ func (p *probe) transactor() (lock.Transactor, error) {
 	return t, nil
 }
 
-// needsTransactions skips the rule over a store without.
+// needsTransactions skips the rule over a store without transactions.
 func (p *probe) needsTransactions() {
 	p.Helper()
 	if _, err := p.transactor(); err != nil {

@@ -139,7 +139,7 @@ func amendOnlySettled(p *probe) {
 	p.wantClaim("Get after it", p.get(key), lock.Abandoned, c)
 }
 
-// amenders are fewer than racers: a database has them wait for each other.
+// amenders is less than racers, because a database makes them wait for each other.
 const amenders = 16
 
 func amendRaceOneWinner(p *probe) {

@@ -117,7 +117,7 @@ func listYieldsLive(p *probe) {
 		if err != nil {
 			p.failf("List: %v", err)
 		}
-		break // must neither yield on nor leave the store locked
+		break // List must not yield again, and must not leave the store locked
 	}
 	p.claim(p.key(), p.claimOf("after", p.long, 0))
 }

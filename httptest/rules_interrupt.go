@@ -75,7 +75,7 @@ type storm struct {
 	calls    []*interrupted
 	returned atomic.Int32
 	done     chan struct{}
-	at       int32 // calls that have returned before then
+	at       int32 // the number of returned calls after which then runs
 	then     func()
 }
 

@@ -45,7 +45,7 @@ func takeoverRaceOneWinner(p *probe) {
 	}
 }
 
-// race lets many tokens claim key at once, each to replace what like does.
+// race lets many tokens claim key at the same time, with Replaces and ReplacesHeld of like.
 func (p *probe) race(key string, like lock.Claim) {
 	p.Helper()
 	if like.Replaces != "" {

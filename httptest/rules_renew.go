@@ -70,8 +70,9 @@ func renewNeverShortens(p *probe) {
 
 func renewLengthensLinger(p *probe) {
 	p.needsReceipts()
-	// The lease must not end before the renewal, or the entry is gone, and has to end to
-	// show the linger. If the renewal was too late, the next try has a longer lease.
+	// The lease must not end before the renewal, because the entry would be gone. It has to end
+	// after the renewal, to show the linger. If the renewal was too late, the next try has a longer
+	// lease.
 	for range 6 {
 		key, c := p.key(), p.claimOf("a", p.short, 0)
 		p.claim(key, c)

@@ -219,7 +219,7 @@ func setReleaseEach(p *probe) {
 	p.releaseSet(s, "a second time", keys, claims, false, false, false, false)
 }
 
-// claimers are fewer than racers: a database has them wait for each other.
+// claimers is less than racers, because a database makes them wait for each other.
 const claimers = 16
 
 func setRaceOneWinner(p *probe) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Storm sends n requests to h, all at once, and returns the answer to request i at index
-// i: a double click, n times over. Count the answers, and count the effects in your own
+// Storm sends n requests to h, all at the same time, and returns the answer to request i at index
+// i. It is a double click with n clicks. Count the answers, and count the effects in your own
 // database. The bodies are complete, and need no closing.
 //
 // If n is four or more, Storm sends the last quarter a millisecond later. A guard that frees its

@@ -85,7 +85,7 @@ func (c *canonicalizer) object(i, depth int) (end int, err error) {
 		}
 		from := len(c.out)
 		c.out = append(appendString(c.out, name), ':')
-		if i, err = c.value(c.space(c.space(nameEnd)+1), depth); err != nil { // behind the colon
+		if i, err = c.value(c.space(c.space(nameEnd)+1), depth); err != nil { // after the colon
 			return 0, err
 		}
 		members = append(members, member{name, from, len(c.out)})

@@ -10,10 +10,10 @@
 //
 // # What is guaranteed
 //
-// Two requests have the same key only if the values behind the key are the same: [Join] is
-// injective, numbers keep all their digits, nothing is cut off. In the other direction, a
-// client cannot avoid a lock by writing one value in two ways, as far as the ways are known.
-// A value that the handler could read differently is refused with 400:
+// Two requests have the same key only if the values of the key are the same: [Join] is injective,
+// numbers keep all their digits, nothing is cut off. In the other direction, a client cannot avoid
+// a lock by writing one value in two ways, as far as these ways are known. A value that the handler
+// could read differently is refused with 400:
 //
 //   - a header or parameter that is sent twice, or in the query and in a form;
 //   - a JSON member that is there twice or in another case;

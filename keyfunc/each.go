@@ -18,8 +18,8 @@ var errTooMany = errors.New("has over 64 different values; send fewer in one req
 
 // Each takes the different values at all places of a pattern out of a JSON body:
 // Each("/items/*/sku") has the sku of each item. The pattern is a JSON pointer as for [JSON], in
-// which "*" stands for each element of an array. Each value has to be one that JSON would
-// accept, and so has the body.
+// which "*" stands for each element of an array. Each value has to be one that JSON would accept,
+// and the body has to be one, too.
 //
 // Up to 64 different values are allowed. More are refused with 400. An element without the value
 // is [ErrMissing], because the work on it would run without a lock. An empty array is

@@ -19,7 +19,7 @@ const formMemory = 32 << 20
 // application/x-www-form-urlencoded or multipart/form-data.
 //
 // A body of another type, and an empty one, has no fields: [ErrMissing], like an absent
-// or empty field. Refused with 400 are
+// or empty field. These are refused with 400:
 //
 //   - a field that is sent twice, or as a file;
 //   - a field that the query has, too: r.FormValue prefers the query to a multipart form;

@@ -11,8 +11,9 @@ import (
 // and replaces the client's value (replaces, not appends).
 //
 // The value is used unchanged, without the blanks around it. A header that is sent twice
-// is refused with 400, even with equal values: the handler may read the other one. So are
-// control characters and values over 1 KiB. An absent or empty header is [ErrMissing].
+// is refused with 400, even with equal values: the handler may read the other one. Control
+// characters and values over 1 KiB are refused with 400, too. An absent or empty header is
+// [ErrMissing].
 //
 // For Authorization, Proxy-Authorization and Cookie, the key is the SHA-256 of the value,
 // as [Hash] makes it: keys can be read in the store, in the console and in logs, and are kept
@@ -48,7 +49,7 @@ func headerValue(name string, from source) Func {
 		switch lines := r.Header[name]; len(lines) {
 		case 0:
 		case 1:
-			// HTTP/1 has trimmed it, and HTTP/2 has not. One user must not have two keys.
+			// HTTP/1 has trimmed the value, and HTTP/2 has not. One user must not have two keys.
 			value = textproto.TrimString(lines[0])
 		default:
 			return "", from.bad("is sent twice; send it once")

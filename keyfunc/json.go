@@ -19,8 +19,8 @@ import (
 //
 // A body that the handler could read differently is refused with 400:
 //
-//   - anything that is not exactly one JSON value in valid UTF-8: a byte order mark, bytes
-//     behind the value
+//   - anything that is not exactly one JSON value in valid UTF-8: a byte order mark, bytes after
+//     the value
 //   - an object, anywhere, with two members of the same name, or of names that differ only
 //     in case, which are the same to encoding/json
 //   - a member on the path of the pointer that matches it only in another case
@@ -84,7 +84,7 @@ func (s source) document(r *http.Request, tokens []pointerToken) (document, erro
 type pointerToken struct {
 	name   string // of a member
 	folded string // the name without its case
-	index  int    // of an element; -1 if it is no index
+	index  int    // of an element; -1 if the name is not an index
 }
 
 func parsePointer(constructor, pointer string) []pointerToken {

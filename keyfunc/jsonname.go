@@ -14,7 +14,7 @@ func unquote(quoted []byte) []byte {
 		return quoted[1 : len(quoted)-1]
 	}
 	var s string
-	// json.Valid has accepted it, so it cannot fail.
+	// json.Valid has accepted the text, so Unmarshal cannot fail.
 	_ = json.Unmarshal(quoted, &s)
 	return []byte(s)
 }

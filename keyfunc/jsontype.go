@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// declaredAsJSON refuses a request if a handler, because of the Content-Type, could read it in
-// another format than JSON, or from another place than the body.
+// declaredAsJSON refuses a request if a handler, because of the Content-Type, could read it in a
+// format other than JSON, or from a place other than the body.
 func (s source) declaredAsJSON(r *http.Request, tokens []pointerToken) error {
 	var kind string
 	switch types := r.Header["Content-Type"]; len(types) {

@@ -19,8 +19,8 @@ var (
 	errNotAKey    = errors.New("is neither a string nor an integer; send one of them")
 )
 
-// document is a JSON text that checkJSON has accepted. Reading it needs no check of the
-// grammar: every bracket has its partner, every string its end.
+// document is a JSON text that checkJSON has accepted. Reading it needs no check of the grammar:
+// every bracket and every string is closed.
 type document []byte
 
 // find returns the text of the value at tokens, "" if it is absent.
@@ -72,7 +72,7 @@ func (d document) member(i int, t pointerToken) (int, error) {
 	for i = d.space(i + 1); d[i] != '}'; i = d.comma(i) {
 		end := d.stringEnd(i)
 		name := unquote(d[i:end])
-		i = d.space(d.space(end) + 1) // behind the colon
+		i = d.space(d.space(end) + 1) // after the colon
 		switch {
 		case string(name) == t.name:
 			return i, nil
@@ -99,7 +99,7 @@ func (d document) element(i int, t pointerToken) (int, error) {
 	return absent, nil
 }
 
-// end returns the index behind the value that starts at i.
+// end returns the index after the value that starts at i.
 func (d document) end(i int) int {
 	for depth := 0; ; {
 		switch d[i] {
@@ -133,7 +133,7 @@ func (d document) space(i int) int {
 	return i
 }
 
-// comma skips the comma behind a member or element, if there is one.
+// comma skips the comma after a member or element, if there is one.
 func (d document) comma(i int) int {
 	i = d.space(i)
 	if d[i] == ',' {
@@ -142,7 +142,7 @@ func (d document) comma(i int) int {
 	return i
 }
 
-// stringEnd returns the index behind the string that starts at i.
+// stringEnd returns the index after the string that starts at i.
 func (d document) stringEnd(i int) int {
 	for i++; ; i++ {
 		i += bytes.IndexByte(d[i:], '"')

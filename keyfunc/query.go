@@ -11,7 +11,7 @@ import (
 
 // Query takes a parameter of the URL's query: Query("order").
 //
-// Refused with 400 are
+// These are refused with 400:
 //
 //   - a parameter that is sent twice, even with equal values: the handler may read the other one;
 //   - a parameter that is also in an urlencoded form in the body of a POST, PUT or PATCH:
@@ -46,8 +46,8 @@ func Query(name string) Func {
 	}
 }
 
-// notInForm refuses a parameter that is also in the form in the body. Of a form that does not parse,
-// handlers get the part before the error. Of a body that was consumed, they get nothing.
+// notInForm refuses a parameter that is also in the form in the body. If a form does not parse,
+// handlers get the part before the error. If a body was consumed, they get nothing.
 func (s source) notInForm(r *http.Request, name string) error {
 	data, err := s.body(r)
 	if err != nil && !errors.Is(err, bodybuf.ErrConsumed) {

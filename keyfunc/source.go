@@ -23,7 +23,7 @@ func (s source) check(value, cure string) (string, error) {
 		return "", s.bad("is over 1024 bytes long; send less")
 	}
 	for i := range len(value) {
-		// No identifier needs them, and the first byte of a joined key is one.
+		// No identifier needs control characters, and the first byte of a joined key is one.
 		if c := value[i]; c < ' ' || c == 0x7f {
 			return "", s.bad("has control characters; send it without")
 		}

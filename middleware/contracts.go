@@ -64,7 +64,8 @@ func Stripe() IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.onError, c.answers.Final, c.contract = stripeError, stripeFinal, true })
 }
 
-// acpBody is the body by its meaning. A request to cancel has none.
+// acpBody is the fingerprint function of ACP: the meaning of the JSON body. A request to cancel has
+// no body.
 func acpBody(r *http.Request) (string, error) {
 	if body, err := bodybuf.Bytes(r, setting.DefaultBodyLimit); err == nil && len(body) == 0 && !bodybuf.FormParsed(r) {
 		return "no body", nil // no JSON begins like that
@@ -83,7 +84,7 @@ func stripeFinal(status int) bool {
 func acpError(w http.ResponseWriter, _ *http.Request, p *Problem) {
 	kind, code, message := "invalid_request", p.code(), p.text()
 	switch is := p.Kind(); {
-	case is == ProblemKeyMissing && strings.Contains(p.Detail, "Idempotency-Key"): // and not the scope
+	case is == ProblemKeyMissing && strings.Contains(p.Detail, "Idempotency-Key"): // the key is missing, and not the scope
 		code, message = "idempotency_key_required", "Idempotency-Key header is required on all POST requests"
 	case is == ProblemKeyReused:
 		code, message = "idempotency_conflict", "Idempotency-Key has already been used with a different request body"
@@ -108,7 +109,7 @@ func ucpError(w http.ResponseWriter, _ *http.Request, p *Problem) {
 		status = http.StatusConflict
 	case is == ProblemInProgress:
 		status = http.StatusServiceUnavailable
-	case status == http.StatusConflict: // an unknown outcome, say: this status is for another body
+	case status == http.StatusConflict: // such as an unknown outcome: in the protocol, 409 means a different body
 		status = http.StatusInternalServerError
 	}
 	sendJSON(w, status, struct {
@@ -145,7 +146,7 @@ func (p *Problem) code() string {
 	return strings.ReplaceAll(string(p.Kind()), "-", "_")
 }
 
-// text returns the sentence of p that says most.
+// text returns the most exact sentence of p.
 func (p *Problem) text() string {
 	if p.Detail != "" {
 		return p.Detail

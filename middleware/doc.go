@@ -26,11 +26,11 @@
 //	once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //	mux.Handle("POST /orders", once(onePerUser(createOrder)))
 //
-// While a record lives, the handler's effect happens at most once, with two exceptions:
-// the handler failed (500 or above, a panic, or an answer that [WithFinal] does not keep)
-// without having called [lock.Commit], or [lock.WithRerunAbandoned] was chosen. If the
-// process dies in the middle, it is unknown whether there was an effect, and repeats are
-// answered with 409 (outcome-unknown).
+// While a record is kept, the handler's effect happens at most once, with two exceptions: the
+// handler failed (500 or above, a panic, or an answer that [WithFinal] does not keep) without
+// having called [lock.Commit], or [lock.WithRerunAbandoned] was chosen. If the process dies in the
+// middle, it is unknown whether there was an effect, and repeats are answered with 409
+// (outcome-unknown).
 //
 // The answer is held back until its record is settled. It is sent even if the store does
 // not confirm the settle: the record is then completed in the background, and the key stays
@@ -45,17 +45,17 @@
 // With [lock.WithTransaction] the handler's effect and the record of its answer are
 // committed together, and the answer is sent after the commit. A failure, a crash, or a lost
 // lease has no effect, and the next try runs. If the commit got no answer, the database
-// is asked for the outcome. In the rare case that it cannot tell yet, the client gets 503, and
-// a repeat gets the true answer. In a transaction every answer is held back: a Flush does
-// nothing, a Hijack is not supported, and an answer longer than WithBodyLimits allows is
-// replaced by 500 and rolled back.
+// is asked for the outcome. In the rare case that the database cannot answer yet, the client gets
+// 503, and a repeat gets the true answer. In a transaction every answer is held back: a Flush does
+// nothing, a Hijack is not supported, and an answer longer than WithBodyLimits allows is replaced
+// by 500 and rolled back.
 //
 // Repeats that arrive while the first request runs get 409, or with [lock.WithWait] the
 // first answer when there is one. If the first request fails and leaves no record, the
 // repeats that have waited for it in the same process get the failed answer, too, with
-// "Idempotent-Replayed: not-kept": so sixty waiting duplicates are not sixty tries. The next
-// request with the key runs. A 401 or 403 is not shared with waiting repeats: it depends on
-// the caller, so the next of them runs.
+// "Idempotent-Replayed: not-kept": so sixty waiting duplicates do not make sixty tries. The next
+// request with the key runs. A 401 or 403 is not shared with waiting repeats: it depends on the
+// caller, so the next of them runs.
 //
 // The whole request body is read before the key is claimed, and the handler finds it as
 // the client sent it. If outer middleware has parsed a form out of it, the form counts as the
@@ -151,6 +151,6 @@
 //
 // # Operators
 //
-// Package middleware/console is a page that shows who holds which key and frees it.
+// Package middleware/console is a page that shows the holder of each key, and can free the key.
 // Package middleware/policy makes guards from a file, by name.
 package middleware

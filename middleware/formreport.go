@@ -9,21 +9,21 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// formReport is the cookie by which the script of package form learns of a final answer to the
-// key of a form. It is nil for requests without such a cookie.
+// formReport is the cookie that notifies the script of package form of a final answer to the key of
+// a form. It is nil for requests without such a cookie.
 //
 // The page that follows an answer may be on another site, and does not show that there was an
 // answer. So the script sets a cookie, named for the key, to "0" when it sends the form, and the
 // guard sets it to "1" with each final answer. Other clients never get the cookie.
 type formReport http.Cookie
 
-// The same as in latch.js.
+// These names are the same in latch.js.
 const (
 	formField        = "once"
 	formCookiePrefix = "latch-"
 )
 
-// formReportAge is in seconds: users may stay on the other site for long.
+// formReportAge is in seconds: users may stay on the other site for a long time.
 const formReportAge = 24 * 60 * 60
 
 // formReportFor returns the report for r. It may read the body, which can be read again.
@@ -43,7 +43,7 @@ func formReportFor(r *http.Request) *formReport {
 	return &formReport{Name: name, Value: "1", Path: "/", MaxAge: formReportAge, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode}
 }
 
-// add adds the cookie to the headers of a final answer. No record has it.
+// add adds the cookie to the headers of a final answer. The cookie is not recorded.
 func (f *formReport) add(h http.Header) {
 	if f != nil {
 		h["Set-Cookie"] = append(slices.Clip(h["Set-Cookie"]), (*http.Cookie)(f).String())

@@ -43,8 +43,8 @@ import (
 // them runs. For more, see the package's documentation.
 //
 // For operators, the record has the name of its guard ([WithName]), method, path, the
-// time at which the request began, and its scope, or the text of [WithLabel]. Package
-// console finds records by these.
+// time at which the request began, and its scope, or the text of [WithLabel]. Package console finds
+// records by these texts.
 //
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], [WithKeepHeaders],
 // [WithName], [WithLabel], [WithLifetimeHeader], every [Option]: [With], [WithFailOpen],
@@ -72,9 +72,9 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 // when the first request ends.
 //
 // A duplicate that arrives while the first request still runs gets 409, or with
-// [lock.WithWait] the answer of the first. In all else Dedupe is like [Idempotent]. But a
-// user who means to submit the same twice within the window gets one submission: keep the
-// window as short as a double click.
+// [lock.WithWait] the answer of the first. In all other respects Dedupe is like [Idempotent]. But a
+// user who means to submit the same twice within the window gets one submission: keep the window as
+// short as a double click.
 //
 // It is not for a PUT or PATCH that sets a value: if a client, within the window,
 // sets 1, then 2, then 1 again, the third request is a repeat of the first, and 2 stays.

@@ -68,7 +68,8 @@ type Answer struct {
 // A request has one final answer. Finish may be called again with the same answer, as after an
 // error, and returns nil. It returns one of these errors:
 //
-//   - An error that matches [lock.ErrSettled] if there is another final answer. It stays.
+//   - An error that matches [lock.ErrSettled] if there is another final answer. The earlier answer
+//     stays.
 //   - An error that matches [lock.ErrHeld] if the handler has not returned within the budget:
 //     its answer comes first. Call Finish again a little later.
 //   - An error that matches [lock.ErrLost] if the record is gone: its keep is over, the request

@@ -17,10 +17,10 @@ func WithLifetimeHeader() IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.saysLifetime = true })
 }
 
-// lifetime is the time for which a key is remembered, 0 if it is not said.
+// lifetime is the time for which a key is remembered, 0 if the guard does not announce it.
 type lifetime time.Duration
 
-// lifetimeOf returns d if the guard says for how long a key is remembered.
+// lifetimeOf returns d if the guard announces for how long a key is remembered, else 0.
 func (c *idempotentConfig) lifetimeOf(d time.Duration) lifetime {
 	if !c.saysLifetime {
 		return 0
@@ -28,7 +28,7 @@ func (c *idempotentConfig) lifetimeOf(d time.Duration) lifetime {
 	return lifetime(d)
 }
 
-// add adds the header to an answer. The second that has begun does not count.
+// add adds the header to an answer. It rounds down to whole seconds.
 func (l lifetime) add(h http.Header) {
 	if s := time.Duration(l) / time.Second; s > 0 {
 		h[recorder.LifetimeHeader] = []string{strconv.FormatInt(int64(s), 10)}

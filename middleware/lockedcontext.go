@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// lockedContext is the context of a handler under a Lock: the context of its lease, which
-// knows when the guard has returned.
+// lockedContext is the context of a handler under a Lock: the context of its lease, which also
+// notes the return of the guard.
 type lockedContext struct {
 	context.Context //nolint:containedctx // it is one
 
@@ -19,7 +19,7 @@ type lockedContext struct {
 	lease     leaseOrSet // a lease, or the set of LockAll
 	doNotKeep atomic.Bool
 	returned  atomic.Bool
-	unknown   atomic.Bool // a call through Upstream may still be at work
+	unknown   atomic.Bool // a service called through Upstream may still be working
 }
 
 func (c *lockedContext) init(g *guardCore, lease leaseOrSet) {

@@ -111,12 +111,12 @@ func (g *lockGuard) compose(value string) (string, error) {
 	return key, nil
 }
 
-// readBody reads the body before the key is claimed, if that is set.
+// readBody reads the body before the key is claimed, if WithBodyFirst is set.
 func (g *lockGuard) readBody(r *http.Request) error {
 	if g.bodyFirst == 0 {
 		return nil
 	}
-	// A body that was read outside is not slow, and the key may not need it.
+	// A body that was read outside is no longer slow, and the key may not depend on it.
 	if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
 		return &bodyError{err}
 	}

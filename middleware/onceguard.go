@@ -110,7 +110,7 @@ func (x *onceRequest) once(r *http.Request) {
 	_, notKept := errors.AsType[notKeptError](err)
 	switch {
 	case x.unprotected, x.run != nil && x.run.answer.Streamed():
-		// The answer is on its way, whatever became of the receipt.
+		// The answer was sent already, whether or not the receipt was settled.
 	case x.run != nil && x.run.answer.Ready() && !replayed && (err == nil || notKept):
 		if !notKept {
 			x.report.add(w.Header())
@@ -145,7 +145,7 @@ const (
 func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string) {
 	err := recorder.Replay(w, receipt, mark)
 	if err != nil {
-		delete(w.Header(), recorder.LifetimeHeader) // a refusal has none
+		delete(w.Header(), recorder.LifetimeHeader) // a refusal has no lifetime
 	}
 	switch {
 	case err == nil:

@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
-// onceRequest is one request to Idempotent or Dedupe. It lives as long as the guard serves the
-// request; nothing else keeps it. [handlerRun] is its run, if it has one.
+// onceRequest is one request to Idempotent or Dedupe. It is in use while the guard serves the
+// request, and not longer. [handlerRun] is its run, if it has one.
 type onceRequest struct {
 	guard   *onceGuard
 	next    http.Handler
@@ -25,7 +25,7 @@ type onceRequest struct {
 	print  fingerprint.Sum
 
 	run         *handlerRun // nil: the handler was not run under a lease
-	unprotected bool        // it was run without one
+	unprotected bool        // the handler was run without a lease
 }
 
 // Run runs the handler under the lease of ctx, and returns the record of its answer. It does not
@@ -58,7 +58,8 @@ func (x *onceRequest) Run(ctx context.Context) ([]byte, error) {
 	returned := false
 	defer func() {
 		if !returned {
-			// It panicked. The code that answers instead must not find half of its headers.
+			// The handler panicked. Code that answers in its place must not find headers of the
+			// handler.
 			r.answer.Discard()
 		}
 		r.context.end()

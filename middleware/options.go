@@ -62,7 +62,7 @@ type idempotentConfig struct {
 	fingerprint  keyfunc.Func               // nil: of the whole request
 	requestLimit int64
 	echo         bool // answers repeat the request's Idempotency-Key
-	saysLifetime bool // answers say for how long their key is remembered
+	saysLifetime bool // answers announce for how long their key is remembered
 	contract     bool // the Locker has to keep answers for the time that a contract demands
 	answers      recorder.Settings
 }
@@ -114,9 +114,8 @@ func WithFailOpen() Option {
 	return option(func(s *settings) { s.outage = lock.WithFailOpen() })
 }
 
-// WithFailClosed answers 503 if the store does not answer, which is the default. For one
-// route, it takes back the [WithFailOpen] of an application's defaults ([With]), or of
-// the Locker.
+// WithFailClosed answers 503 if the store does not answer, which is the default. For one route, it
+// overrides the [WithFailOpen] of an application's defaults ([With]), or of the Locker.
 func WithFailClosed() Option {
 	return option(func(s *settings) { s.outage = lock.WithFailClosed() })
 }
@@ -152,9 +151,9 @@ func WithCooldown(d time.Duration) LockOption {
 
 // WithCooldownStatus sets the status for a request during a cool-down: 429 unless set, or 409 for
 // clients that repeat a 429 by themselves. A 409 has no Retry-After: it says that the earlier
-// request was done, and that none should follow. An error handler ([WithErrorHandler]) finds the
-// time left of the cool-down in the [lock.RefusedError] of its Problem. WithCooldownStatus panics
-// on any other status.
+// request was done, and that the client should not repeat it. An error handler ([WithErrorHandler])
+// finds the time left of the cool-down in the [lock.RefusedError] of its Problem.
+// WithCooldownStatus panics on any other status.
 func WithCooldownStatus(code int) LockOption {
 	must(setting.ValidateCooldownStatus(code), "WithCooldownStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.cooldownStatus = code })
@@ -196,12 +195,14 @@ func WithContentionStatus(code int) LockOption {
 // or late, because the service may still be at work. An answer also counts as lost if the client
 // hangs up, or if a gateway further on reports that it has lost the answer. During d, requests
 // get the answer for a key that is held, with the time left in Retry-After. Unless set, the key
-// is free as soon as the handler has returned. Choose d longer than the service ever works.
+// is free as soon as the handler has returned. Choose a d that is longer than the service ever
+// works on a call.
 //
-// An answer that has begun is not lost: if its body breaks off, the key is not kept. Only Lock
-// alone needs WithUnknownHold: a repeat behind [Idempotent] or [Dedupe] does not reach the
-// service. A [WithCooldown] applies as well. WithUnknownHold panics if d is not positive, and
-// Lock and LockAll panic if they have it over a store without receipts (package quorum).
+// An answer that has begun is not lost: if its body breaks off, the key is not kept. Only a Lock
+// without Idempotent or Dedupe needs WithUnknownHold: a repeat behind [Idempotent] or [Dedupe] does
+// not reach the service. A [WithCooldown] applies as well. WithUnknownHold panics if d is not
+// positive, and Lock and LockAll panic if they have it over a store without receipts (package
+// quorum).
 func WithUnknownHold(d time.Duration) LockOption {
 	must(setting.ValidatePositive(d), "WithUnknownHold(%v)", d)
 	return lockOption(func(c *lockConfig) { c.unknownHold = d })
@@ -298,12 +299,12 @@ func WithName(name string) IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.guardName = name })
 }
 
-// WithLabel sets the text by which operators find a record (package console): the result of f,
-// such as an order number or a hash, or "" for no text. Unless set, it is the scope, mostly the
-// user ID. For as long as the record is kept, the label is in the store in plain text, unless the
-// store is sealed. A label of more than 128 bytes is cut, and ends with a hash. f is called with
-// the guard's own request before the handler runs, and must be safe for concurrent use. WithLabel
-// panics if f is nil.
+// WithLabel sets the text by which operators find a record (package console): the result of f, such
+// as an order number or a hash, or "" for no text. Unless set, the text is the scope, in most cases
+// the user ID. For as long as the record is kept, the label is in the store in plain text, unless
+// the store is sealed. A label of more than 128 bytes is cut, and ends with a hash. f is called
+// with the guard's own request before the handler runs, and must be safe for concurrent use.
+// WithLabel panics if f is nil.
 func WithLabel(f func(r *http.Request) string) IdempotentOption {
 	if f == nil {
 		panic("middleware.WithLabel: nil function")
@@ -311,7 +312,7 @@ func WithLabel(f func(r *http.Request) string) IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.label = f })
 }
 
-// must panics with a mistake of the caller of this package, if err is not nil.
+// must panics if err is not nil. err is a mistake in the arguments of a constructor.
 func must(err error, format string, args ...any) {
 	if err != nil {
 		panic(fmt.Sprintf("middleware."+format+": %v", append(args, err)...))

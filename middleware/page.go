@@ -114,7 +114,7 @@ func (page *Page) body() []byte {
 	}
 	if page.Back != "" && page.BackTo != "" {
 		b = appendText(append(b, `<p><a href="`...), page.BackTo)
-		// With a Referer, by which the script of the form knows that users have seen this page.
+		// The Referer shows the script of the form that the user has seen this page.
 		b = append(appendText(append(b, `" referrerpolicy="same-origin">`...), page.Back), "</a></p>\n"...)
 	}
 	return append(b, "</main>\n</body>\n</html>\n"...)

@@ -62,18 +62,18 @@ func (p *Problem) status() int {
 func (p *Problem) writeHeader(h http.Header) {
 	for name, values := range p.Header {
 		switch name = http.CanonicalHeaderKey(name); name {
-		case "Content-Length", "Transfer-Encoding": // of another body
+		case "Content-Length", "Transfer-Encoding": // they describe another body
 		default:
 			h[name] = slices.Clone(values)
 		}
 	}
 	setOnce(h, "Cache-Control", "no-store")
 	if errors.Is(p.Err, lock.ErrClosed) {
-		// The client's next request shall go to a process that stays.
+		// The client's next request has to go to a process that is not shutting down.
 		setOnce(h, "Connection", "close")
 	}
 	if p.RetryAfter > 0 {
-		// Rounded up: a client that comes back too early is refused again.
+		// Rounded up: a client that repeats too early is refused again.
 		seconds := int64((p.RetryAfter + time.Second - 1) / time.Second)
 		setOnce(h, "Retry-After", strconv.FormatInt(seconds, 10))
 	}

@@ -31,7 +31,7 @@ func ProblemOf(err error) *Problem {
 	switch {
 	case isA[*oncecall.AbortedError](err), isA[*oncecall.UnconfirmedError](err), isA[*oncecall.UndoneError](err):
 		return transactionProblem(err)
-	case errors.Is(err, lock.ErrLost): // whatever else: the work has begun
+	case errors.Is(err, lock.ErrLost): // even if it matches other errors: the work has begun
 		return ProblemOutcomeUnknown.problem(err)
 	case refused != nil && errors.Is(err, lock.ErrSettled):
 		return ProblemCoolingDown.problemWith(kinds[ProblemCoolingDown].status, max(refused.Entry.Left, time.Second), err)
@@ -68,7 +68,8 @@ func lockProblem(err error, c *lockConfig) *Problem {
 	case record.IsUnknown(refused.Entry.Receipt):
 		return ProblemHeld.problemWith(c.contention, max(refused.Entry.Left, time.Second), err)
 	case c.cooldownStatus != http.StatusTooManyRequests:
-		// This status is for clients that must not repeat, and some repeat after any Retry-After.
+		// This status is for clients that must not repeat, and some clients repeat whenever there
+		// is a Retry-After.
 		return ProblemCoolingDown.problemWith(c.cooldownStatus, 0, err)
 	default:
 		return ProblemCoolingDown.problemWith(c.cooldownStatus, max(refused.Entry.Left, time.Second), err)
@@ -76,7 +77,8 @@ func lockProblem(err error, c *lockConfig) *Problem {
 }
 
 // onceProblem returns the answer to a request that [lock.Locker.Once] has neither run nor
-// replayed, or whose run lost its lease, because of err. fingerprint is the request's.
+// replayed, or whose run lost its lease, because of err. fingerprint is the fingerprint of the
+// request.
 func onceProblem(err error, fingerprint []byte) *Problem {
 	refused, _ := errors.AsType[*lock.RefusedError](err)
 	switch {
@@ -100,7 +102,7 @@ func transactionProblem(err error) *Problem {
 	case isA[*oncecall.AbortedError](err), isA[*recorder.EarlyError](err):
 		return ProblemRolledBack.problemWith(http.StatusInternalServerError, 0, err)
 	case errors.Is(err, lock.ErrLost):
-		// All was rolled back. The other request decides.
+		// Everything was rolled back. The other request has the key.
 		return ProblemInProgress.problem(err)
 	case errors.Is(err, lock.ErrUnknown):
 		return ProblemUnconfirmed.problem(err)

@@ -27,7 +27,7 @@ func Refuse() func(http.Handler) http.Handler {
 			}
 			p := ProblemKeyNotSupported.problem(nil)
 			p.ServeHTTP(w, r)
-			markRefused(r, p.Status) // for a Dedupe around
+			markRefused(r, p.Status) // for a Dedupe around this route
 		})
 	}
 }

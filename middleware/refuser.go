@@ -31,7 +31,7 @@ func (f *refuser) reject(w http.ResponseWriter, r *http.Request, err error) {
 func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 	f.hint(r.Context(), p)
 	p.once = f.conf.once
-	bodybuf.Rewind(r) // the error handler may read it
+	bodybuf.Rewind(r) // the error handler may read the body
 	p.writeHeader(w.Header())
 	if runOf(r.Context()) == nil {
 		f.conf.onError(w, r, p)
@@ -50,7 +50,7 @@ func markRefused(r *http.Request, status int) {
 	}
 }
 
-// hint reports a refusal that may be the server's own fault.
+// hint logs a refusal that may be a mistake of the server.
 func (f *refuser) hint(ctx context.Context, p *Problem) {
 	switch {
 	case errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized:
@@ -74,7 +74,7 @@ type rejection struct{ problem *Problem }
 func (r rejection) Error() string { return r.problem.Err.Error() }
 func (r rejection) Unwrap() error { return r.problem.Err }
 
-// Class is a short and stable name of the reason: the kind of the problem, or "refused" for a
+// Class returns a short and stable name of the reason: the kind of the problem, or "refused" for a
 // status that a key function chose itself.
 func (r rejection) Class() string {
 	kind := r.problem.Kind()

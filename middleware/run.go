@@ -51,7 +51,7 @@ func (r *handlerRun) within(id string, store lock.Store) bool {
 // answer is no error: the claim stays, its lease is renewed, and it is settled in the
 // background.
 func (r *handlerRun) Settle(receipt []byte, header http.Header) error {
-	r.context.followClient() // to settle ends the lease, which must not end the handler
+	r.context.followClient() // a settle ends the lease, and must not end the handler's context
 	err := r.SettleEarly(r.context.lease, receipt)
 	if errors.Is(err, lock.ErrLost) {
 		r.context.followLease()

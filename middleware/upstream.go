@@ -138,7 +138,7 @@ func (u *upstream) underLock(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// holdUnknown notes, in the locks around ctx, that a service may still be at work.
+// holdUnknown notes, in the locks around ctx, that a service may still be working.
 func holdUnknown(ctx context.Context) {
 	for c := lockedOf(ctx); c != nil; c = lockedOf(c.Context) {
 		c.unknown.Store(true)
@@ -171,8 +171,8 @@ func (u *upstream) prepared(ctx context.Context, r *http.Request) *http.Request 
 	return r
 }
 
-// sending notes that a request is about to leave, in the run and in the runs of the guards
-// around it. Without the note, each of these guards would free its key after a failure.
+// sending notes that a request is about to be sent, in the run and in the runs of the guards around
+// it. Without the note, each of these guards would free its key after a failure.
 func (r *handlerRun) sending(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -193,7 +193,7 @@ func (r *handlerRun) doubt(ctx context.Context) error {
 	return nil
 }
 
-// notSent takes back one sending: the request certainly had no effect.
+// notSent undoes one call of sending: the request certainly had no effect.
 func (r *handlerRun) notSent() {
 	for at := r; at != nil; at = at.outer {
 		at.Dispel()

@@ -47,7 +47,7 @@ func WithUpstreamHeaders() UpstreamOption {
 	return upstreamOption(func(u *upstream) { u.headers = true })
 }
 
-// announce sets the headers that the upstream reads. r has a header of its own.
+// announce sets the headers that the upstream reads. r has its own header map.
 func announce(r *http.Request) {
 	if key, ok := Key(r.Context()); ok {
 		r.Header[keyHeader] = []string{key}
@@ -70,7 +70,7 @@ const (
 // when a trailer comes, the answer may already be on its way to the client.
 func takeCommitment(answer *http.Response) commitment {
 	if mayTrail(answer) {
-		delete(answer.Trailer, commitHeader) // announced
+		delete(answer.Trailer, commitHeader) // the answer may have announced it as a trailer
 		answer.Body = &untrailed{answer.Body, answer}
 	}
 	values := answer.Header[commitHeader]
@@ -80,7 +80,7 @@ func takeCommitment(answer *http.Response) commitment {
 	delete(answer.Header, commitHeader)
 	switch {
 	case len(values) != 1:
-		return unsaid // two services have spoken
+		return unsaid // two services have set the header
 	case strings.EqualFold(values[0], "yes"):
 		return committed
 	case strings.EqualFold(values[0], "no"):

@@ -1,5 +1,5 @@
-// Package fingerprint hashes a request: two requests with one key ask for the same if
-// their hashes are equal.
+// Package fingerprint hashes a request: two requests with one key are the same request if their
+// hashes are equal.
 package fingerprint
 
 import (

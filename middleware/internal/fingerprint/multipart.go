@@ -20,7 +20,7 @@ func appendMultipart(b []byte, contentType string, body []byte) []byte {
 	boundary := params["boundary"]
 	delete(params, "boundary")
 	if others := mime.FormatMediaType(kind, params); err == nil && kind == "multipart/form-data" && boundary != "" && others != "" {
-		_, _ = h.Write(lenprefix.Append(nil, others)) // a hash takes everything
+		_, _ = h.Write(lenprefix.Append(nil, others)) // a write to a hash never fails
 		if hashParts(h, body, []byte("--"+boundary)) {
 			return h.Sum(append(b, 'p'))
 		}
@@ -33,7 +33,7 @@ func appendMultipart(b []byte, contentType string, body []byte) []byte {
 
 // hashParts writes the parts of body, with their headers, to h. It returns false if the delimiter
 // occurs elsewhere than in the lines around the parts, or if the body has bytes other than parts
-// and those lines. It accepts an empty line at the beginning, which some writers put before a form
+// and these lines. It accepts an empty line at the beginning, which some writers put before a form
 // without parts.
 func hashParts(h hash.Hash, body, delimiter []byte) bool {
 	const newline = "\r\n"

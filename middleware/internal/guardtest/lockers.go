@@ -18,7 +18,7 @@ func NewLocker(tb testing.TB, store lock.Store, opts ...lock.Option) *lock.Locke
 	return l
 }
 
-// RequireCloses checks that nothing is left of what l did.
+// RequireCloses closes l, and checks that no lease and no call to the store is left.
 func RequireCloses(tb testing.TB, l *lock.Locker) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -26,7 +26,7 @@ func RequireCloses(tb testing.TB, l *lock.Locker) {
 	require.NoError(tb, l.Close(ctx))
 }
 
-// End closes l, whatever is left unfinished by a store that never answers.
+// End closes l, even if calls stay unfinished because a store never answers.
 func End(l *lock.Locker) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 )
 
 // StubStore is a store whose Claim can be replaced. Unlike the memory store
-// itself it counts as one that may block and lose answers.
+// itself, it counts as a store that may block and lose answers.
 type StubStore struct {
 	lock.Store
 	OnClaim func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error)
@@ -74,7 +74,7 @@ func (s *MortalStore) Release(ctx context.Context, key string, c lock.Claim) (bo
 	return s.Store.Release(ctx, key, c)
 }
 
-// OpenRedis returns a store in the server at url whose keys are the test's own.
+// OpenRedis returns a store in the server at url, with its own prefix for the test.
 func OpenRedis(tb testing.TB, url string) lock.Store {
 	tb.Helper()
 	store, err := redisstore.Open(tb.Context(), url, redisstore.WithPrefix("test:"+uuid.NewString()+":"))

@@ -53,8 +53,8 @@ func (h *Hints) MountedTwice(ctx context.Context) {
 			"and its own settings do not apply; mount it once, on the route or around the router")
 }
 
-// KeyMissing reports a request without a key: err, of a key function, says where the key was
-// expected.
+// KeyMissing reports a request without a key. err, the error of a key function, names the place
+// where the key was expected.
 func (h *Hints) KeyMissing(ctx context.Context, err error) {
 	if !h.keyMissing.first() {
 		return
@@ -131,7 +131,7 @@ func (h *Hints) log(ctx context.Context, level slog.Level, message string, attrs
 	h.logger.LogAttrs(ctx, level, "httplatch: "+message, append([]slog.Attr{slog.String("name", h.Name)}, attrs...)...)
 }
 
-// once is true once.
+// once makes first return true once.
 type once struct{ done atomic.Bool }
 
 func (o *once) first() bool { return !o.done.Load() && !o.done.Swap(true) }

@@ -23,7 +23,7 @@ func Of(name string, parts ...string) string {
 		b = lenprefix.Append(b, p)
 	}
 	sum := sha256.Sum256(b)
-	// As lock.Key composes them. Nothing in it needs an escape.
+	// The form is the same as in lock.Key. No byte needs an escape.
 	b = append(append(b[:0], name...), '=')
 	return string(base64.RawURLEncoding.AppendEncode(b, sum[:]))
 }

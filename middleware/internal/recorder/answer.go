@@ -1,5 +1,5 @@
 // Package recorder records the answer of a handler, so that repeats of the request get it
-// again. It knows no guard and no Locker.
+// again. It does not depend on a guard or a Locker.
 package recorder
 
 import (
@@ -52,14 +52,14 @@ type Answer struct {
 	declared     int64 // Content-Length, -1 without one
 	written      int64 // bytes that the handler has written, or tried to write
 	record       []byte
-	http2        bool        // or above: decides which headers out sends
+	http2        bool        // HTTP/2 or above: decides which headers out sends
 	settled      bool        // before the handler returned
 	streamed     bool        // it is sent as it is written, and not held back; or a framework outside answers
 	complete     bool        // the handler has returned, and nothing was sent
 	passesStatus bool        // there is none yet, and outer middleware may send one through this writer
 	trails       bool        // the handler has set trailers
 	withTrailers http.Header // all headers of the handler when the answer began to be sent; nil without trailers
-	err          error       // why it cannot be sent
+	err          error       // the reason if it cannot be sent
 	buffers      *buffers    // lent by settings
 
 	refused   atomic.Int32 // status of a refusal by a guard further in; 0: none
@@ -95,7 +95,7 @@ func (a *Answer) Header() http.Header { return a.header }
 func (a *Answer) WriteHeader(status int) {
 	switch {
 	case status < 100 || status > 999:
-		// As net/http does, which would panic later, while the answer is sent.
+		// net/http panics too, but later, while the answer is sent.
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
 	case a.passesStatus:
 		a.out.WriteHeader(status)
@@ -105,7 +105,7 @@ func (a *Answer) WriteHeader(status int) {
 		a.begin(status)
 		_ = a.stream() // the writes that follow return its error
 	case status < 200:
-		a.out.WriteHeader(status) // with the headers of the moment
+		a.out.WriteHeader(status) // with the present headers
 	default:
 		a.begin(status)
 	}
@@ -146,7 +146,7 @@ func (a *Answer) WriteString(s string) (int, error) {
 	return io.WriteString(a.out, s)
 }
 
-// admit prepares for n bytes. pass reports that they go out, and not into the record.
+// admit prepares for n bytes. pass reports that they are sent, and not recorded.
 func (a *Answer) admit(n int) (pass bool, err error) {
 	if a.status == 0 {
 		a.begin(http.StatusOK)

@@ -14,8 +14,8 @@ type buffers struct {
 	record   []byte   // without the headers
 	headers  []byte   // of the record
 	fields   []field  // all headers, as they were at WriteHeader
-	texts    []string // the values of fields, out of the handler's reach
-	trailers bool     // the handler had set trailers among them, or announced some
+	texts    []string // the values of fields, copied so that the handler cannot change them
+	trailers bool     // the handler had set trailers among the fields, or announced trailers
 }
 
 // field is a header.

@@ -48,7 +48,7 @@ func (a *Answer) refusal() bool {
 	return a.status >= 400 && refusal.Is(a.status, a.buffers.values("Content-Type"), a.buffers.values("Content-Encoding"), a.body())
 }
 
-// refusalLimit returns the most bytes that the answer can have if it is such a refusal, else 0.
+// refusalLimit returns the largest size of the answer in bytes if it can be such a refusal, else 0.
 func (a *Answer) refusalLimit() int64 {
 	if a.status < 400 {
 		return 0
@@ -56,7 +56,7 @@ func (a *Answer) refusalLimit() int64 {
 	return refusal.Limit(a.status, a.buffers.values("Content-Type"), a.buffers.values("Content-Encoding"), a.body())
 }
 
-// mayBeRefusal reports whether the answer can still become one.
+// mayBeRefusal reports whether the answer can still become a refusal.
 func (a *Answer) mayBeRefusal() bool {
 	limit := a.refusalLimit()
 	return limit > 0 && int64(a.size()) <= limit

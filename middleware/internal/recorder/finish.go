@@ -12,11 +12,12 @@ import (
 type Completion uint8
 
 const (
-	// Answered says that it has.
+	// Answered says that the handler has answered.
 	Answered Completion = iota
-	// Silent says that it has set neither status, headers nor body.
+	// Silent says that the handler has set neither status, headers nor body.
 	Silent
-	// Outside says that it has not, and that a framework outside of the guard answers.
+	// Outside says that the handler has not answered, and that a framework outside of the guard
+	// answers.
 	Outside
 )
 
@@ -73,10 +74,10 @@ func (a *Answer) Copy() []byte {
 	return slices.Clone(a.whole()) // the buffers go to other answers
 }
 
-// Code returns the status, 0 if none was written.
+// Code returns the status, 0 if no status was written.
 func (a *Answer) Code() int { return a.status }
 
-// Limit returns the most bytes of a body that is recorded.
+// Limit returns the size in bytes of the largest body that is recorded.
 func (a *Answer) Limit() int64 { return a.settings.Limit }
 
 // Streamed reports whether there is no answer to send: it was sent as it was written, the handler
@@ -86,7 +87,7 @@ func (a *Answer) Streamed() bool { return a.streamed }
 // Ready reports whether the whole answer is at hand, to be sent.
 func (a *Answer) Ready() bool { return a.complete }
 
-// Failed returns the error for which the answer cannot be sent.
+// Failed returns the error because of which the answer cannot be sent.
 func (a *Answer) Failed() error { return a.err }
 
 // Send sends the answer that was held back, and the trailers, which the server reads after the
@@ -171,7 +172,7 @@ func (a *Answer) setTrailers() {
 	}
 }
 
-// sniff sets Content-Type as net/http would do later, so that repeats get the same.
+// sniff sets Content-Type as net/http would do later, so that repeats get the same type.
 func (a *Answer) sniff() {
 	h := a.header
 	if _, has := h["Content-Type"]; has || a.size() == 0 || h.Get("Content-Encoding") != "" || h.Get("Transfer-Encoding") != "" {

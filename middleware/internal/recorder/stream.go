@@ -65,7 +65,7 @@ func (a *Answer) announced() bool {
 //   - in a transaction, until the transaction is committed;
 //   - with a Content-Length, until it is complete;
 //   - if it may be a refusal of a service behind a proxy: only the body shows this, and a proxy
-//     flushes before the body is there.
+//     flushes before the body has arrived.
 func (a *Answer) FlushError() error {
 	if !a.streamed {
 		if a.err != nil { // it may be over

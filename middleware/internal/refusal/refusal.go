@@ -23,7 +23,7 @@ const (
 	// PageStart begins each page.
 	PageStart = "<!doctype html>\n<html lang=\""
 
-	// PageMark stands near the beginning of a page, before all text that a client has sent.
+	// PageMark is near the beginning of a page, before all text that a client has sent.
 	PageMark = `<meta name="latch-problem" content="`
 )
 
@@ -31,7 +31,7 @@ const (
 const (
 	maxProblem = 4 << 10
 	maxPage    = 64 << 10
-	maxHead    = 512 // of a page, with its mark
+	maxHead    = 512 // the head of a page, with its mark
 )
 
 // Limit returns the largest size of the body of an answer with this status and these headers, if
