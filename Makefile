@@ -91,7 +91,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: ## A first answer in two minutes on 2 cores: vet all, lint the packages that differ from main (SINCE=another commit), and go test -short; may install redis-server with apt
+check: ## Vet all, lint what differs from main (SINCE=another commit), go test -short, in 2 minutes; may install redis-server
 	@scripts/deps.sh redis-server
 	go vet work
 	@scripts/lint-changed $(SINCE)
@@ -99,7 +99,7 @@ check: ## A first answer in two minutes on 2 cores: vet all, lint the packages t
 	go test $(VETTED) -short -count=1 -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -E '$(OUTSIDE)')
 
 .PHONY: test
-test: ## Vet all modules, and test them with the race detector, except for the searches, in 14 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, chromium, curl, npm, php, python3 and gcc with apt (NO_INSTALL=1: nothing)
+test: ## Vet and test all modules with the race detector, in 14 minutes on 2 cores; may install programs (NO_INSTALL=1: none)
 	@scripts/deps.sh redis-server postgresql pgbouncer mariadb chromium curl npm php python3 $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
@@ -110,7 +110,7 @@ test: ## Vet all modules, and test them with the race detector, except for the s
 	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
 
 .PHONY: search
-search: ## Search for broken promises: the models, histories and fault campaigns on real servers, and 150 short days, in 7 minutes on 2 cores; may install what make test does, and spin
+search: ## Search for broken promises: models, histories, fault campaigns, 150 short days, in 7 minutes; may install programs
 	@scripts/deps.sh redis-server postgresql pgbouncer mariadb $(if $(RACE),cc) $(CIONLY)
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST_SEARCH) work | grep -E '$(SEARCHES)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(FAULTY)')
@@ -136,7 +136,7 @@ test-newer: ## Vet all modules with NEWER_GO (downloaded by the go command), and
 SERVERS ?= $(CURDIR)/.artifacts/servers
 
 .PHONY: test-servers
-test-servers: ## Test the Redis store and its faults on each newer server that apt can fetch into SERVERS (Valkey 9.1, Redis 8.6), in 4 minutes, without the race detector and the tests that wait longest
+test-servers: ## Test the Redis store on newer servers that apt can fetch into SERVERS (Valkey 9.1, Redis 8.6), in 4 minutes
 	@scripts/deps.sh redis-server $(CIONLY)
 	@for server in $$(scripts/newer-servers.sh $(SERVERS)); do \
 		echo "make test-servers: $$($$server --version)"; \
@@ -144,7 +144,7 @@ test-servers: ## Test the Redis store and its faults on each newer server that a
 	done
 
 .PHONY: faults
-faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other searches at random in full, and every single fault, reported one by one
+faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other searches at random in full, each single fault
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go test -count=1 -v ./internal/model
 	go test $(RACE) -count=1 -v -run '^(TestStress|TestTransactionsAtRandom)$$' ./lock ./lock/quorum -args -seeds 300 $(if $(SEED),-seed $(SEED))
@@ -158,7 +158,7 @@ faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other sea
 DB ?= postgres mariadb sqlite
 
 .PHONY: once once-postgres once-mariadb once-sqlite
-once: ## For each of DB (postgres mariadb sqlite): 210 histories, and the fault campaign for work in transactions, with FAULTS (10000) faults and SEED. For postgres also FAILOVERS (200) of each kind, and processes that start during VACUUM. For mariadb also FAILOVERS to a semi-synchronous replica
+once: ## Histories and FAULTS (10000) for work in transactions of each DB (postgres mariadb sqlite), with FAILOVERS (200), SEED
 	@for db in $(DB); do $(MAKE) --no-print-directory once-$$db || exit 1; done
 
 once-postgres:
@@ -189,7 +189,7 @@ journey: ## From the client to the row, connections cut at every byte offset, on
 	done
 
 .PHONY: chain
-chain: ## Send orders through three services and a provider, each a process: FAULTS (10000) cut connections and killed processes. Then in one process: each byte cut, and FAULTS more
+chain: ## Orders through three services and a provider: each byte cut, FAULTS (10000) cut connections and killed processes
 	@scripts/deps.sh redis-server $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v -timeout 120m ./internal/chain -args -chain.faults $(FAULTS)
 	go test $(RACE) -count=1 -v -run Chain ./client -args -chain.every 1
@@ -197,7 +197,7 @@ chain: ## Send orders through three services and a provider, each a process: FAU
 
 # With the race detector, for which Caddy is compiled once more: make test has none for it.
 .PHONY: gateway
-gateway: ## Test the module of Caddy with the race detector, and send ORDERS (30000) orders through a Caddy that is reloaded, before a shop in Node that is killed, late, and cuts its answers off
+gateway: ## Test the module of Caddy with the race detector, and send ORDERS (30000) orders through a Caddy that is reloaded
 	@scripts/deps.sh redis-server postgresql npm $(if $(RACE),cc)
 	cd middleware/caddy && GOWORK=off go test $(RACE) -count=1 -v -timeout 60m . -args -gateway.orders $(if $(filter command line,$(origin ORDERS)),$(ORDERS),30000)
 
@@ -258,7 +258,7 @@ form-looks: ## Take pictures of a form and of every refusal page on all screens,
 PACKAGES ?= ./lock ./middleware
 
 .PHONY: graph
-graph: ## Count what holds the files of PACKAGES (./lock ./middleware) together: circles, arrows that run back up, methods (GRAPHFLAGS=-v lists them)
+graph: ## Count circles, arrows that run back up and methods in PACKAGES (./lock ./middleware); GRAPHFLAGS=-v lists them
 	@scripts/graph $(GRAPHFLAGS) $(PACKAGES)
 
 .PHONY: fmt
@@ -270,14 +270,14 @@ PARTS = InProcess|Trips|Cycles|Contended|Latency|Crowd|Stalls|HTTP|Growth
 export IDEMLEASE
 
 .PHONY: bench
-bench: ## Measure next to the peer libraries, in 15 minutes: bench/RESULTS.md (BENCHROUNDS=5, BENCH='Cycles|HTTP' prints a part, IDEMLEASE=its checkout)
+bench: ## Measure next to the peer libraries, in 15 minutes: bench/RESULTS.md (BENCHROUNDS=5, BENCH='Cycles|HTTP', IDEMLEASE=)
 	@scripts/deps.sh redis-server
 	cd bench && GOWORK=off go test -timeout 30m ./internal/load ./internal/peer ./internal/report ./internal/suite ./internal/web # a peer that is wired wrongly is no comparison
 	scripts/bench.sh $(TEST_ARTIFACTS)/$(if $(BENCH),part,bench).txt '$(or $(BENCH),^Benchmark($(PARTS))$$)' $(BENCHROUNDS) $(BENCHFLAGS)
 	$(if $(BENCH),,cd bench && GOWORK=off go run . -page $(TEST_ARTIFACTS)/bench.txt >$(TEST_ARTIFACTS)/RESULTS.md && cp $(TEST_ARTIFACTS)/RESULTS.md .)
 
 .PHONY: bench-overload
-bench-overload: ## Measure overload, networks that change and outages, 40 minutes a round (OVERLOADROUNDS=3, BENCH='Overload//case=5_C'): .artifacts/overload.txt
+bench-overload: ## Measure overload, changing networks, outages, 40 minutes a round (OVERLOADROUNDS=3, BENCH=): .artifacts/overload.txt
 	@scripts/deps.sh redis-server
 	scripts/bench.sh $(TEST_ARTIFACTS)/overload.txt '$(or $(BENCH),Overload|Network|Outage)' $(OVERLOADROUNDS) $(BENCHFLAGS)
 
@@ -289,7 +289,7 @@ TTLS ?= 30s
 RATE ?= 1
 
 .PHONY: day
-day: ## A day of ORDERS (100000) in virtual time, for each library of ONLY (a pattern) and each of TTLS (30s), at RATE (1) times the incident's losses, with SEED: who is locked out; .artifacts/day.json
+day: ## A day of ORDERS (100000) in virtual time: who is locked out (ONLY=pattern, TTLS=30s, RATE=1, SEED=): .artifacts/day.json
 	@mkdir -p $(TEST_ARTIFACTS)
 	cd bench && GOWORK=off go test -count=1 -v -timeout 24h -run '^TestFigures$$' ./internal/day -args -day.orders $(ORDERS) -day.only '$(ONLY)' -day.ttls '$(TTLS)' -day.rate $(RATE) $(if $(SEED),-day.seed $(SEED)) -day.figures $(TEST_ARTIFACTS)/day.json
 
@@ -303,7 +303,7 @@ DAYS_FOR ?= 0
 NIGHT ?= 6h
 
 .PHONY: days
-days: ## Search for broken promises: SEEDS (300) short days with heavy faults, beginning with SEED, and a day of this library without one of its parts each, in a minute
+days: ## Search for broken promises: SEEDS (300) short days with heavy faults, beginning with SEED, in a minute
 	cd bench && GOWORK=off go test -count=1 -timeout 24h ./internal/day -args -day.days $(SEEDS) -day.for $(DAYS_FOR) $(if $(SEED),-day.seed $(SEED))
 
 .PHONY: nightly
@@ -311,7 +311,7 @@ nightly: ## The same for NIGHT (6h), with seeds that begin with the time
 	@$(MAKE) --no-print-directory days DAYS_FOR=$(NIGHT) SEED=$(or $(SEED),$(shell date +%s)000)
 
 .PHONY: bench-sql
-bench-sql: ## Measure work in transactions of each DB (postgres mariadb sqlite) next to bare ones, a million receipts and the clean-up, in 15 minutes each: .artifacts/sql.txt (BENCHROUNDS=5, IDEMLEASE=its checkout)
+bench-sql: ## Measure work in transactions of each DB, receipts, clean-up, 15 minutes each (BENCHROUNDS=5, IDEMLEASE=)
 	@scripts/deps.sh $(subst postgres,postgresql,$(filter-out sqlite,$(DB)))
 	cd bench && GOWORK=off go test ./internal/shop
 	scripts/bench.sh $(TEST_ARTIFACTS)/sql.txt '$(or $(BENCH),Transactions|Receipts|CleanUp)' $(BENCHROUNDS) -db '$(DB)' -window 1s $(BENCHFLAGS)
