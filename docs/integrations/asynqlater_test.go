@@ -58,7 +58,7 @@ func finishOrders(locker *lock.Locker, place func(ctx context.Context, id, custo
 			Status: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: fmt.Appendf(nil, `{"order":%q}`, order.ID),
 		})
 		if errors.Is(err, lock.ErrLost) {
-			return nil // nobody asks with this ticket any more
+			return nil // the record of this ticket is over
 		}
 		return err
 	}
