@@ -64,7 +64,7 @@ func (c *call) plan(ctx context.Context, v *verdict, resp *http.Response) (body 
 	case c.attempts == 1 || c.sent-c.waits >= c.attempts:
 		return nil, v.refuse("no attempts are left")
 	case !c.body.repeatable():
-		return nil, v.refuse("its body cannot be had again")
+		return nil, v.refuse("its body cannot be read again")
 	case !fits(ctx, pause, c.maxWait-time.Since(c.began)):
 		return nil, v.refuse("the pause would be too long")
 	case !v.inFlight && !c.budget.take():
@@ -72,7 +72,7 @@ func (c *call) plan(ctx context.Context, v *verdict, resp *http.Response) (body 
 	}
 	body, err := c.body.next()
 	if err != nil {
-		return nil, v.refuse("its body cannot be had again: " + err.Error())
+		return nil, v.refuse("its body cannot be read again: " + err.Error())
 	}
 	return body, pause
 }
