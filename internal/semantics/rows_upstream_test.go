@@ -81,7 +81,7 @@ func upstreamSection() section {
 	refused := func() further { return func(*http.Request) (*http.Response, error) { return nil, errLost } }
 	cut := func() further { return inChunks(201, io.MultiReader(strings.NewReader("te"), broken{})) }
 	const plain = "a plain gateway: runs again"
-	const own = "nobody has one"
+	const own = "no other library has this"
 	spoken := func(name string, meets func() further, why string, effects int64, first int, again want) row {
 		r := gateway(name, meets, own, why, effects, first, again)
 		r.handler = passingOn(meets, latch.WithUpstreamHeaders())
