@@ -114,6 +114,31 @@ func ExampleLocker_With() {
 	// <nil>
 }
 
+// The second order of a user waits for the first, and is not refused.
+func ExampleWithWait() {
+	locker := lock.New(memstore.New(), lock.WithWait(10*time.Second))
+	ctx := context.Background()
+
+	lease, err := locker.Acquire(ctx, lock.Key("user", "42"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	second := make(chan error)
+	go func() {
+		second <- locker.Do(ctx, lock.Key("user", "42"), func(context.Context) error {
+			fmt.Println("second order")
+			return nil
+		})
+	}()
+	fmt.Println("first order")
+	fmt.Println(lease.Release(ctx), <-second)
+	// Output:
+	// first order
+	// second order
+	// <nil> <nil>
+}
+
 // Work that is better done twice than not at all.
 func ExampleWithFailOpen() {
 	locker := lock.New(unreachable{memstore.New()}, lock.WithLogger(slog.New(slog.DiscardHandler)))
@@ -178,4 +203,34 @@ func ExampleLease_Fence() {
 	// true
 	// true
 	// true
+}
+
+// A request starts an export, and a worker continues it. The key is held all the time.
+func ExampleLease_HandOver() {
+	locker := lock.New(memstore.New()) // a worker in another process has its own Locker over the same Redis
+	ctx := context.Background()
+
+	lease, err := locker.Acquire(ctx, lock.Key("export", "tenant-7"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ticket, err := lease.HandOver(ctx, 10*time.Minute) // enqueue the ticket with the job
+	fmt.Println("handed over:", err)
+
+	_, err = locker.Acquire(ctx, lock.Key("export", "tenant-7"))
+	fmt.Println("another request is refused:", errors.Is(err, lock.ErrHeld))
+
+	resumed, err := locker.Resume(ctx, ticket)
+	fmt.Println("resumed:", err)
+
+	_, err = locker.Resume(ctx, ticket)
+	fmt.Println("a second delivery of the job is refused:", errors.Is(err, lock.ErrLost))
+	fmt.Println("released:", resumed.Release(ctx))
+	// Output:
+	// handed over: <nil>
+	// another request is refused: true
+	// resumed: <nil>
+	// a second delivery of the job is refused: true
+	// released: <nil>
 }

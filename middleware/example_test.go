@@ -178,6 +178,38 @@ func ExampleWith() {
 	// one moment, please
 }
 
+// All guards of an API refuse in the format of its errors.
+func ExampleWithErrorHandler() {
+	refuse := func(w http.ResponseWriter, _ *http.Request, p *latch.Problem) {
+		code := "SERVER_ERROR"
+		switch p.Kind() {
+		case latch.ProblemHeld:
+			code = "DUPLICATE"
+		case latch.ProblemKeyMissing:
+			code = "NO_USER"
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(p.Status)
+		_, _ = fmt.Fprintf(w, `{"error":%q}`, code)
+	}
+	locker := lock.New(memstore.New())
+	guard := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"), latch.WithErrorHandler(refuse))
+	orders := guard(http.HandlerFunc(created))
+
+	err := locker.Do(context.Background(), lock.Key("user", "42"), func(context.Context) error { // another request of the user
+		for _, user := range []string{"42", ""} {
+			answer := submit(orders, user)
+			fmt.Println(answer.Code, answer.Body)
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// 409 {"error":"DUPLICATE"}
+	// 400 {"error":"NO_USER"}
+	// <nil>
+}
+
 func ExampleIdempotent() {
 	locker := lock.New(memstore.New())
 	userID := func(context.Context) string { return "42" } // the value that your authentication put there
@@ -251,6 +283,41 @@ func ExampleIdempotent_commit() {
 	// 500
 	// 500
 	// payments: 1
+}
+
+// An order is accepted with 202. When a worker has placed it, repeats get the final answer.
+func ExampleLater() {
+	locker := lock.New(memstore.New())
+	once := latch.Idempotent(locker, keyfunc.Header("X-User-ID"), keyfunc.Global)
+
+	var queue []string
+	orders := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ticket, err := latch.Later(r.Context())
+		if err == nil {
+			err = lock.Commit(r.Context()) // from here on, a second run would enqueue a second job
+		}
+		if err != nil {
+			http.Error(w, "try again later", http.StatusServiceUnavailable)
+			return
+		}
+		queue = append(queue, ticket)
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	fmt.Println("first request:", submit(orders, "42").Code)
+	fmt.Println("repeat:", submit(orders, "42").Code)
+
+	// The worker has the ticket, and often runs in another process.
+	err := latch.Finish(context.Background(), locker, queue[0], latch.Answer{Status: http.StatusCreated, Body: []byte("order 1")})
+	fmt.Println("finished:", err)
+	repeat := submit(orders, "42")
+	fmt.Println("repeat:", repeat.Code, repeat.Body)
+	fmt.Println("jobs:", len(queue))
+	// Output:
+	// first request: 202
+	// repeat: 202
+	// finished: <nil>
+	// repeat: 201 order 1
+	// jobs: 1
 }
 
 // A webhook is known by the ID of its delivery, and by that alone. A delivery
