@@ -108,23 +108,29 @@ func (x *onceRequest) once(r *http.Request) {
 	g, w := x.guard, x.out
 	receipt, replayed, err := oncecall.Of(g.locker).Once(r.Context(), &x.call, x.id, x.fingerprint())
 	_, notKept := errors.AsType[notKeptError](err)
+	// The handler's own answer is sent if Once has returned its record, or if it is not kept.
+	answered := x.run != nil && x.run.answer.Ready() && !replayed && (err == nil || notKept)
 	switch {
 	case x.unprotected, x.run != nil && x.run.answer.Streamed():
 		// The answer was sent already, whether or not the receipt was settled.
-	case x.run != nil && x.run.answer.Ready() && !replayed && (err == nil || notKept):
+	case answered:
+		// The handler of this request has answered.
 		if !notKept {
 			x.report.add(w.Header())
 			x.run.lifetime.add(w.Header())
 		}
 		x.run.answer.Send()
 	case err == nil && (replayed || x.broken() == nil):
+		// The record of another run is the answer.
 		own := x.discard(r)
 		x.report.add(w.Header())
 		g.lifetimeOf(x.call.Left).add(w.Header())
 		g.replay(w, own, receipt, replayedMark)
 	case replayed:
+		// The run that this request waited for has failed.
 		g.replayFailure(w, x.discard(r), err)
 	default:
+		// There is no answer to send: a refusal.
 		own := x.discard(r)
 		p := x.problem(errors.Join(x.broken(), err))
 		if kinds[p.Kind()].endsKey {
