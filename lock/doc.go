@@ -69,6 +69,12 @@
 // and a [Snapshot] shows its activity: each [Hold], [Cleanup] and [Recovery]. Package console
 // shows the activity on a page.
 //
+// # For packages that build on a Locker
+//
+// [Locker.Store], [Locker.Keep], [Locker.Logger], [Locker.Report] and [Locker.Validate] are for
+// packages that guard, configure or show the work of a Locker, as packages middleware, policy and
+// console do. A program that calls [Locker.Do] and [Locker.Once] does not need them.
+//
 // # For authors of stores
 //
 // A [Store] has five methods, which take a [Claim] and return an [Entry] in some
