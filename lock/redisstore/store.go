@@ -34,10 +34,15 @@ type Store struct {
 }
 
 var (
-	_ lock.Store      = (*Store)(nil)
-	_ lock.Inspector  = (*Store)(nil)
-	_ lock.Amender    = (*Store)(nil)
-	_ lock.SetClaimer = (*Store)(nil)
+	_ lock.Store        = (*Store)(nil)
+	_ lock.Inspector    = (*Store)(nil)
+	_ lock.Pager        = (*Store)(nil)
+	_ lock.Watcher      = (*Store)(nil)
+	_ lock.Checker      = (*Store)(nil)
+	_ lock.ServerLister = (*Store)(nil)
+	_ lock.Amender      = (*Store)(nil)
+	_ lock.SetClaimer   = (*Store)(nil)
+	_ lock.Describer    = (*Store)(nil)
 )
 
 // New returns a store over client, which it neither dials nor ever closes.
