@@ -22,8 +22,8 @@ type Call struct {
 // AskLeft is the Left of a call that asks for it.
 const AskLeft time.Duration = -1
 
-// Work runs once for a key, and returns the receipt. It is no function: the closure would cost
-// an allocation for every request.
+// Work is the function of Once. It is an interface, because a closure would cost an allocation for
+// each request.
 type Work interface {
 	Run(ctx context.Context) (receipt []byte, err error)
 }
@@ -46,7 +46,9 @@ type Locker interface {
 	Amend(ctx context.Context, name, token string, change func(receipt []byte) ([]byte, error)) error
 }
 
-// of is set when package lock is initialized. Lock cannot export methods with these arguments, and
+// of is set when package lock is initialized. Package lock exports the methods that every caller may
+// use. This package has the methods that only a guard may use: a guard settles a run before its
+// function returns, and replaces a receipt. Lock cannot export methods with these arguments, and
 // package middleware cannot reach unexported ones.
 var of func(locker any) Locker
 
@@ -133,24 +135,23 @@ func (a *AbortedError) Error() string {
 // Unwrap returns Err.
 func (a *AbortedError) Unwrap() error { return a.Err }
 
-// Class is a short and stable name of it, to count by.
+// Class returns a stable name for metrics.
 func (*AbortedError) Class() string { return "aborted" }
 
 // UndoneError ends a run that has lost its lease and was rolled back, or not begun. The other
 // holder of the key decides.
 type UndoneError struct{ Err error }
 
-// Error returns why.
+// Error returns the text of Err.
 func (u *UndoneError) Error() string { return u.Err.Error() }
 
 // Unwrap returns Err, which matches lock.ErrLost.
 func (u *UndoneError) Unwrap() error { return u.Err }
 
-// UnconfirmedError ends a run of whose transaction it is not known whether it was
-// committed.
+// UnconfirmedError ends a run whose COMMIT got no answer.
 type UnconfirmedError struct{ Err error }
 
-// Error returns why.
+// Error returns the text of Err.
 func (u *UnconfirmedError) Error() string { return u.Err.Error() }
 
 // Unwrap returns Err, which matches lock.ErrUnknown.
