@@ -15,5 +15,5 @@ import (
 func Field() template.HTML {
 	// Text is base32, which needs no escaping. Without autocomplete="off", a browser that
 	// restores the fields of a page would restore an old key.
-	return template.HTML(`<input type="hidden" name="once" value="` + rand.Text() + `" autocomplete="off">`) //nolint:gosec // as above
+	return template.HTML(`<input type="hidden" name="once" value="` + rand.Text() + `" autocomplete="off">`) //nolint:gosec // base32 needs no escaping
 }

@@ -45,7 +45,7 @@ func loadScript(name string) script {
 	return script{source: string(source), sha: redis.NewScript(string(source)).Hash()}
 }
 
-func (sc script) String() string { return sc.source.(string) } //nolint:errcheck,forcetypeassert // see there
+func (sc script) String() string { return sc.source.(string) } //nolint:errcheck,forcetypeassert // loadScript stores a string
 
 // eval runs sc on the entry of c, with args and the load of c, if it has one. If the server does
 // not know the script yet, eval sends it again with its source. This does not execute it twice:

@@ -124,7 +124,7 @@ func (h dueHeap[T]) Swap(i, j int) {
 
 func (h *dueHeap[T]) Push(x any) {
 	t := x.(T)                          //nolint:errcheck // no other type is pushed
-	t.When().place = int32(len(*h) + 1) //nolint:gosec // as above
+	t.When().place = int32(len(*h) + 1) //nolint:gosec // not so many fit in any memory
 	*h = append(*h, t)
 }
 

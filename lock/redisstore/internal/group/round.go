@@ -111,7 +111,7 @@ func (g *Group) answered(b *Batch, why error) (next *Batch) {
 	next = g.next(now)
 	g.mu.Unlock()
 	for _, m := range b.members {
-		if c := m.(*Command); c.state == left { //nolint:errcheck,forcetypeassert // as above
+		if c := m.(*Command); c.state == left { //nolint:errcheck,forcetypeassert // nothing else is added
 			c.flight.Arrive(c.how)
 		}
 	}
