@@ -20,7 +20,7 @@ import (
 // orders, that is ten claims a day.
 const Rate = 1e-6
 
-// Config is what a day is made of.
+// Config describes a day.
 type Config struct {
 	Contender
 	TTL    time.Duration // or lease
@@ -53,7 +53,7 @@ const (
 	unsynced = 200 * time.Millisecond // of what was written is lost with a server that fails
 )
 
-// Outcome is what a day has come to.
+// Outcome is the result of a day.
 type Outcome struct {
 	Orders      int
 	LockedOut   int           // customers who were refused though no other request of theirs was there, nor had been for a second

@@ -11,7 +11,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
 )
 
-// process is what a desk runs in.
+// process is the simulated process of a desk.
 type process struct {
 	until atomic.Int64 // paused until then, in nanoseconds
 	hurt  atomic.Bool  // it was killed or paused, so that what it held is free with its lease only
@@ -42,7 +42,7 @@ func (p *process) awake() {
 	}
 }
 
-// kill ends it: nothing that it does has an effect any more.
+// kill ends the process. Its later writes have no effect.
 func (p *process) kill() { p.once.Do(func() { close(p.ended) }) }
 
 func (p *process) dead() bool {
@@ -65,8 +65,8 @@ type desk struct {
 
 var errDead = errors.New("the process is gone")
 
-// work is what the handler does: it looks whether there is such an order, does what there is to
-// do, and writes it down. Two at once place it twice, which is what the guard is for.
+// work is the handler: it looks for the order, works, and records the order. Two runs at once place
+// it twice; the guard has to prevent this.
 func (k *desk) work(ctx context.Context, q *request) error {
 	if q.order.placed.Load() > 0 {
 		q.done = true
@@ -80,8 +80,8 @@ func (k *desk) work(ctx context.Context, q *request) error {
 	return nil
 }
 
-// insert does what there is to do, and writes the order down in the transaction of the guard. It
-// does not look for it: two that are committed are two orders.
+// insert works, and records the order in the transaction of the guard. It does not look for the
+// order first: two committed runs are two orders.
 func (k *desk) insert(ctx context.Context, q *request) error {
 	if err := k.toil(ctx, q); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Record is what one day has come to, as it is kept.
+// Record is the stored result of one day.
 type Record struct {
 	Name string
 	TTL  time.Duration

@@ -19,7 +19,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// answer is what a customer sees.
+// answer is the reply that a customer sees.
 type answer uint8
 
 const (
@@ -220,7 +220,7 @@ func (g handGuard) serve(ctx context.Context, q *request) answer {
 
 func (g handGuard) close(ctx context.Context) { _ = g.locker.Close(ctx) }
 
-// dialer is what the contender of a process dials with.
+// dialer returns the dial function of a contender in p.
 func (n *network) dialer(p *process) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) { return n.dial(p) }
 }

@@ -65,7 +65,7 @@ func (q quantiles) at(share float64) time.Duration {
 	return q[len(q)-1].value
 }
 
-// fate is what becomes of a request.
+// fate is the fault that a request or its reply meets on the network, if any.
 type fate uint8
 
 const (
@@ -89,7 +89,7 @@ type network struct {
 	random *rand.Rand
 }
 
-// meet draws what becomes of a request, and how long it takes.
+// meet draws the fate of a request, and its duration.
 func (n *network) meet() (f fate, takes time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,11 +122,11 @@ func (n *network) dial(from *process) (net.Conn, error) {
 	return l, nil
 }
 
-// maxLag is how late a step arrives at the database, as it says of itself.
+// maxLag is the longest delay of a step on its way to the database, as the store describes it.
 var maxLag = faketx.New().Describe().MaxLag
 
-// step carries one step of a transaction from a process to the database, which is where the
-// server is, and what the database answers back.
+// step carries one step of a transaction from a process to the database, which is on the server,
+// and carries the reply back.
 func (n *network) step(ctx context.Context, from *process, apply func() error) error {
 	from.awake()
 	if n.server.isDown() {
@@ -156,7 +156,7 @@ func (n *network) step(ctx context.Context, from *process, apply func() error) e
 	return context.Cause(ctx)
 }
 
-// parcel is what one write carries.
+// parcel is the data of one write.
 type parcel struct {
 	data []byte
 	due  time.Time

@@ -17,11 +17,11 @@ import (
 // Op is one time of what is measured. caller and n distinguish it from all others.
 type Op func(ctx context.Context, caller, n int) error
 
-// ErrApart is what an Op returns if it went well but does not count: neither
-// among those done nor in what they took.
+// ErrApart is the error of an Op that succeeded and must not be counted, neither in Done nor in
+// Took.
 var ErrApart = errors.New("load: not to be counted")
 
-// Result is what a run came to.
+// Result is the result of a run.
 type Result struct {
 	Done    int             // within Elapsed
 	Failed  int             // with an error; in nothing else here
@@ -57,7 +57,7 @@ func (f *failures) add(err error) {
 	}
 }
 
-// Rate is how many were done in a second.
+// Rate returns the number of operations that were done per second.
 func (r Result) Rate() float64 { return float64(r.Done) / r.Elapsed.Seconds() }
 
 // Percentile is the shortest of the times that p in 100 of them do not exceed. It panics if there are none.
@@ -82,7 +82,7 @@ func Closed(ctx context.Context, callers int, d time.Duration, op Op) (Result, e
 		from := time.Now()
 		for n := 0; (n == 0 || from.Before(end)) && ctx.Err() == nil; n++ {
 			err := op(ctx, caller, n)
-			to := time.Now() // which is when the next begins: a look at the clock costs as much as a refusal
+			to := time.Now() // the next operation begins now: a look at the clock costs as much as a refusal
 			switch {
 			case err == nil:
 				note(to.Sub(from))

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// Steady runs op in every caller for warm and then for d. What counts is what ends
-// after warm: with many callers the first of them to be served would otherwise
-// pass for all, since the others have only begun. mark is called as d begins and
-// as it ends.
+// Steady runs op in every caller for warm and then for d. It counts the operations that end after
+// warm: otherwise, with many callers, the callers that are served first would stand for all, since
+// the others have only begun. mark is called at the beginning and at the end of d.
 //
 // Failures are figures here, however many there are.
 func Steady(ctx context.Context, callers int, warm, d time.Duration, op Op, mark func()) (Result, error) {

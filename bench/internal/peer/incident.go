@@ -21,8 +21,8 @@ return 0`
 
 var setAndExpire = redis.NewScript(SetAndExpire)
 
-// incident is the lock of the founding incident: a claim without an answer is an error, and
-// nobody gives back what it may have taken.
+// incident is the lock of the incident: a claim without an answer is an error, and no code releases
+// the key.
 type incident struct {
 	client *redis.Client
 	lease  time.Duration

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Lease is what every lock is taken for unless the [Target] says otherwise. Go-zero adds half a
-// second.
+// Lease is the lease of every lock, unless the [Target] sets another. Go-zero adds half a second.
 const Lease = 30 * time.Second
 
 // Names of contenders. Ours is the library that this repository is about, and
@@ -30,7 +29,7 @@ const (
 	GoZero        = "zeromicro/go-zero"
 )
 
-// ErrRefused is what [Locker.Acquire] returns if another caller has the key.
+// ErrRefused is the error of [Locker.Acquire] if another caller has the key.
 var ErrRefused = errors.New("peer: the key is held")
 
 // Peer is one library.
@@ -39,7 +38,7 @@ type Peer struct {
 	Open func(ctx context.Context, t Target) (Locker, error)
 }
 
-// Target is what every library is given.
+// Target is the server, and the settings, for every library.
 type Target struct {
 	Addr  string        // of the Redis server
 	Pool  int           // connections at most

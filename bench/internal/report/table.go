@@ -197,7 +197,7 @@ func (b budget) verdict(r *Run, w row) (verdicts []string) {
 	return verdicts
 }
 
-// times is how a ratio is written.
+// times writes a ratio.
 func (s spread) times() string {
 	switch s.rounds {
 	case 0:

@@ -38,7 +38,7 @@ type Contender struct {
 	Open func(ctx context.Context, t Target) (Shop, error)
 }
 
-// Target is what every contender is given.
+// Target is the database, and the settings, for every contender.
 type Target struct {
 	URL  string        // of an empty database: a DSN over MariaDB and SQLite
 	Pool int           // connections at most
@@ -80,7 +80,7 @@ func All(database string) []Contender {
 
 const customer, sku, quantity = "u1", "teapot", 1
 
-// answer is what is kept of an order, about as long as a small response with its headers.
+// answer returns the stored answer to an order, about as long as a small response with its headers.
 func answer(id int64) []byte {
 	return fmt.Appendf(nil, `{"status":201,"header":{"Content-Type":["application/json"],"Location":["/orders/%d"]},"body":"{\"id\":%d,\"sku\":%q,\"quantity\":%d}"}`, id, id, sku, quantity)
 }

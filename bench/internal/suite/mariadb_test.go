@@ -106,7 +106,7 @@ func (m *onMariaDB) room(b *testing.B, t shop.Target, n int) {
 	b.ReportMetric(sweep/rows, report.SweepBytes)
 }
 
-// staysFor is how long the store keeps a row that has ended, over MariaDB and SQLite.
+// staysFor is the time for which the store keeps a row that has ended, over MariaDB and SQLite.
 const staysFor = 10 * time.Minute
 
 func (m *onMariaDB) age(b *testing.B, t shop.Target, n int, every time.Duration) {

@@ -15,7 +15,7 @@ var (
 	thenFor = flag.Duration("then", 20*time.Second, "overload: how long five callers are watched then")
 )
 
-// room is how many cycles a second the proxy lets through, of two commands each.
+// room is the number of cycles a second that the proxy lets through, of two commands each.
 const room = 750
 
 // BenchmarkOverload measures a server that has room for 750 cycles a second and is asked for more: in an

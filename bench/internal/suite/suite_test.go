@@ -30,7 +30,7 @@ var (
 	small  = flag.Bool("small", false, "few callers, keys, receipts and kills, under the names of the many: for TestEveryPart")
 )
 
-// size is how much of something there is, and with -small.
+// size returns full, or few with -small.
 func size[T any](full, few T) T {
 	if *small {
 		return few
@@ -38,7 +38,7 @@ func size[T any](full, few T) T {
 	return full
 }
 
-// most is how many callers or connections there are in place of n.
+// most returns n callers or connections, and at most 8 with -small.
 func most(n int) int { return size(n, min(n, 8)) }
 
 // silent is a log of go-redis, which has a line for each connection that is refused.

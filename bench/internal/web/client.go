@@ -24,7 +24,7 @@ type Conn struct {
 	key     []byte // within request
 }
 
-// answerTimeout is when a server counts as hung.
+// answerTimeout is the time after which a server counts as hung.
 const answerTimeout = 30 * time.Second
 
 const order = "POST /orders HTTP/1.1\r\n" +

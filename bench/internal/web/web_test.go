@@ -42,8 +42,8 @@ func dial(t *testing.T, addr string) *web.Conn {
 	return c
 }
 
-// served is what c.Order is answered, asked again while the store is too slow, as
-// on a busy machine.
+// served returns the status of c.Order. It asks again while the store is too slow, as on a busy
+// machine.
 func served(t *testing.T, c *web.Conn, user, key int) int {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; {
