@@ -9,8 +9,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// answer is when a client that has nothing to do with the Locker got an answer,
-// after began. It makes a new connection each time.
+// answer returns the time from began until a client without the Locker gets an answer. The client
+// makes a new connection each time.
 func (o Outage) answer(ctx context.Context, began time.Time) time.Duration {
 	for ctx.Err() == nil {
 		if ping(ctx, o.Addr) {
@@ -39,7 +39,7 @@ func ping(ctx context.Context, addr string) bool {
 	return err == nil && line == "+PONG\r\n"
 }
 
-// empty is when no entry was left that waited for its clean-up, after began.
+// empty returns the time from began until no entry waits for its clean-up.
 func empty(ctx context.Context, l *lock.Locker, began time.Time) time.Duration {
 	for ctx.Err() == nil {
 		if l.Stats().Backlog == 0 {

@@ -11,9 +11,9 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// returns is how many refused callers of a closed loop come again in a second,
-// all together: each waits for 20 ms on average, and for longer where callers
-// are more than 600. More would measure how fast this process can refuse.
+// returns is the highest rate, in attempts a second, at which all refused callers of a closed loop
+// together come again: each waits for 20 ms on average, and for longer if there are more than 600
+// callers. A higher rate would measure how fast this process can refuse.
 const returns = 30_000
 
 // Pause returns the average pause of a caller after a refusal, for this number of callers.
@@ -31,7 +31,7 @@ type crowd struct {
 	acquired func(began, ended time.Time, err error) // may be nil
 }
 
-// cycle does one. due is when it should have begun.
+// cycle does one cycle. due is the moment at which it should have begun.
 func (c *crowd) cycle(ctx context.Context, key string, due time.Time) error {
 	lease, err := c.locker.Acquire(ctx, key)
 	now := time.Now()

@@ -65,7 +65,7 @@ func watchTimers(late *histogram) (over func()) {
 	}
 }
 
-// Busy is how many cores all processes together use, over d.
+// Busy returns the cores in use by all processes, on average over d.
 func Busy(d time.Duration) float64 {
 	before := machineCPU()
 	began := time.Now()

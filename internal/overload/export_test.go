@@ -11,5 +11,5 @@ func Percentiles(times ...time.Duration) Times {
 	return h.times()
 }
 
-// Counted is what a histogram makes of a time.
+// Counted returns the time that a histogram counts for d.
 func Counted(d time.Duration) time.Duration { return begins(step(d)) }

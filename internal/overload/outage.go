@@ -40,7 +40,7 @@ type Recovery struct {
 	CPU           CPU      // after the end
 }
 
-// calm is how long everything has to be well before nothing more is waited for.
+// calm is the time without a refusal after which Run ends its wait.
 const calm = 3 * time.Second
 
 // Run lets l, whose server is behind p, go through it.

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// catchUp is how much of what was not used, or was waited for too long by a
-// timer that was late, may be used at once. Without it the rate would be lower
-// than the one asked for, since all timers are late.
+// catchUp is the longest unused time that the next commands may use at once. A late timer leaves
+// time unused, and all timers are late: without catchUp, the rate would be lower than the one asked
+// for.
 const catchUp = 20 * time.Millisecond
 
 // pace gives each command its own time.

@@ -37,11 +37,11 @@ func StartProxy(port int, server string, perSecond int) (*Proxy, error) {
 	return p, err
 }
 
-// Addr is where it listens.
+// Addr returns the address on which the proxy listens.
 func (p *Proxy) Addr() string { return p.relay.Addr() }
 
-// Commands is how many it has taken, those that a client sends when it connects
-// among them. They are counted only where they are bounded.
+// Commands returns the number of commands that the proxy has taken, including those that a client
+// sends when it connects. They are counted only if their number is bounded.
 func (p *Proxy) Commands() int64 { return p.commands.Load() }
 
 // Stall lets nothing through for d, and then what has come meanwhile. It is for

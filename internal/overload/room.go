@@ -15,8 +15,8 @@ import (
 // none waits for long.
 const roomCallers = 20
 
-// Room is how many cycles a second the server at addr does, of bare commands: a
-// SET NX and a DEL each. It is the median of pieces of d.
+// Room returns the number of cycles a second of the server at addr, with bare commands: a SET NX
+// and a DEL each. It is the median over the pieces of d.
 func Room(ctx context.Context, addr string, d time.Duration) (perSecond float64, err error) {
 	const pieces = 5
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: roomCallers})

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// retransmitted is how long after a lost packet the kernel sends it again, at the least
-// (tcp(7), RTO_MIN of Linux); what was sent behind it waits for it.
+// retransmitted is the shortest time after which the kernel sends a lost packet again (tcp(7),
+// RTO_MIN of Linux). Data that was sent after the packet waits for it.
 const retransmitted = 200 * time.Millisecond
 
 // way is the line between the proxy and its clients. Its zero value is as quick as can be.
@@ -36,7 +36,7 @@ func (w *way) wait() (d time.Duration) {
 	return d
 }
 
-// pieces is how many of a connection may be on their way.
+// pieces bounds the pieces of one connection in flight.
 const pieces = 1024
 
 type piece struct {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// patience is how long a row waits at most for anything that has to come.
+// patience is the longest time for which a row waits for an event.
 const patience = 20 * time.Second
 
 // request is a request as it goes over the wire: no client library between
@@ -93,7 +93,7 @@ func (r *request) wire() string {
 	return b.String()
 }
 
-// answer is what came back.
+// answer is the answer to a request.
 type answer struct {
 	status  int
 	header  http.Header

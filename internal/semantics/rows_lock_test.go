@@ -197,7 +197,7 @@ func doubled(g guard) guard {
 	}
 }
 
-// timedOut is what the client of a http.TimeoutHandler sees.
+// timedOut is the answer that the client of an http.TimeoutHandler sees.
 func timedOut() step {
 	return step{sent: "it takes too long", wants: []want{status(503), text("too late")}, run: func(w *world, s *step) error { return s.collect(w, &w.held) }}
 }

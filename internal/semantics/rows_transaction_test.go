@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// inserting is what the handlers of this section do first.
+// inserting inserts an order, as the handlers of this section do first.
 func inserting(c *run) { _ = faketx.Insert(c.req.Context(), fmt.Sprint(c.n)) } // without a guard, there is no transaction
 
 // meets has the next step of that kind meet faults.
@@ -23,7 +23,7 @@ func meets(sent string, which faketx.Step, faults ...faketx.Fault) step {
 	})
 }
 
-// rows is how many orders there are in the database.
+// rows wants n orders in the database.
 func rows(n int) want {
 	words := fmt.Sprintf("%d order is there", n)
 	if n == 0 {

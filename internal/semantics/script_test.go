@@ -66,7 +66,7 @@ func (r request) gets(wants ...want) step {
 	}}
 }
 
-// comes sends r until its answer is what it has to become in time.
+// comes sends r until its answer meets wants.
 func (r request) comes(wants ...want) step {
 	return step{req: &r, sent: ", in time", wants: wants, run: func(w *world, s *step) error {
 		var last error

@@ -63,7 +63,7 @@ func table() []section {
 
 var byUser = keyfunc.Header("X-User-ID")
 
-// idempotent is what rows are guarded by unless they say otherwise.
+// idempotent returns the guard of rows that do not set another.
 func idempotent(opts ...latch.IdempotentOption) guard {
 	return func(l *lock.Locker) func(http.Handler) http.Handler {
 		return latch.Idempotent(l, byUser, keyfunc.IdempotencyKey, opts...)
@@ -102,7 +102,7 @@ func (r *row) guarded() guard {
 	return r.guard
 }
 
-// routers are what every row is mounted on.
+// routers are the routers on which every row is mounted.
 var routers = map[string]routes{"stdlib": stdlib, "chi": chiRouter}
 
 // TestTable runs every row over both stores, behind both routers. The four wait
@@ -134,7 +134,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// stores are what the row is run over.
+// stores returns the stores over which the row is run.
 func (r *row) stores(client *redis.Client) map[string]lock.Store {
 	if r.database {
 		return map[string]lock.Store{"database": faketx.New()}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// problemBase is what the type of every refusal begins with.
+// problemBase is the beginning of the type of every refusal.
 const problemBase = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
 
 // never are headers that no replay has.

@@ -25,8 +25,8 @@ var quiet = slog.New(slog.DiscardHandler)
 // guard is a middleware, made for a process with its Locker.
 type guard func(l *lock.Locker) func(http.Handler) http.Handler
 
-// world is what one row runs in: two processes on one store, and a handler that
-// counts how often it ran.
+// world is the environment of one row: two processes on one store, and a handler that counts its
+// runs.
 type world struct {
 	row     *row
 	guard   guard
@@ -187,7 +187,7 @@ func (w *world) handle(rw http.ResponseWriter, r *http.Request) {
 	order(c)
 }
 
-// order is what a handler answers unless the row says otherwise.
+// order is the handler of a row, unless the row sets another.
 func order(c *run) {
 	c.Header().Set("Content-Type", "application/json")
 	c.Header().Set("Location", fmt.Sprintf("/orders/%d", c.n))
@@ -195,7 +195,7 @@ func order(c *run) {
 	_, _ = fmt.Fprintf(c, `{"order":%d}`, c.n)
 }
 
-// patience is how long the row waits for what has to come.
+// patience returns the longest time for which the row waits for an event.
 func (w *world) patience() time.Duration {
 	if w.row.impatient {
 		return 200 * time.Millisecond

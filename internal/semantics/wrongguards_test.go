@@ -19,8 +19,8 @@ func bare(*lock.Locker) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler { return next }
 }
 
-// marking is what is often written by hand: SET NX on the key, and 409 for every
-// later request. Nothing is kept, compared, or freed.
+// marking is a guard that is often written by hand: SET NX on the key, and 409 for every later
+// request. It keeps, compares and frees nothing.
 func marking(*lock.Locker) func(http.Handler) http.Handler {
 	var seen sync.Map
 	return func(next http.Handler) http.Handler {
