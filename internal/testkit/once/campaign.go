@@ -284,6 +284,6 @@ func Save(tb testing.TB, name, report string) {
 	tb.Log("\n" + report)
 	if dir := os.Getenv("TEST_ARTIFACTS"); dir != "" {
 		require.NoError(tb, os.MkdirAll(dir, 0o750))                                                      //nolint:gosec // it is the caller's
-		require.NoError(tb, os.WriteFile(filepath.Join(dir, "once-"+name+".txt"), []byte(report), 0o600)) //nolint:gosec // as above
+		require.NoError(tb, os.WriteFile(filepath.Join(dir, "once-"+name+".txt"), []byte(report), 0o600)) //nolint:gosec // it is the caller's
 	}
 }
