@@ -30,7 +30,7 @@ const (
 
 var invariants = []string{oneHolder, ownRelease, noOrphan, noSelfConflict, threeOutcomes, notified, once, sameAnswer, bounded, fenced, "no-leak"}
 
-// book is what is known about the holders and about what each has done.
+// book records the holders and the actions of each.
 type book struct {
 	timers *timers
 
@@ -142,8 +142,7 @@ func (b *book) wasNotified(h *holding) {
 	}
 }
 
-// write is what a resource does that checks fences. It is asked by holders that
-// believe in their lease.
+// write acts as a resource that checks fences, for a holder that believes in its lease.
 func (b *book) write(h *holding, fence int64) {
 	b.mu.Lock()
 	last := b.fences[h.key]

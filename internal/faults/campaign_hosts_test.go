@@ -277,9 +277,9 @@ func (h *host) mustLock(l *lock.Locker, key string, calm time.Time, own bool) {
 	}
 }
 
-// since is how long err has been no answer. A refusal is none from calm on; but
-// a busy machine may leave any one call without an answer, however late, so that
-// this counts from when its caller began.
+// since returns the time for which the caller has got err. A refusal counts from calm on. A call
+// without an answer counts from the start of its caller: a busy machine may leave any one call
+// without an answer, however late.
 func since(calm, began time.Time, err error) time.Duration {
 	if errors.Is(err, lock.ErrUnavailable) {
 		return time.Since(began)

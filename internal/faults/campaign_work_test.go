@@ -230,8 +230,7 @@ func (h *host) once(ctx context.Context, plan *rand.Rand, l *lock.Locker, key st
 	time.Sleep(between(plan, time.Millisecond, 10*time.Millisecond))
 }
 
-// answerOf is how every answer of key begins; the fault rules know a settle by
-// it.
+// answerOf returns the beginning of every answer of key. The fault rules recognise a settle by it.
 func answerOf(key string) string { return answerPrefix + key }
 
 // finishRuns asks for every run once more: what was left unfinished by a lost
@@ -247,8 +246,8 @@ func (h *host) finishRuns(calm time.Time) {
 	}
 }
 
-// settled is when the background has followed up everything after the last
-// fault: it asks again after 5 s at the latest.
+// settled is the time after the last fault by which the background has followed up everything: it
+// asks again after 5 s at the latest.
 const settled = 10*time.Second + campaignSlack
 
 func (h *host) finishRun(l *lock.Locker, key string, calm time.Time) {

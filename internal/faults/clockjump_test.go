@@ -64,7 +64,7 @@ func (j *jump) late(t *testing.T, key string) (deliver func()) {
 	}
 }
 
-// lifetime is how long the server keeps the entry of key.
+// lifetime returns the time for which the server still keeps the entry of key.
 func (j *jump) lifetime(t *testing.T, key string) time.Duration {
 	t.Helper()
 	ms, ok := j.server.Do(t, "PTTL", "latch:lock:"+key).(int64)

@@ -204,7 +204,7 @@ func testMasterDies(t *testing.T, cluster *redistest.Cluster) {
 	require.NoError(t, clusterLeft(t, cluster, "latch:lock:user=own*", trafficLease+slack))
 }
 
-// entryOfHeld is where a lease on user=held is.
+// entryOfHeld is the name of the entry of a lease on user=held.
 const entryOfHeld = "latch:lock:user=held"
 
 // keyAt is a key that begins as said and whose entry is at a node.
@@ -216,7 +216,7 @@ func keyAt(t *testing.T, cluster *redistest.Cluster, node *redistest.Server, key
 	return key
 }
 
-// errorReplies is how many errors with a code the nodes have replied with.
+// errorReplies returns the number of error replies of the nodes with this code.
 func errorReplies(t *testing.T, cluster *redistest.Cluster, code string) int {
 	t.Helper()
 	sum := 0

@@ -18,8 +18,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// writeFenced is what a resource does that checks fences: it refuses what is
-// below the highest it has seen.
+// writeFenced is a write to a resource that checks fences: it refuses a fence below the highest
+// fence so far.
 const writeFenced = `
 	local last = tonumber(redis.call('HGET', KEYS[1], 'fence') or '0')
 	if tonumber(ARGV[1]) < last then return 'FENCED' end
@@ -29,7 +29,7 @@ const writeFenced = `
 // A holder is stopped for longer than its lease, another one works meanwhile,
 // and the first goes on in the middle of its work: the first thing it sees is
 // that its context is over, its fenced write is refused, and a write without a
-// fence overwrites the successor's. That last is what no lease can prevent.
+// fence overwrites the successor's. No lease can prevent this last write.
 func TestPausedHolder(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits for the end of a lease")
 	t.Parallel()

@@ -179,7 +179,7 @@ func perUser(l *lock.Locker) func(http.Handler) http.Handler {
 	return latch.Lock(l, "user", keyfunc.Header("X-User-ID"))
 }
 
-// answer is what an order led to.
+// answer is the answer to an order.
 type answer struct {
 	status int
 	header http.Header

@@ -28,9 +28,8 @@ const (
 	killLease = 4 * time.Second // of which much is left when its holder is killed, and others have asked
 	fences    = 2500            // per process, of four
 
-	// childLives is how long a child may live: many times what any of them
-	// needs. A test that waits for one that hangs fails then, by its name, and
-	// long before the time of the whole package is over.
+	// childLives is the longest life of a child: many times what any child needs. A test that waits
+	// for a hung child then fails by its name, long before the time of the whole package is over.
 	childLives = 2 * time.Minute
 )
 

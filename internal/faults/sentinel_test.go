@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// silence is how long a master has to be silent before it is replaced.
+	// silence is the time for which a master has to be silent before it is replaced.
 	silence = 300 * time.Millisecond
-	// settling is how long after a failover a client may still turn to where the
-	// master was.
+	// settling is the time after a failover for which a client may still call the old master.
 	settling = 3 * time.Second
 )
 
@@ -73,7 +72,7 @@ func testSentinelKeeps(t *testing.T, pair *redistest.Pair) {
 
 // testSentinelLoses: the replica stops hearing its master just before a lease is
 // granted. Its holder and another one believe in their leases on one key; the
-// fence is what distinguishes them. No lease in one Redis can do better: this is
+// fence distinguishes them. No lease in one Redis can do better: this is
 // the twin of one-holder, and has to fail as it does.
 func testSentinelLoses(t *testing.T, pair *redistest.Pair) {
 	t.Helper()

@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// bound is when a call that takes its budget has returned, on a machine that is
-// busy with other things. The faults last for longer.
+// bound is the longest time of a call that takes its whole budget, on a machine that is busy with
+// other things. The faults last for longer.
 const bound = budget + 2500*time.Millisecond
 
 // timers adds up by how much the timers of this process are late. A machine that
@@ -45,7 +45,7 @@ func watchTimers() *timers {
 	return w
 }
 
-// sum is what has come together so far.
+// sum returns the delay of all timers so far.
 func (w *timers) sum() time.Duration { return time.Duration(w.late.Load()) }
 
 func (w *timers) stop() {
@@ -74,8 +74,8 @@ func inTime(call func()) error {
 	return nil
 }
 
-// allWithin makes all calls at once, each within bound, and joins what is wrong
-// with them. longest is how long they took.
+// allWithin makes all calls at once, each within bound, and joins their errors. longest is the time
+// of the slowest call.
 func allWithin(calls map[string]func() error) (longest time.Duration, err error) {
 	var mu sync.Mutex
 	var all []error

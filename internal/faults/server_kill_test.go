@@ -13,8 +13,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// A server that keeps nothing is killed: what was held is free, which breaks
-// mutual exclusion and is what fences are for.
+// A server without persistence is killed. Held keys are free then, which breaks mutual exclusion;
+// fences are for this case.
 func TestServerKilledWithoutPersistence(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -75,8 +75,7 @@ func TestServerKilledWithAppendOnlyFile(t *testing.T) {
 	}).requirePass(t)
 }
 
-// The power fails before the last writes are on disk. What is left is what was
-// there before them.
+// The power fails before the last writes are on disk. The earlier writes are left.
 func TestServerLosesTheTailOfItsFile(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always") // so that the test decides what is lost

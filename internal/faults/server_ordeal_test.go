@@ -19,8 +19,8 @@ type ordeal struct {
 	here   *lock.Locker
 	there  *lock.Locker
 	fault  func() (over func())
-	// claim is what a claim of here ends with during the fault: ErrUnknown, or
-	// ErrUnavailable for one that certainly was not applied.
+	// claim is the error of a claim of here during the fault: ErrUnknown, or ErrUnavailable for a
+	// claim that certainly was not applied.
 	claim error
 	reads bool // the server refuses writes only
 
@@ -47,7 +47,7 @@ func overClient(t *testing.T, addr string) *redisstore.Store {
 	return redisstore.New(client)
 }
 
-// begun is what is under way when the fault begins.
+// begun is the work in progress when the fault begins.
 type begun struct {
 	long, freed *lock.Lease
 	brief       *doomed

@@ -18,13 +18,13 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// outage is what a server does to all its clients while it is there.
+// outage is a fault of a server that all its clients meet.
 type outage struct {
 	name string
 	args []string
 	// fault makes the server do it and returns when it does.
 	fault func(t *testing.T, server *redistest.Server) (over func())
-	claim error // what a claim ends with
+	claim error // the error of a claim
 }
 
 var outages = []outage{

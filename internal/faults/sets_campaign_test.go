@@ -62,7 +62,7 @@ func (l localLog) violated(promise, format string, args ...any) {
 }
 
 // newSetCampaign starts the server, the hosts and the workers. planted, if not nil, breaks the stores of
-// the hosts; more is how many permits too many the first host believes in.
+// the hosts; more is the number of permits by which the first host exceeds the limit.
 func newSetCampaign(t *testing.T, seed uint64, planted func(lock.Store) lock.Store, more int) *setCampaign {
 	t.Helper()
 	s := &setCampaign{campaign: newCampaign(t, seed, planted)}

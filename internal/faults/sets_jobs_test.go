@@ -36,7 +36,7 @@ func allItems() (keys []string) {
 
 func exportName(n int) string { return fmt.Sprintf("export-%d", n) }
 
-// setLog is where a process says what it does.
+// setLog records the actions of a process.
 type setLog interface {
 	// enter notes a holder, and returns the end of its work. ctx is the context of its leases.
 	enter(ctx context.Context, n int, names []string) (leave func())

@@ -47,7 +47,7 @@ func (tr *traffic) recover(t *testing.T, since time.Time, callers []*caller) {
 	tr.flow(t, 200)
 }
 
-// outages are how long after from the keys of c were served first.
+// outages returns, by key, the time after from at which c was served first.
 func (tr *traffic) outages(c *caller, from time.Time) map[string]time.Duration {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

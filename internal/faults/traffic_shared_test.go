@@ -11,7 +11,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// fencedSpot is what a key protects that many want.
+// fencedSpot is the resource behind a key that many callers want.
 type fencedSpot struct {
 	mu       sync.Mutex
 	inside   *lock.Lease

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// trafficLease is what the callers below take: long enough that a busy machine
-	// does not end one by itself, short enough to wait for.
+	// trafficLease is the lease of the callers below: long enough that a busy machine does not end
+	// one by itself, short enough to wait for.
 	trafficLease = 6 * time.Second
 	// ampleBudget is a budget within which a busy machine answers too.
 	ampleBudget = 3 * time.Second

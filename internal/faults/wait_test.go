@@ -64,7 +64,7 @@ func openNotifying(t *testing.T, url string) *redisstore.Store {
 	return store
 }
 
-// had is when a waiter had the key.
+// had is the time during which a waiter had the key.
 type had struct {
 	process, waiter int
 	from, to        time.Time

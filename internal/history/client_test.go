@@ -27,7 +27,7 @@ type client struct {
 	minted int
 }
 
-// stage is what a client knows of its token.
+// stage is the state of its token for a client.
 type stage uint8
 
 const (

@@ -13,7 +13,8 @@ import (
 const (
 	// operations are in one history, at least.
 	operations = 500
-	// rooms are where so many clients meet, of which some have a good network.
+	// rooms are the rooms of a history. In each there are clients, and direct of them have a good
+	// network.
 	rooms   = 4
 	clients = 4
 	direct  = 2

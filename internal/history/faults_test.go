@@ -8,10 +8,10 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 )
 
-// patienceOfCall is how long a client waits for one call.
+// patienceOfCall is the time for which a client waits for one call.
 const patienceOfCall = 150 * time.Millisecond
 
-// redisFaults are what happens to commands, and to how many of a thousand.
+// redisFaults are the faults of commands, and how many of a thousand have each.
 var redisFaults = []struct {
 	name     string
 	permille int
@@ -54,8 +54,8 @@ func (d *dice) draw(permille int) bool {
 	return d.rng.IntN(1000) < permille
 }
 
-// darkness is how many commands on a key in a row get no reply, of one key in
-// darkKeys: enough for a Locker to give up.
+// darkness is the number of commands in a row that get no reply, on one key of darkKeys: enough for
+// a Locker to give up.
 const (
 	darkness = 6
 	darkKeys = 5

@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-// atOnce is how many histories are made at the same time: mostly they wait.
+// atOnce is the number of histories that are made at the same time: mostly they wait.
 const atOnce = 4
 
 func TestHistories(t *testing.T) {

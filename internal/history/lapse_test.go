@@ -14,14 +14,14 @@ const never = int64(math.MaxInt64)
 // followed, so that a history of such leases only is checked exactly.
 const endless = time.Hour
 
-// clockSlack is what the server's clock, which counts whole milliseconds, and
-// ours may differ by in telling how long something took. A clock that is set
-// during a history adds what it was set by; see history.slack.
+// clockSlack is by how much the server's clock, which counts whole milliseconds, and ours may
+// differ in a duration. A clock that is set during a history adds the time by which it was set; see
+// history.slack.
 const clockSlack = 3 * time.Millisecond
 
-// span is when a lease, or a receipt, ends: between lo and hi. It cannot be known
-// better, because an operation takes effect at some time between its call and
-// its return. Each answer narrows it.
+// span is the end of a lease, or of a receipt: between lo and hi. The end is not known more
+// exactly, because an operation takes effect at some time between its call and its return. Each
+// answer narrows the span.
 type span struct{ lo, hi int64 }
 
 var unending = span{never, never}
@@ -94,8 +94,8 @@ func (m moment) in(phase lock.State) (moment, bool) {
 	return m, m.end.lo <= m.end.hi && m.now <= m.late
 }
 
-// ending is when what an operation grants for d ends. A store may count from any moment
-// of its call: from before it waited for another, say.
+// ending returns the end of a grant for d. A store may count from any moment of its call, for
+// example from before it waited for another call.
 func (m moment) ending(d, slack time.Duration) span {
 	if d >= endless {
 		return unending

@@ -7,7 +7,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// act is what a Locker did, as its caller sees it.
+// act is an action of a Locker, as its caller sees it.
 type act uint8
 
 const (
@@ -88,7 +88,7 @@ func leaseModel() porcupine.Model {
 	return m.ToModel()
 }
 
-// unswept is what h can have come to by itself.
+// unswept returns the tenures that h can have become by itself.
 func (h tenure) unswept() []tenure {
 	if h.kind == strayed {
 		return []tenure{h, {}}

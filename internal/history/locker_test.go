@@ -25,14 +25,14 @@ type user struct {
 	worked int
 }
 
-// done is what a user did, and between which moments it took effect.
+// done is a deed of a user, and the two moments between which it took effect.
 type done struct {
 	deed
 	from, to int64
 }
 
-// budget is how long a Locker waits for one exchange, in which it repeats what
-// is not answered within a third of it.
+// budget is the time for which a Locker waits for one exchange. It repeats a call that is not
+// answered within a third of it.
 const budget = 3 * patienceOfCall
 
 func newUser(f family, s *witness, rng *rand.Rand) *user {

@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// state is what is under one key, as far as the operations up to now show.
+// state is the state of one key, as far as the operations up to now show it.
 type state struct {
 	kind    lock.State // Free, Held (lapsed or not) or Settled
 	token   string

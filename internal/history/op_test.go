@@ -7,7 +7,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// verb is what a client asks of a store.
+// verb is the method of a store that a client calls.
 type verb uint8
 
 const (
@@ -47,15 +47,15 @@ type call struct {
 	from, to int64
 }
 
-// answer is what came back: the output of an operation.
+// answer is the output of an operation.
 type answer struct {
 	known bool // false: it may have taken effect, may do so later, or never
 	ok    bool // of the methods that answer yes or no
 	entry entry
 }
 
-// entry is what a model compares of a lock.Entry. That the rest of it is as it
-// was claimed is checked when it is recorded.
+// entry is the part of a lock.Entry that a model compares. The other fields are checked when the
+// entry is recorded: they must be as in the claim.
 type entry struct {
 	state   lock.State
 	token   string

@@ -18,5 +18,5 @@ func naive(t *testing.T, addr string) *redis.Client {
 	return c
 }
 
-// nameOf is where redisstore has the entry of key.
+// nameOf returns the name of the entry of key in redisstore.
 func nameOf(key string) string { return "latch:lock:" + key }

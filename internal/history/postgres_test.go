@@ -65,7 +65,7 @@ func (onPostgres) faults() (names []string) {
 // let wait.
 func (onPostgres) deadlines() bool { return false }
 
-// postgresFaults are what happens to statements that write, and to how many of a thousand.
+// postgresFaults are the faults of statements that write, and how many of a thousand have each.
 var postgresFaults = []struct {
 	name     string
 	permille int

@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// store is what histories are of.
+// store is a store whose calls histories record.
 type store interface {
 	lock.Store
 	Forget(ctx context.Context, key, token string) (bool, error)
@@ -50,8 +50,8 @@ func newHistory(c *counts) *history {
 // now is the time of the history.
 func (h *history) now() int64 { return int64(time.Since(h.began)) }
 
-// slack is how far the server's clock and the history's may be apart in telling
-// a duration: clockSlack, and what the clock was set by meanwhile.
+// slack returns by how much the server's clock and the history's may differ in a duration:
+// clockSlack, and the time by which the clock was set meanwhile.
 func (h *history) slack() time.Duration {
 	now := time.Now()
 	return clockSlack + (now.Round(0).Sub(h.wall) - now.Sub(h.began)).Abs()
@@ -194,7 +194,7 @@ func (h *history) inspect(e lock.Entry) {
 	}
 }
 
-// size is how many operations there are to check.
+// size returns the number of operations to check.
 func (h *history) size() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

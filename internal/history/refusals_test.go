@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// trace is when a token can have been at its key.
+// trace is the time in which a token can have been at its key.
 type trace struct {
 	client int
 	from   int64 // of its first claim

@@ -5,10 +5,9 @@ import (
 	"sync"
 )
 
-// room is where clients meet at one key at a time. They go on to the next when
-// so much has been done to it, or when it is worn out: each unknown outcome
-// multiplies the orders that there are, and to a receipt that lasts nothing
-// more happens.
+// room is a group of clients that meet at one key at a time. They go on to the next key after a
+// number of operations, or when the key is worn out: each unknown outcome multiplies the possible
+// orders, and a lasting receipt does not change any more.
 type room struct {
 	name string
 

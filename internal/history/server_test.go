@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// server is what the stores of histories are on.
+// server is the server of the stores of histories.
 type server interface {
 	addr(t *testing.T) string
 	// disturb starts a proxy for one history, with faults that are still to begin.

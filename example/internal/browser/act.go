@@ -52,7 +52,7 @@ func (p *Page) Follow(act func()) {
 	})
 }
 
-// document is what no two loads of a page have in common.
+// document returns the ID of the loaded document. Each load of a page has another ID.
 func (p *Page) document() (id cdp.LoaderID) {
 	p.tb.Helper()
 	p.must("ask for the document", chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {

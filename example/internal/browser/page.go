@@ -12,13 +12,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience is how long a step may take, on a machine with other things to do.
+// patience is the longest time of a step, on a machine with other things to do.
 const patience = 30 * time.Second
 
 // Page is a tab in a separate profile. It ends with its test.
 type Page struct {
 	tb       testing.TB
-	tab      context.Context //nolint:containedctx // it is how chromedp names a tab
+	tab      context.Context //nolint:containedctx // chromedp names a tab by it
 	console  iter.Seq2[chromedp.ConsoleMessage, error]
 	silence  context.CancelFunc // ends console
 	expected []string
@@ -26,8 +26,7 @@ type Page struct {
 	finished bool
 }
 
-// Option is how a [Page] differs from one of 1280 by 800 pixels, in light
-// colours and with JavaScript.
+// Option changes a [Page], which otherwise has 1280 by 800 pixels, light colours and JavaScript.
 type Option func(*settings)
 
 type settings struct {
@@ -36,7 +35,7 @@ type settings struct {
 	noScript      bool
 }
 
-// Size is what the page has to live on, in CSS pixels.
+// Size sets the size of the page, in CSS pixels.
 func Size(width, height int64) Option {
 	return func(s *settings) { s.width, s.height = width, height }
 }

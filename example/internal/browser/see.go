@@ -54,7 +54,7 @@ func textOf(selector string) string {
 	return `(document.querySelector(` + quoted(selector) + `)?.innerText ?? "")`
 }
 
-// Count is how much selector finds.
+// Count returns the number of elements that selector finds.
 func (p *Page) Count(selector string) int {
 	p.tb.Helper()
 	return Eval[int](p, `document.querySelectorAll(`+quoted(selector)+`).length`)

@@ -12,7 +12,7 @@ import (
 type Session struct {
 	tb      testing.TB
 	dir     string
-	process context.Context //nolint:containedctx // it is how chromedp names a browser
+	process context.Context //nolint:containedctx // chromedp names a browser by it
 	end     func()
 	page    *Page
 }

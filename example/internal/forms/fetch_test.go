@@ -21,7 +21,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// endpoint is what a script sends to: the n-th attempt ends as the case says, others are served.
+// endpoint is the target of a script: the n-th attempt ends as the case says, others are served.
 type endpoint struct {
 	mu   sync.Mutex
 	keys []string

@@ -13,8 +13,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// muse is what a person takes to do something else. The script goes by the clock: a page that is
-// opened at once is the answer.
+// muse is the time in which a person does something else. The script goes by the clock: a page that
+// is opened at once is the answer.
 const muse = 600 * time.Millisecond
 
 func startWalk(t *testing.T, p plan) walk {

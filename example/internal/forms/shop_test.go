@@ -37,10 +37,10 @@ type shop struct {
 	open    chan struct{}   // orders wait until it is closed
 }
 
-// post is what a browser has sent.
+// post is a submission of a browser.
 type post struct{ once, header, sku, how string }
 
-// plan is how a shop differs from one whose form has script, field and guard.
+// plan describes how a shop differs from one whose form has script, field and guard.
 type plan struct {
 	noScript, noField, noGuard bool
 

@@ -17,7 +17,7 @@ const twoForms = `<form id="a" method="post" action="/orders" data-latch>{{.Fiel
 <input name="sku" value="milk"><button name="how" value="by mail">Mail</button>
 </form>`
 
-// disabling is what many sites do.
+// disabling is a script that many sites have.
 const disabling = `addEventListener("click", (e) => { if (e.target.tagName == "BUTTON") e.target.disabled = true; });`
 
 // TestUnderWay: what a form is while its answer is awaited, and what arrives. The page that

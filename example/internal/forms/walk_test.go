@@ -14,7 +14,7 @@ type walk struct {
 	shop *shop
 }
 
-// fill is what a person does with the form before it is sent.
+// fill fills in the form, as a person does before it is sent.
 func (w walk) fill() {
 	w.Helper()
 	w.AwaitText("h1", "New order")

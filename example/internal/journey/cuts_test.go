@@ -7,7 +7,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
 )
 
-// cut is where a connection is cut.
+// cut is the place at which a connection is cut.
 type cut struct {
 	dir   cutproxy.Direction
 	after int  // bytes of it

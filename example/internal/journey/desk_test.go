@@ -134,7 +134,7 @@ func (d *desk) heldLocks(ctx context.Context) (keys []string, err error) {
 	return keys, err
 }
 
-// payments is how many payments were made.
+// payments returns the number of payments that were made.
 func (d *desk) payments(t *testing.T) (n int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url+"/metrics", nil)

@@ -17,7 +17,7 @@ type intent struct {
 
 func (i intent) key() string { return "key-of-" + i.user }
 
-// request is what a client sends for an intent, as often as it has to.
+// request is the request of a client for an intent, sent as often as necessary.
 type request struct {
 	path, key, body string
 	header          []string // names and values
@@ -39,7 +39,7 @@ func (r request) to(ctx context.Context, url string) (*http.Request, error) {
 	return req, nil
 }
 
-// answer is what a caller gets.
+// answer is the answer that a caller gets.
 type answer struct {
 	status         int
 	location, body string

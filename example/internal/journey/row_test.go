@@ -19,7 +19,7 @@ type row struct {
 	work  string // how long its orders take; "" for as long as others
 }
 
-// figures are what a row comes to.
+// figures are the results of a row.
 type figures struct {
 	cuts    int // each of another intent
 	lost    int // of them those after which the desk has answered, and the client has not all of it

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// table is what all rows come to: one line for each guard and client, over all stores.
+// table has the results of all rows: one line for each guard and client, over all stores.
 type table struct {
 	mu  sync.Mutex
 	all map[line]map[string]figures // by store
