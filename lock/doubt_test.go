@@ -15,29 +15,29 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// TestNothingFreesTheKeyInDoubt: after a call that may have had an effect, the function does not
+// TestPossibleEffectKeepsTheKey: after a call that may have had an effect, the function does not
 // run again, in whatever way it ended. A call that is known to have had no effect does not prevent
 // another run.
-func TestNothingFreesTheKeyInDoubt(t *testing.T) {
+func TestPossibleEffectKeepsTheKey(t *testing.T) {
 	unknown := []byte("unknown")
 	steps := map[string]struct {
 		calls func(t *testing.T, ctx context.Context, r oncecall.Run)
 		frees bool
 	}{
-		"one in doubt": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
+		"one that may have had one": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
 			t.Helper()
-			require.NoError(t, r.Doubt(ctx, unknown))
+			require.NoError(t, r.NotePossibleEffect(ctx, unknown))
 		}, false},
 		"one that had none": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
 			t.Helper()
-			require.NoError(t, r.Doubt(ctx, unknown))
-			r.Dispel()
+			require.NoError(t, r.NotePossibleEffect(ctx, unknown))
+			r.NoteNoEffect()
 		}, true},
-		"one of two in doubt": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
+		"one of two that may have had one": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
 			t.Helper()
-			require.NoError(t, r.Doubt(ctx, unknown))
-			require.NoError(t, r.Doubt(ctx, unknown))
-			r.Dispel()
+			require.NoError(t, r.NotePossibleEffect(ctx, unknown))
+			require.NoError(t, r.NotePossibleEffect(ctx, unknown))
+			r.NoteNoEffect()
 		}, false},
 	}
 	ends := map[string]func() ([]byte, error){

@@ -56,8 +56,8 @@ func (l *reporter) logRefused(ctx context.Context, of *identity, err error) {
 		slog.String("owner", requestinfo.Process(refused.Entry.Owner)))
 }
 
-// logDoubtful reports work that failed after a call elsewhere whose outcome is unknown.
-func (l *reporter) logDoubtful(ctx context.Context, of *identity) {
+// logPossibleEffect reports work that failed after a call elsewhere whose outcome is unknown.
+func (l *reporter) logPossibleEffect(ctx context.Context, of *identity) {
 	l.logSeldom(ctx, of, "doubtful "+keytext.Digest(of.label())[:1], "work has failed after a request to another service that may have had an effect",
 		"Check whether the request had an effect, then free the entry (package console, or Inspector.Forget). Until then repeats are refused.")
 }

@@ -22,8 +22,8 @@ type record struct {
 }
 
 // forgottenOnCrash reports whether a crash of the holder leaves no record: a transaction
-// without a receipt did not happen. There is a record once [Commit] was called, while a call
-// is in doubt, and in a takeover.
+// without a receipt did not happen. There is a record once [Commit] was called, while an
+// effect elsewhere is possible, and in a takeover.
 func (r *record) forgottenOnCrash(inTx bool) bool {
 	return inTx && r.attempt == 1 && !r.effects.possible()
 }
@@ -54,19 +54,19 @@ func sameRequest(a, b []byte) bool {
 
 // effects records whether a run may have had an effect. If it may, a failure does not free its key.
 type effects struct {
-	mu        sync.Mutex
-	committed bool
-	doubts    int    // calls that may have had an effect elsewhere
-	doubtful  []byte // the receipt of a run that failed during such calls
-	freed     bool   // the run ended without a receipt, so the key is free for the next
+	mu              sync.Mutex
+	committed       bool
+	possibleEffects int    // calls that may have had an effect elsewhere
+	unknownReceipt  []byte // of a run that failed after such calls
+	freed           bool   // the run ended without a receipt, so the key is free for the next
 }
 
 // free ends the run without a receipt and returns true, unless the run may have had an effect
-// ([Commit], [run.Doubt]). After that, Commit and Doubt fail.
+// ([Commit], [run.NotePossibleEffect]). After that, both fail.
 func (f *effects) free() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.freed = !f.committed && f.doubts == 0
+	f.freed = !f.committed && f.possibleEffects == 0
 	return f.freed
 }
 
@@ -77,14 +77,14 @@ func (f *effects) wasFreed() bool {
 }
 
 // receipt returns the receipt that a failed run leaves if its key is not freed: the receipt of a
-// call in doubt, nil if there is no such call.
+// possible effect, nil if there is none.
 func (f *effects) receipt() []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.doubts == 0 {
+	if f.possibleEffects == 0 {
 		return nil
 	}
-	return f.doubtful
+	return f.unknownReceipt
 }
 
 func (f *effects) wasCommitted() bool {
@@ -93,19 +93,19 @@ func (f *effects) wasCommitted() bool {
 	return f.committed
 }
 
-// dispel takes back one doubt. A call after the settled answer was not counted, so there is no
-// doubt to take back.
-func (f *effects) dispel() {
+// noteNone takes back one possible effect. A call after the settled answer was not counted, so
+// there is none to take back.
+func (f *effects) noteNone() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.doubts = max(0, f.doubts-1)
+	f.possibleEffects = max(0, f.possibleEffects-1)
 }
 
 // possible reports whether a failure of the run no longer implies that it had no effect.
 func (f *effects) possible() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.committed || f.doubts > 0
+	return f.committed || f.possibleEffects > 0
 }
 
 // note calls mark unless the run was freed.

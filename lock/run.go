@@ -91,13 +91,13 @@ func (r *run) shareFailure(err error) {
 	}
 }
 
-// settleFailure ends a failed run whose key is not freed: it settles the receipt of a call in
-// doubt, or an empty one.
+// settleFailure ends a failed run whose key is not freed: it settles the receipt of a
+// possible effect, or an empty one.
 func (r *run) settleFailure(ctx context.Context) error {
 	receipt := r.record.effects.receipt()
 	err := r.settle(ctx, receipt)
 	if receipt != nil {
-		r.lease.locker.logDoubtful(ctx, &r.lease.identity)
+		r.lease.locker.logPossibleEffect(ctx, &r.lease.identity)
 	}
 	return err
 }
@@ -172,21 +172,21 @@ var errEarly = errors.New("lock: nothing can be settled before the work's transa
 // Committed implements oncecall.Run.
 func (r *run) Committed() bool { return r.record.effects.wasCommitted() }
 
-// Doubt implements oncecall.Run.
-func (r *run) Doubt(ctx context.Context, receipt []byte) error {
+// NotePossibleEffect implements oncecall.Run.
+func (r *run) NotePossibleEffect(ctx context.Context, receipt []byte) error {
 	if settled, _ := r.earlyResult(); settled {
 		return nil // the key will not be freed
 	}
 	noted, f := false, &r.record.effects
-	err := r.note(ctx, func() { noted, f.doubts, f.doubtful = true, f.doubts+1, receipt })
+	err := r.note(ctx, func() { noted, f.possibleEffects, f.unknownReceipt = true, f.possibleEffects+1, receipt })
 	if err != nil && noted {
-		r.Dispel()
+		r.NoteNoEffect()
 	}
 	return err
 }
 
-// Dispel implements oncecall.Run.
-func (r *run) Dispel() { r.record.effects.dispel() }
+// NoteNoEffect implements oncecall.Run.
+func (r *run) NoteNoEffect() { r.record.effects.noteNone() }
 
 // note calls mark to note an effect that has happened, or may have happened. If a crash would
 // otherwise free the key, it also notes the effect in the store.

@@ -34,7 +34,7 @@ func Unknown(ctx context.Context) error {
 	switch {
 	case run != nil:
 		holdUnknown(ctx)
-		return run.doubt(ctx)
+		return run.noteInEachRun(ctx)
 	case locked == nil:
 		return errors.New("middleware: Unknown outside of a handler behind a guard, or in one that runs unprotected")
 	case locked.returned.Load():

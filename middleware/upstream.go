@@ -177,15 +177,15 @@ func (r *handlerRun) sending(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return r.doubt(ctx)
+	return r.noteInEachRun(ctx)
 }
 
-// doubt notes an effect that may happen, in the run and in the runs of the guards around it.
-func (r *handlerRun) doubt(ctx context.Context) error {
+// noteInEachRun notes an effect that may happen, in the run and in the runs of the guards around it.
+func (r *handlerRun) noteInEachRun(ctx context.Context) error {
 	for at := r; at != nil; at = at.outer {
-		if err := at.Doubt(ctx, record.Unknown()); err != nil {
+		if err := at.NotePossibleEffect(ctx, record.Unknown()); err != nil {
 			for noted := r; noted != at; noted = noted.outer {
-				noted.Dispel()
+				noted.NoteNoEffect()
 			}
 			return err
 		}
@@ -196,7 +196,7 @@ func (r *handlerRun) doubt(ctx context.Context) error {
 // notSent undoes one call of sending: the request certainly had no effect.
 func (r *handlerRun) notSent() {
 	for at := r; at != nil; at = at.outer {
-		at.Dispel()
+		at.NoteNoEffect()
 	}
 }
 

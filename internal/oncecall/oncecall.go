@@ -109,14 +109,14 @@ type Run interface {
 	// Committed reports whether lock.Commit was called in the run.
 	Committed() bool
 
-	// Doubt is called before the run sends a call elsewhere that may have an effect. Until
-	// Dispel is called as often, no failure and no crash frees the key: a run that ends
-	// without a receipt leaves this one. It notes that as lock.Commit does, with the same
-	// errors; after one the call must not be sent, and Dispel not be called.
-	Doubt(ctx context.Context, receipt []byte) error
+	// NotePossibleEffect notes a call to another service, before it is sent. Until NoteNoEffect is
+	// called as often, neither a failure nor a crash frees the key, and a run without a receipt
+	// leaves receipt. It writes to the store as lock.Commit does, and returns the same errors.
+	// After an error, do not send the call, and do not call NoteNoEffect.
+	NotePossibleEffect(ctx context.Context, receipt []byte) error
 
-	// Dispel says of one call that it certainly had no effect.
-	Dispel()
+	// NoteNoEffect takes back one NotePossibleEffect, of a call that certainly had no effect.
+	NoteNoEffect()
 
 	// Record returns the name of the run's entry in the store, and its token. The error says
 	// that the receipt of the run cannot be amended.
