@@ -31,10 +31,10 @@ type session struct {
 	cut   context.Context    //nolint:containedctx // ends the calls of the work that are in progress
 	stop  context.CancelFunc // ends cut
 
-	begun    bool  // the transaction has begun
-	doubtErr error // of a statement, after which the server may have rolled back
-	endErr   error // the reason if the transaction has ended before its work, else nil
-	mark     int64 // number of a row that the work's transaction has written; 0 if there is none
+	begun   bool  // the transaction has begun
+	stmtErr error // of a statement, after which the server may have rolled back
+	endErr  error // the reason if the transaction has ended before its work, else nil
+	mark    int64 // number of a row that the work's transaction has written; 0 if there is none
 
 	broken bool // its connection must not be used again
 }
@@ -157,16 +157,16 @@ func (w *session) settled(ctx context.Context) error {
 	case w.endErr != nil:
 	case !w.conn.IsValid():
 		w.endErr = transient(errSessionEnded)
-	case w.doubtErr == nil || !w.begun:
+	case w.stmtErr == nil || !w.begun:
 		return nil
-	case rollsBack(w.doubtErr):
-		w.endErr = transient(fmt.Errorf("%w: %w", errUndone, classified(w.doubtErr)))
+	case rollsBack(w.stmtErr):
+		w.endErr = transient(fmt.Errorf("%w: %w", errUndone, classified(w.stmtErr)))
 	case w.open(ctx):
-		w.doubtErr = nil
+		w.stmtErr = nil
 		return nil
 	default:
-		w.endErr = transient(fmt.Errorf("%w: %w", errUndone, classified(w.doubtErr)))
-		if w.mark != 0 && errors.Is(w.doubtErr, errUnclear) {
+		w.endErr = transient(fmt.Errorf("%w: %w", errUndone, classified(w.stmtErr)))
+		if w.mark != 0 && errors.Is(w.stmtErr, errUnclear) {
 			w.endErr = permanent(errEnded)
 		}
 	}
@@ -197,7 +197,7 @@ func (w *session) writeMark(ctx context.Context) error {
 			return transient(classified(err))
 		}
 	}
-	w.doubtErr = errUnclear
+	w.stmtErr = errUnclear
 	return nil
 }
 

@@ -46,5 +46,5 @@ func (w *session) lent() lent {
 // Ready is part of [rowstore.Session].
 func (w *session) Ready(ctx context.Context, text string) error { return w.ready(ctx, kindOf(text)) }
 
-// Doubt is part of [rowstore.Session].
-func (w *session) Doubt(err error) { w.doubtErr = err }
+// NoteError is part of [rowstore.Session].
+func (w *session) NoteError(err error) { w.stmtErr = err }

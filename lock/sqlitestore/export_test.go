@@ -15,8 +15,8 @@ func WithTx(ctx context.Context, tx *sql.Tx) context.Context {
 // Ends is ends.
 func Ends(text string) bool { return ends(text) }
 
-// Doubt makes a transaction that has ended forget its COMMIT, as if the disk had failed in it.
-func Doubt(tx lock.Transaction) {
+// ForgetCommit makes a transaction that has ended forget its COMMIT, as if the disk had failed in it.
+func ForgetCommit(tx lock.Transaction) {
 	t := tx.(*settling) //nolint:forcetypeassert // the test has it from Begin
 	t.committed, t.err = false, hangs(context.Background())
 }

@@ -28,7 +28,7 @@ type session struct {
 
 	turn      bool  // this session has the turn to write
 	begun     bool  // BEGIN was executed
-	doubt     error // of a statement, after which SQLite may have rolled back
+	stmtErr   error // of a statement, after which SQLite may have rolled back
 	committed bool
 }
 
@@ -73,13 +73,13 @@ func (w *session) ready(ctx context.Context) error {
 	switch {
 	case !w.begun:
 		return w.begin(ctx)
-	case w.doubt == nil || w.open(ctx):
-		w.doubt = nil
+	case w.stmtErr == nil || w.open(ctx):
+		w.stmtErr = nil
 		return nil
-	case code(w.doubt) == codeConstraint:
-		return permanent(fmt.Errorf("%w: %w", errEnded, w.doubt))
+	case code(w.stmtErr) == codeConstraint:
+		return permanent(fmt.Errorf("%w: %w", errEnded, w.stmtErr))
 	default:
-		return transient(fmt.Errorf("%w: %w", errUndone, w.doubt))
+		return transient(fmt.Errorf("%w: %w", errUndone, w.stmtErr))
 	}
 }
 

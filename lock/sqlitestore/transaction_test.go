@@ -317,7 +317,7 @@ func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
 		} else {
 			require.NoError(t, tx.Rollback(t.Context()))
 		}
-		sqlitestore.Doubt(tx)
+		sqlitestore.ForgetCommit(tx)
 		for range 2 {
 			ok, err := tx.Outcome(t.Context())
 			require.NoError(t, err)

@@ -46,8 +46,8 @@ func (w *session) Ready(ctx context.Context, text string) error {
 	return w.ready(ctx)
 }
 
-// Doubt is part of [rowstore.Session].
-func (w *session) Doubt(err error) { w.doubt = err }
+// NoteError is part of [rowstore.Session].
+func (w *session) NoteError(err error) { w.stmtErr = err }
 
 // PrepareContext is part of [driver.ConnPrepareContext]. The statement is prepared whenever it
 // is executed.

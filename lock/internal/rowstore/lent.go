@@ -13,9 +13,9 @@ type Session interface {
 	// returns an error.
 	Ready(ctx context.Context, text string) error
 
-	// Doubt notes the error of a statement, after which the database may have ended the
+	// NoteError notes the error of a statement, after which the database may have ended the
 	// transaction.
-	Doubt(err error)
+	NoteError(err error)
 }
 
 // RawConn is a connection of a driver.
@@ -60,7 +60,7 @@ func (c Lent) enter(ctx context.Context, text string) (context.Context, context.
 // sees notes the error of a statement, and returns it.
 func (c Lent) sees(err error) error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, driver.ErrSkip) {
-		c.Session.Doubt(err)
+		c.Session.NoteError(err)
 	}
 	return err
 }
