@@ -184,7 +184,7 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait t
 		}
 		entered, err = l.queue(ctx, e, found, began, wait)
 		at = clock.Now()
-		if entered && found.Waiter.Met() {
+		if entered && found.Waiter.FoundHolder() {
 			known = heldBy(e, found.Owner)
 		}
 		if entered || !l.failsOpen(ctx, err) {

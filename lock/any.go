@@ -225,12 +225,12 @@ func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Durati
 	default:
 		place.NoteServed(!unavailable && (err != nil || !s.lease.local.Bypassed()))
 	}
-	met, _ := place.Known()
+	allTaken, _ := place.Known()
 	switch {
 	case refused != nil && errors.Is(err, ErrHeld):
 		place.NoteHeld()
 		return refused.Entry.Left, err
-	case unavailable && met && !s.locker.cfg.failOpen:
+	case unavailable && allTaken && !s.locker.cfg.failOpen:
 		// The caller waits for a holder, so it polls again although the store gave no answer. A
 		// wait for a single key does the same.
 		if err = withRefusal(err, heldBy(s.lease, "")); !callerGone(ctx) {
@@ -263,10 +263,10 @@ func (s *search) awaitTurn(ctx context.Context, place *local.Place, until clock.
 // is unanswered: the caller that searches may be about to run without the store.
 func (s *search) turnError(place *local.Place) error {
 	held := heldBy(s.lease, "")
-	switch met, outage := place.Known(); {
+	switch allTaken, outage := place.Known(); {
 	case outage:
 		return withRefusal(errLineOutage, held)
-	case !met && !s.locker.cfg.failOpen:
+	case !allTaken && !s.locker.cfg.failOpen:
 		return errLinePending
 	}
 	return held

@@ -22,9 +22,9 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	due := sent.Add(lease / 3)
 	e.local.Due = due
 	e.validity.Start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
-	met := e.local.Grant() // other goroutines read the lease only after the grant, so the writes before it need no lock
+	contended := e.local.Grant() // other goroutines read the lease only after the grant, so the writes before it need no lock
 	e.locker.core.keys.ScheduleNew((*holder)(e), due)
-	if met {
+	if contended {
 		e.locker.core.keys.Share((*holder)(e), grantOf(e))
 	}
 }

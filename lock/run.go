@@ -86,7 +86,7 @@ func (r *run) shareFailure(err error) {
 	if s, ok := errors.AsType[oncecall.Sharer](err); ok && !s.Shared() {
 		return
 	}
-	if e.local.Met() && e.parent.Err() == nil && e.lostError() == nil {
+	if e.local.Contended() && e.parent.Err() == nil && e.lostError() == nil {
 		e.locker.core.keys.Share((*holder)(e), &decision{failure: err})
 	}
 }

@@ -146,30 +146,30 @@ func (c *setClaim) startAll(ctx context.Context, sent clock.Moment) error {
 // keys are claimed in order, unless the entry certainly belongs to a holder and the caller does
 // not wait for its end.
 func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) (done bool, err error) {
-	var met *Lease
+	var refused *Lease
 	for _, e := range c.leases {
 		if string(e.entry) == inTheWay.Key {
-			met = e
+			refused = e
 		}
 	}
 	var record *record // a lock has none
 	reason := record.refusal(inTheWay.State, nil, false)
 	own := inTheWay.State != Settled && c.core.cleaner.FateOf(inTheWay.Token) != cleanup.NotKnown
-	if met == nil || own || c.cfg.wait > 0 && errors.Is(reason, ErrHeld) {
+	if refused == nil || own || c.cfg.wait > 0 && errors.Is(reason, ErrHeld) {
 		c.core.leaveAll(c.leases...)
 		return false, nil
 	}
-	inTheWay.Key = met.label()
-	met.observed.noteFound(inTheWay.Owner)
+	inTheWay.Key = refused.label()
+	refused.observed.noteFound(inTheWay.Owner)
 	err = &RefusedError{Reason: reason, Entry: *inTheWay}
 	for _, e := range c.leases {
-		if e == met {
+		if e == refused {
 			c.leave(ctx, e, err)
 		} else {
 			c.core.leaveAll(e) // the answer does not concern its key
 		}
 	}
-	c.reportRefusal(ctx, met, c.began, err)
+	c.reportRefusal(ctx, refused, c.began, err)
 	return true, err
 }
 

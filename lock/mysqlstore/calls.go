@@ -30,7 +30,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	if err := rowstore.Admit(ctx, &s.calls, begins); err != nil {
 		return lock.Entry{}, err
 	}
-	if c.Replaces == "" && s.met.Load() {
+	if c.Replaces == "" && s.keyTaken.Load() {
 		if r, at, err := s.read(ctx, rowstore.Later, key); err != nil || !r.YieldsTo(&c, at) {
 			return r.Entry(at), err
 		}
@@ -44,12 +44,12 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 		case err != nil:
 			return lock.Entry{}, err
 		case granted:
-			s.met.Store(false)
+			s.keyTaken.Store(false)
 			return lock.Entry{
 				State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: bytes.Clone(c.Fingerprint), Owner: c.Owner, Fence: fence, Left: c.Lease,
 			}, nil
 		}
-		s.met.Store(true)
+		s.keyTaken.Store(true)
 		// An entry that has ended since is no longer in the way.
 		if r, at, err := s.read(ctx, rowstore.First, key); err != nil || !r.YieldsTo(&c, at) {
 			return r.Entry(at), err

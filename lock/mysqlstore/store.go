@@ -23,9 +23,9 @@ type Store struct {
 	names      names
 	statements statements
 
-	closed atomic.Bool
-	met    atomic.Bool                // the last claim has met an entry
-	semi   atomic.Pointer[expression] // see waits
+	closed   atomic.Bool
+	keyTaken atomic.Bool                // the last claim has found an entry
+	semi     atomic.Pointer[expression] // see waits
 
 	out      func() *sql.DB // makes the *sql.Tx of the work
 	sessions sessions       // of the work

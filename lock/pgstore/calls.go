@@ -42,7 +42,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 		}
 		return e.Token == c.Replaces && (e.State == lock.Abandoned || e.State == lock.Held && c.ReplacesHeld)
 	}
-	if c.Replaces == "" && s.met.Load() {
+	if c.Replaces == "" && s.keyTaken.Load() {
 		if e, err = s.Get(ctx, key); err != nil || !passed() {
 			return e, err
 		}
@@ -53,12 +53,12 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 		case err != nil:
 			return lock.Entry{}, err
 		case granted:
-			s.met.Store(false)
+			s.keyTaken.Store(false)
 			return lock.Entry{
 				State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: bytes.Clone(c.Fingerprint), Owner: c.Owner, Fence: fence, Left: c.Lease,
 			}, nil
 		}
-		s.met.Store(true)
+		s.keyTaken.Store(true)
 		if e, err = s.entry(ctx, rowstore.First, s.statements.get, []byte(key)); err != nil || !passed() {
 			return e, err
 		}

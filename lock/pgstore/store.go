@@ -34,9 +34,9 @@ type Store struct {
 	// settle.
 	amendHere atomic.Pointer[string]
 
-	keep   atomic.Int64  // the keep of the latest receipt in a transaction, in microseconds
-	claims atomic.Uint64 // number of claims
-	met    atomic.Bool   // the last claim has met an entry
+	keep     atomic.Int64  // the keep of the latest receipt in a transaction, in microseconds
+	claims   atomic.Uint64 // number of claims
+	keyTaken atomic.Bool   // the last claim has found an entry
 
 	calls  rowstore.Queue // for the store's own connections
 	gate   rowstore.Gate  // to the store's own connections

@@ -39,7 +39,7 @@ func (t *Table[H]) Rest(h H, d Decision[H]) (asked <-chan struct{}) {
 }
 
 // takeAnswered takes the waiters that d answers from the queue behind h. A poll that the store
-// did not serve answers no waiter for a holder it has met: the next in the queue polls.
+// did not serve answers no waiter that knows of a holder: the next in the queue polls.
 func (s *shard[H]) takeAnswered(h H, d Decision[H]) (answered []*Waiter[H]) {
 	sl := h.Entry().slot
 	if d == nil || sl == nil || !s.has(h) {
@@ -48,7 +48,7 @@ func (s *shard[H]) takeAnswered(h H, d Decision[H]) (answered []*Waiter[H]) {
 	for p := sl.queue.Front(); p != nil; {
 		w := waiterAt[H](p)
 		p = p.Next()
-		waits := d.Unserved() && w.patient && w.hasMet(sl)
+		waits := d.Unserved() && w.patient && w.knowsHolder(sl)
 		if !waits && d.Answers(w.lease, w.patient) {
 			sl.remove(w)
 			answered = append(answered, w)

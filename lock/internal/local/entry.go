@@ -17,33 +17,34 @@ type Entry[H any] struct {
 	slot       *slot[H] // nil if the lease does not have the key, or the slot would be empty
 }
 
-// claimState says whether the claim of a lease was granted, whether another call has met it, and
-// whether its work runs although the claim was not granted. All are in one word: if a grant and
-// a call that meets the claim race, at least one of the two sees the other.
+// claimState says whether the claim of a lease was granted, whether another call has contended for
+// its key, and whether its work runs although the claim was not granted. All are in one word: if a
+// grant and a call that contends race, at least one of the two sees the other.
 type claimState struct{ bits atomic.Uint32 }
 
 const (
 	granted = 1 << iota
-	met
+	contended
 	bypassed
 )
 
 // Granted reports whether the claim was granted.
 func (s *claimState) Granted() bool { return s.bits.Load()&granted != 0 }
 
-// Met reports whether another call has met the claim.
-func (s *claimState) Met() bool { return s.bits.Load()&met != 0 }
+// Contended reports whether another call has contended for the key.
+func (s *claimState) Contended() bool { return s.bits.Load()&contended != 0 }
 
 // Bypassed reports whether the work runs unprotected.
 func (s *claimState) Bypassed() bool { return s.bits.Load()&bypassed != 0 }
 
-// Grant notes the grant, and reports whether another call has met the claim before.
-func (s *claimState) Grant() (hasMet bool) { return s.bits.Or(granted)&met != 0 }
+// Grant notes the grant, and reports whether another call has contended for the key before.
+func (s *claimState) Grant() (wasContended bool) { return s.bits.Or(granted)&contended != 0 }
 
 func (s *claimState) bypass() { s.bits.Or(bypassed) }
 
-// meet notes that a call has met the claim, and reports whether it was granted before.
-func (s *claimState) meet() (wasGranted bool) { return s.bits.Or(met)&granted != 0 }
+// contend notes that another call contends for the key, and reports whether the claim was granted
+// before.
+func (s *claimState) contend() (wasGranted bool) { return s.bits.Or(contended)&granted != 0 }
 
 // pending reports whether the claim may still be granted or refused. The shard is locked.
 func (s *claimState) pending() bool { return !s.Granted() && !s.Bypassed() }

@@ -14,8 +14,8 @@ type Lines struct {
 }
 
 type line struct {
-	places list.List // of *Place
-	met    bool      // a search has found all keys taken
+	places   list.List // of *Place
+	allTaken bool      // a search has found all keys taken
 }
 
 // Place is the place of a caller in a line.
@@ -61,7 +61,7 @@ func (p *Place) First() <-chan struct{} { return p.first }
 func (p *Place) NoteHeld() {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	p.line.met = true
+	p.line.allTaken = true
 }
 
 // NoteServed notes whether the store has served a search of p, for each caller that is behind p
@@ -76,10 +76,10 @@ func (p *Place) NoteServed(served bool) {
 
 // Known returns the results of the searches before p: whether one has found all keys taken, and
 // whether the store did not serve the latest one.
-func (p *Place) Known() (met, unserved bool) {
+func (p *Place) Known() (allTaken, unserved bool) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	return p.line.met, p.unserved
+	return p.line.allTaken, p.unserved
 }
 
 // TakeUnserved returns the second result of Known, and sets it to false.

@@ -85,7 +85,7 @@ func (t *Table[H]) Enter(h H, patient bool) Entrance[H] {
 		return Entrance[H]{Open: true}
 	}
 	e := holder.Entry()
-	if wasGranted := e.meet(); !wasGranted && e.pending() {
+	if wasGranted := e.contend(); !wasGranted && e.pending() {
 		w := enqueue(h, holder, patient)
 		if !patient || e.slot.queue.Len() > maxWaiters {
 			e.slot.triggerClaim()
@@ -107,7 +107,7 @@ func (t *Table[H]) Enter(h H, patient bool) Entrance[H] {
 }
 
 // TryEnter gives h its key if no lease has the key. Otherwise it returns the state of the key, and
-// the owner of the lease that has it. It does not mark this lease as met.
+// the owner of the lease that has it. It does not mark the key as contended.
 func (t *Table[H]) TryEnter(h H) (taken Taken, owner string) {
 	s, key := t.shardOf(h), h.Key()
 	s.mu.Lock()
@@ -139,8 +139,8 @@ func (s *shard[H]) has(h H) bool {
 // at its end. There is no renewal after the first call.
 func (t *Table[H]) Leave(h H) { t.LeaveWith(h, nil) }
 
-// LeaveWith is Leave after a claim that ended. decide returns the decision for callers that have
-// met the claim. It is called if there may be such callers.
+// LeaveWith is Leave after a claim that ended. decide returns the decision for callers behind
+// the claim. It is called if there may be such callers.
 func (t *Table[H]) LeaveWith(h H, decide func() Decision[H]) {
 	s := t.shardOf(h)
 	s.mu.Lock()
@@ -172,7 +172,7 @@ func (s *shard[H]) pass(h H) {
 		return
 	}
 	next := waiterAt[H](sl.queue.Front())
-	next.met = next.patient && next.hasMet(sl)
+	next.foundHolder = next.patient && next.knowsHolder(sl)
 	sl.remove(next)
 	s.hand(h, next.lease)
 	close(next.ready)
@@ -183,7 +183,7 @@ func (s *shard[H]) hand(holder, next H) {
 	from, to := holder.Entry(), next.Entry()
 	to.slot, from.slot = from.slot, nil
 	to.slot.confirmEnd, to.slot.trigger, to.slot.unserved = nil, nil, nil
-	to.meet() // by the rest of the queue
+	to.contend() // by the rest of the queue
 	s.holders[next.Key()] = next
 }
 

@@ -131,7 +131,7 @@ func TestKeyGoesToTheNext(t *testing.T) {
 	table.Leave(first)
 	<-w2.Ready()
 	require.Nil(t, w2.Decided())
-	require.True(t, w2.Met(), "it has waited for a holder")
+	require.True(t, w2.FoundHolder(), "it has waited for a holder")
 	require.Equal(t, local.FoundGiven, table.StopWaiting(w2, 0))
 	table.Leave(first) // again: it is not its key
 	require.Equal(t, local.FoundHeld, table.CancelWait(w3))

@@ -8,14 +8,14 @@ type Waiter[H any] struct {
 	ready chan struct{} // closed when the lease has the key, or there is a decision
 
 	// Locked with the shard of the key.
-	place     *list.Element // in the queue, nil once the waiter has left it
-	finds     int           // of the slot, when the waiter was queued
-	metHolder bool          // the key had a holder when the waiter was queued
-	patient   bool          // it waits for a holder, and not only for a pending claim
+	place   *list.Element // in the queue, nil once the waiter has left it
+	finds   int           // of the slot, when the waiter was queued
+	held    bool          // the key had a holder when the waiter was queued
+	patient bool          // it waits for a holder, and not only for a pending claim
 
 	// Written before ready is closed.
-	met     bool        // a holder was met when the lease got the key
-	decided Decision[H] // nil if the lease has the key
+	foundHolder bool        // the key had a holder before the lease got it
+	decided     Decision[H] // nil if the lease has the key
 
 	// Written when the waiter leaves the queue by itself.
 	unserved Decision[H] // of the slot
@@ -34,9 +34,9 @@ func (w *Waiter[H]) Ready() <-chan struct{} { return w.ready }
 // Lease returns the lease that waits.
 func (w *Waiter[H]) Lease() H { return w.lease }
 
-// Met reports whether a holder was met when the lease got the key. It may be called once w
+// FoundHolder reports whether the key had a holder before the lease got it. It may be called once w
 // is ready.
-func (w *Waiter[H]) Met() bool { return w.met }
+func (w *Waiter[H]) FoundHolder() bool { return w.foundHolder }
 
 // Decided returns the decision, nil if the lease has the key. It may be called once w is
 // ready.
@@ -50,8 +50,8 @@ func (w *Waiter[H]) Unserved() Decision[H] { return w.unserved }
 // lease ends with a settle.
 func (w *Waiter[H]) Usurped() (h H, settles bool) { return w.usurped, w.settles }
 
-// hasMet reports whether w has met a holder, or a claim has found one since w was queued.
-func (w *Waiter[H]) hasMet(sl *slot[H]) bool { return w.metHolder || w.finds != sl.finds }
+// knowsHolder reports whether the key had a holder when w was queued, or a claim has found one since.
+func (w *Waiter[H]) knowsHolder(sl *slot[H]) bool { return w.held || w.finds != sl.finds }
 
 func waiterAt[H any](place *list.Element) *Waiter[H] {
 	return place.Value.(*Waiter[H]) //nolint:errcheck,forcetypeassert // a queue has no other values
@@ -63,7 +63,7 @@ func enqueue[H Holder[H]](h, holder H, patient bool) *Waiter[H] {
 	behind := e.needSlot()
 	w := &Waiter[H]{
 		lease: h, patient: patient, ready: make(chan struct{}), finds: behind.finds,
-		metHolder: !e.pending() || behind.trigger != nil,
+		held: !e.pending() || behind.trigger != nil,
 	}
 	w.place = behind.queue.PushBack(w)
 	return w
@@ -89,7 +89,7 @@ const (
 	StillWaiting Stopped = iota
 	// FoundHeld says that another caller holds the key.
 	FoundHeld
-	// FoundPending says that the claim which the waiter has met is still unanswered.
+	// FoundPending says that the claim that the waiter is behind is still unanswered.
 	FoundPending
 	// FoundEnding says that the work of the holder is over, and the store has not confirmed the
 	// end.
@@ -116,7 +116,7 @@ func (t *Table[H]) StopWaiting(w *Waiter[H], terms Terms) Stopped {
 	}
 	e := holder.Entry()
 	sl := e.slot
-	pending := e.pending() && !w.hasMet(sl)
+	pending := e.pending() && !w.knowsHolder(sl)
 	if terms&AwaitAnswer != 0 && (pending || e.pending() && sl.trigger != nil) {
 		w.patient = false
 		sl.triggerClaim()
