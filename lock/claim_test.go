@@ -114,7 +114,7 @@ func TestNotAppliedIsNotUnknown(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.NotErrorIs(t, err, lock.ErrUnknown)
 		require.Equal(t, 1, seen.count(lock.EventUnavailable))
-		require.Zero(t, s.Count(fault.Release), "nothing to sweep")
+		require.Zero(t, s.Count(fault.Release), "nothing to clean up")
 	})
 }
 

@@ -48,7 +48,7 @@ func TestRemovalsOfOneOrphan(t *testing.T) {
 	}
 }
 
-func TestIncidentReaperFreesTheKeyForOthers(t *testing.T) {
+func TestIncidentCleanUpFreesTheKeyForOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l, other := open(lock.WithObserver(seen.observe)), open()
@@ -57,7 +57,7 @@ func TestIncidentReaperFreesTheKeyForOthers(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		s.Every(nil, fault.Claim)
 		synctest.Wait()
-		require.Equal(t, lock.Free, s.State(t, key).State, "the reaper removes the claim at once")
+		require.Equal(t, lock.Free, s.State(t, key).State, "the clean-up removes the claim at once")
 		require.Equal(t, 1, seen.count(lock.EventReaped))
 		e, err := other.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestIncidentReaperFreesTheKeyForOthers(t *testing.T) {
 }
 
 // A caller that leaves during its claim leaves nothing behind.
-func TestCanceledClaimIsSwept(t *testing.T) {
+func TestCanceledClaimIsCleanedUp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.Next(fault.Claim, fault.Late(time.Second))
@@ -83,9 +83,9 @@ func TestCanceledClaimIsSwept(t *testing.T) {
 	})
 }
 
-// The sweep after a lease whose claim had an unanswered send must
-// not delete the receipt that the same token has left.
-func TestSweepNeverDeletesAReceipt(t *testing.T) {
+// The clean-up after a lease whose claim had an unanswered send does not delete the receipt of the
+// same token.
+func TestCleanUpNeverDeletesAReceipt(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.Next(fault.Claim, fault.LoseReply)
@@ -100,7 +100,7 @@ func TestSweepNeverDeletesAReceipt(t *testing.T) {
 
 // A send without an answer can land after its acquire was refused, once the other holder has
 // gone. Its entry is still removed.
-func TestRefusedAcquireWithUnansweredSendIsSwept(t *testing.T) {
+func TestUnansweredClaimIsCleanedUp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
 		holder, err := other.Acquire(t.Context(), key)
@@ -112,7 +112,7 @@ func TestRefusedAcquireWithUnansweredSendIsSwept(t *testing.T) {
 		time.Sleep(time.Second - budget/3)
 		synctest.Wait()
 		time.Sleep(time.Second)
-		require.Equal(t, lock.Free, s.State(t, key).State, "the late claim was swept within a second")
+		require.Equal(t, lock.Free, s.State(t, key).State, "the late claim was cleaned up within a second")
 	})
 }
 
@@ -137,9 +137,9 @@ func TestLateTwinAfterRelease(t *testing.T) {
 	})
 }
 
-// A sweep must outlive goroutines that still carry the claim, however long the
-// client library's own time-out is.
-func TestSweepOutlivesAStuckClient(t *testing.T) {
+// A clean-up outlasts the goroutines that still carry the claim, however long the client library's
+// own time-out is.
+func TestCleanUpOutlastsAStuckClient(t *testing.T) {
 	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.Every(fault.Stuck(40*time.Second), fault.Claim)
@@ -150,12 +150,12 @@ func TestSweepOutlivesAStuckClient(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, lock.Held, s.State(t, key).State, "it landed")
 		time.Sleep(5 * time.Second)
-		require.Equal(t, lock.Free, s.State(t, key).State, "and was swept, long after the lag of the network")
+		require.Equal(t, lock.Free, s.State(t, key).State, "and was cleaned up, long after the lag of the network")
 	})
 }
 
-// Nothing is left to do once a sweep is over.
-func TestSweepEnds(t *testing.T) {
+// A clean-up that is over sends nothing more.
+func TestCleanUpEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.Next(fault.Claim, fault.LoseReply)
@@ -172,7 +172,7 @@ func TestSweepEnds(t *testing.T) {
 
 // A clean-up goes on after an error, even if an earlier removal was answered: the claim may land
 // after the removal.
-func TestASweepGoesOnAfterAnError(t *testing.T) {
+func TestCleanUpGoesOnAfterAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
 		var land atomic.Pointer[func() error]
@@ -204,8 +204,8 @@ func TestASweepGoesOnAfterAnError(t *testing.T) {
 	})
 }
 
-// no-orphan, no-self-conflict: MaxLag counts from the return of a call; the
-// sweep counts it from when the Locker gave the call up.
+// no-orphan, no-self-conflict: MaxLag counts from the return of a call. The clean-up counted it
+// from the moment at which the Locker gave the call up.
 func TestLagCountsFromTheReturnOfTheCall(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
@@ -224,9 +224,8 @@ func TestLagCountsFromTheReturnOfTheCall(t *testing.T) {
 	})
 }
 
-// no-orphan: a sweep counted an answer from before its claim had landed. The
-// server then stalled, had the claim and the last delete in one batch, and
-// executed the delete first.
+// no-orphan: a clean-up counted an answer from before its claim had landed. The server then stalled,
+// had the claim and the last delete in one batch, and executed the delete first.
 func TestStalledServerBetweenTwoDeletes(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(10*time.Minute), lock.WithMaxHold(20*time.Minute))
@@ -261,9 +260,9 @@ func TestStalledServerBetweenTwoDeletes(t *testing.T) {
 	})
 }
 
-// no-self-conflict: a claim was refused by an own dead one, whose sweep ended,
-// and forgot the token, before the answer was read.
-func TestRefusedByWhatIsSweptMeanwhile(t *testing.T) {
+// no-self-conflict: a dead claim of the same Locker refused a claim. Its clean-up ended, and forgot
+// the token, before the answer was read.
+func TestRefusedByAnEntryBeingCleanedUp(t *testing.T) {
 	for offset := time.Duration(0); offset < 2*time.Second; offset += 100 * time.Millisecond {
 		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open(lock.WithLease(10*time.Minute), lock.WithMaxHold(20*time.Minute), lock.WithBudget(2*time.Second))
@@ -282,7 +281,7 @@ func TestRefusedByWhatIsSweptMeanwhile(t *testing.T) {
 // A dead claim of the same Locker is in the way, so the acquire claims a second time. The second
 // claim does not write to the event that the clean-up of the first reports. Only the race
 // detector finds such a write.
-func TestSweepReadsNothingOfTheNextClaim(t *testing.T) {
+func TestCleanUpReadsNothingOfTheNextClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tokens []string
 		s := &answering{claims: []func(lock.Claim) (lock.Entry, error){
@@ -301,7 +300,7 @@ func TestSweepReadsNothingOfTheNextClaim(t *testing.T) {
 			func(lock.Claim) (lock.Entry, error) { return lock.Entry{}, io.EOF },
 			func(lock.Claim) (lock.Entry, error) { return lock.Entry{State: lock.Held, Token: tokens[0]}, nil },
 			func(lock.Claim) (lock.Entry, error) {
-				time.Sleep(20 * time.Millisecond) // the sweep of the round before is through
+				time.Sleep(20 * time.Millisecond) // until the clean-up of the round before is over
 				return lock.Entry{State: lock.Held, Token: "another"}, nil
 			},
 		}
@@ -385,10 +384,9 @@ func TestLostRunIsNotAnOrphan(t *testing.T) {
 	})
 }
 
-// once: the claim of a run that succeeded had an unanswered send; when its
-// settle is given up, the sweep of the claim deletes the entry that shows the
-// run.
-func TestSweepOfASucceededRun(t *testing.T) {
+// once: the claim of a run that succeeded had an unanswered send. When its settle was given up, the
+// clean-up of the claim deleted the entry that shows the run.
+func TestCleanUpOfASucceededRun(t *testing.T) {
 	for name, first := range map[string]fault.Func{"all answered": nil, "claim's first reply lost": fault.LoseReply} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {

@@ -101,7 +101,7 @@ func TestCloseDuringClaim(t *testing.T) {
 	})
 }
 
-func TestCloseDrainsSweepsWithoutTheNetworksLag(t *testing.T) {
+func TestCloseDrainsCleanUpsWithoutTheNetworksLag(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		s.Lag = time.Hour
 		l := open()

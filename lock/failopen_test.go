@@ -43,7 +43,7 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 		// The token counts as granted while the work runs.
 		time.Sleep(lease / 2)
 		s.Every(nil, fault.Claim)
-		require.Equal(t, lock.Held, s.State(t, key).State, "not swept under the work")
+		require.Equal(t, lock.Held, s.State(t, key).State, "not cleaned up under the work")
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.NoError(t, e.Release(t.Context()))

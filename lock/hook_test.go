@@ -41,7 +41,7 @@ func TestHooksThatEndTheCaller(t *testing.T) {
 				s.Next(fault.Claim, f)
 				require.False(t, onItsOwn(func() { _, _ = l.Acquire(t.Context(), key) }))
 				synctest.Wait()
-				require.Equal(t, lock.Free, s.State(t, key).State, "it is swept for")
+				require.Equal(t, lock.Free, s.State(t, key).State, "it is cleaned up")
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
 				require.NoError(t, e.Release(t.Context()))

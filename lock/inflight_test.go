@@ -22,7 +22,7 @@ const (
 // A claim that was left in flight, while the next send of it was answered, is removed once: when
 // its reply has come, or, if the reply is lost, when the entry is found. Otherwise it may land for
 // as long as the network takes.
-func TestArrivalEndsTheSweep(t *testing.T) {
+func TestArrivalEndsTheCleanUp(t *testing.T) {
 	for name, outcome := range map[string]send.Outcome{"answered": send.Answered, "lost": send.Lost} {
 		t.Run(name, func(t *testing.T) {
 			for when, land := range map[string]bool{"landed": true, "not landed": false} {
@@ -118,14 +118,14 @@ func TestLandedBeforeItsArrival(t *testing.T) {
 		require.NoError(t, err, "it must not be locked out by itself")
 		left.flight.Arrive(send.Answered)
 		synctest.Wait()
-		require.Equal(t, lock.Held, s.State(t, key).State, "the sweep is not for the next one's entry")
+		require.Equal(t, lock.Held, s.State(t, key).State, "the clean-up leaves the entry of the next caller")
 		require.NoError(t, e.Context().Err())
 		require.NoError(t, e.Release(t.Context()))
 	})
 }
 
 // A store may return from a call before its command is through, if it says so:
-// the claim is swept for as long as something carries it, and Close waits.
+// the clean-up of the claim goes on for as long as a goroutine carries it, and Close waits.
 func TestCallsThatAreLeftBehind(t *testing.T) {
 	t.Parallel()
 	for name, silent := range map[string]bool{"reported": false, "not reported": true} {

@@ -34,7 +34,7 @@ func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 					require.ErrorContains(t, err, "the store panicked: a hook's")
 					s.Every(nil, fault.Claim)
 					time.Sleep(time.Minute)
-					require.Equal(t, lock.Free, s.State(t, key).State, "it is swept for")
+					require.Equal(t, lock.Free, s.State(t, key).State, "it is cleaned up")
 				})
 			})
 			t.Run(name+"one of each", func(t *testing.T) {

@@ -191,7 +191,7 @@ func TestReleaseIsNotAskedForEver(t *testing.T) {
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		time.Sleep(2 * lease)
 		s.Every(nil, fault.Release)
-		time.Sleep(s.Lag + 10*time.Second) // the last sweep
+		time.Sleep(s.Lag + 10*time.Second) // the last clean-up
 		sent := s.Count(fault.Release)
 		time.Sleep(time.Hour)
 		require.Equal(t, sent, s.Count(fault.Release))

@@ -162,7 +162,7 @@ func TestAnswersThatAreErrors(t *testing.T) {
 				require.Less(t, time.Since(began), 10*time.Millisecond)
 				require.Equal(t, len(tt.faults), s.Count(fault.Claim))
 				synctest.Wait()
-				require.Equal(t, tt.unknown, s.Count(fault.Release) > 0, "it is swept for")
+				require.Equal(t, tt.unknown, s.Count(fault.Release) > 0, "it is cleaned up")
 			})
 		})
 	}
@@ -205,7 +205,7 @@ func TestCallerGoesDuringItsOwnSend(t *testing.T) {
 				require.InDelta(t, tt.took, time.Since(began), float64(time.Millisecond))
 				require.Equal(t, 1, s.Count(fault.Claim))
 				synctest.Wait()
-				require.Equal(t, lock.Free, s.State(t, key).State, "it is swept for")
+				require.Equal(t, lock.Free, s.State(t, key).State, "it is cleaned up")
 			})
 		})
 	}

@@ -245,8 +245,8 @@ func TestFreedBeforeItsTakeover(t *testing.T) {
 	})
 }
 
-// A takeover that was released, or whose claim was swept, makes the
-// unknown outcome of the first attempt forgotten.
+// A takeover that was released, or whose claim was cleaned up, must not make the Locker forget the
+// unknown outcome of the first attempt.
 func TestATakeoverThatFailedKeepsTheAttempt(t *testing.T) {
 	for name, lost := range map[string]bool{"takeover failed": false, "takeover's claim unknown": true} {
 		t.Run(name, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 )
 
 // A claim was granted, and a node that has not answered it gets it after the
-// release. The Locker sweeps for it, and treats its token as dead meanwhile.
-func TestLockerSweepsForAMinority(t *testing.T) {
+// release. The Locker cleans up there, and treats its token as dead meanwhile.
+func TestLockerCleansUpAfterAMinority(t *testing.T) {
 	long := []lock.Option{lock.WithLease(longLease), lock.WithMaxHold(2 * longLease)}
 	for name, refused := range map[string]bool{"granted and released": false, "refused": true} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestForgetsReleasedTokens(t *testing.T) {
 		}
 		require.Positive(t, quorum.TokensInFlight(q))
 		time.Sleep(2 * time.Second)
-		require.LessOrEqual(t, quorum.TokensInFlight(q), 256, "those that are swept for")
+		require.LessOrEqual(t, quorum.TokensInFlight(q), 256, "those that are being cleaned up")
 		f.heal()
 		time.Sleep(time.Minute)
 		require.Zero(t, quorum.TokensInFlight(q))

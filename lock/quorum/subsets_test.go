@@ -80,8 +80,8 @@ func TestEverySubset(t *testing.T) {
 	})
 }
 
-// The same through a Locker, which claims again within its budget and sweeps
-// after unanswered calls. The nodes stay as they are for a while after it has
+// The same through a Locker, which claims again within its budget and cleans
+// up after unanswered calls. The nodes stay as they are for a while after it has
 // given up.
 func TestEverySubsetUnderALocker(t *testing.T) {
 	t.Parallel()

@@ -235,7 +235,7 @@ func TestShowsCleanupsAndRecoveries(t *testing.T) {
 	})
 }
 
-// An entry that is being swept has no holder, and is not called held.
+// An entry that is being cleaned up has no holder, and is not called held.
 func TestKnowsItsOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memstore.New()

@@ -120,7 +120,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 		c.cooldown()
 	case e.State == lock.Abandoned:
 		c.unknown()
-	case sweeping(local.Cleanups, e):
+	case beingCleanedUp(local.Cleanups, e):
 		c.unanswered()
 	case keytext.IsRecord(e.Key):
 		c.running()
@@ -130,8 +130,8 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 	return c
 }
 
-// sweeping reports whether e is a claim without work, which is being cleaned up.
-func sweeping(cleanups []lock.Cleanup, e *lock.Entry) bool {
+// beingCleanedUp reports whether e is a claim without work that is being cleaned up.
+func beingCleanedUp(cleanups []lock.Cleanup, e *lock.Entry) bool {
 	for _, c := range cleanups {
 		if c.Entry == e.Key && c.Token == e.Token && c.Kind == lock.EventReaped {
 			return true
