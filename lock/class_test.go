@@ -34,7 +34,7 @@ func TestClassNamesTheCause(t *testing.T) {
 
 // A deadline that leaves a store no time to answer does not show a fault of the store. A longer
 // deadline that ends without an answer shows that the store is silent.
-func TestDeadlinesOfCallersTellSilence(t *testing.T) {
+func TestClassOfASilentStoreUnderCallersDeadline(t *testing.T) {
 	for name, tt := range map[string]struct {
 		deadline time.Duration
 		want     string

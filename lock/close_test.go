@@ -158,7 +158,7 @@ func TestCloseDoesNotReleaseUnderWork(t *testing.T) {
 
 // Close sends the settles of the background at once. Their usual back-off is longer than its
 // deadline.
-func TestCloseHurriesSettles(t *testing.T) {
+func TestCloseExpeditesSettles(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		l := open(lock.WithKeep(keep))

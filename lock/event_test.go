@@ -18,7 +18,7 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-func TestEventsTellOfTheWait(t *testing.T) {
+func TestEventsReportTheWait(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		first := open()
 		for name, waiter := range map[string]*lock.Locker{"of this process": first, "of another": open()} {
@@ -40,7 +40,7 @@ func TestEventsTellOfTheWait(t *testing.T) {
 	})
 }
 
-func TestEventsTellOfReceipts(t *testing.T) {
+func TestEventsReportReceipts(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))

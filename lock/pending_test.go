@@ -372,7 +372,7 @@ func TestMismatchByAPendingClaim(t *testing.T) {
 }
 
 // A waiter left in the queue behind a claimer that leaves is notified of the next claimer's grant.
-func TestThoseLeftInTheQueueHearOfTheNextGrant(t *testing.T) {
+func TestQueueIsNotifiedOfTheNextGrant(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.Next(fault.Claim, fault.HangRequest)

@@ -292,7 +292,7 @@ func TestAReleasedLeaseIsNotLost(t *testing.T) {
 
 // A caller that waits for the confirmation of a release does not wait for all that is due
 // before it.
-func TestAskingForAnEndComesBeforeWhatIsDue(t *testing.T) {
+func TestAwaitedEndGoesBeforeDueTasks(t *testing.T) {
 	const n = 2000
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(time.Minute))

@@ -13,7 +13,7 @@ import (
 
 // A takeover whose answers were lost is continued under the same token. It does not refuse
 // this process, and the run has its attempt number, since no other run came between.
-func TestALostTakeoverIsGoneOnWith(t *testing.T) {
+func TestLostTakeoverIsContinued(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lost  fault.Func
 		later time.Duration

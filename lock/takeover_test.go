@@ -43,7 +43,7 @@ func TestATakeoverThatLandsAfterTheRecordIsNoFreshClaim(t *testing.T) {
 
 // The entry that was to be taken over ends while the takeover is in flight: the key is claimed
 // as a free one.
-func TestATakeoverOfWhatHasEndedIsAFirstAttempt(t *testing.T) {
+func TestTakeoverOfAnEndedEntryIsAFirstAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		opts := []lock.Option{lock.WithKeep(keep), lock.WithRerunAbandoned()}
