@@ -45,9 +45,9 @@ func (x *onceRequest) identify() error {
 	return nil
 }
 
-// fingerprintOf returns the fingerprint of a request. err is set if outer middleware has consumed
-// the body. This matters only if the whole request is compared.
-func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, err error) (fingerprint.Sum, error) {
+// fingerprintOf returns the fingerprint of a request. consumed is set if outer middleware has
+// consumed the body. This matters only if the whole request is compared.
+func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, consumed error) (fingerprint.Sum, error) {
 	if g.fingerprint != nil {
 		chosen, missing := valueOf(g.fingerprint, r)
 		switch {
@@ -55,8 +55,8 @@ func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, err
 			return fingerprint.OfParts(chosen), nil
 		case !errors.Is(missing, keyfunc.ErrSkip):
 			return fingerprint.Sum{}, missing
-		case err != nil:
-			return fingerprint.Sum{}, &bodyError{err}
+		case consumed != nil:
+			return fingerprint.Sum{}, &bodyError{consumed}
 		}
 		// The chosen parts are missing. The request is guarded all the same, and compared as
 		// a whole.

@@ -250,7 +250,7 @@ func (s *Store) planned(statement string) string {
 
 // acquire returns one of the store's own connections.
 func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*ownConn, error) {
-	pool, err := s.own(ctx)
+	pool, err := s.ownPool(ctx)
 	if err != nil {
 		return nil, err
 	}

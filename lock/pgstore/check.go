@@ -17,7 +17,7 @@ const oldest = 130000
 // lacks columns, or may not be used by the role. Each error names the cure. An error that only an
 // operator can fix matches [lock.ErrDenied].
 func (s *Store) Check(ctx context.Context) error {
-	pool, err := s.own(ctx)
+	pool, err := s.ownPool(ctx)
 	if err != nil {
 		return err
 	}

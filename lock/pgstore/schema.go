@@ -89,7 +89,7 @@ const migrationLock = 0x6c61746368 // "latch"
 // call it at once, and at each start. If none is missing, it only checks: the check needs no
 // CREATE privilege, and holds up no claim.
 func (s *Store) Migrate(ctx context.Context) error {
-	pool, err := s.own(ctx)
+	pool, err := s.ownPool(ctx)
 	if err != nil {
 		return err
 	}

@@ -148,8 +148,8 @@ func (s *Store) Close() {
 
 var errClosed = fmt.Errorf("%w: pgstore: the store was closed", lock.ErrNotApplied)
 
-// own returns the store's own connections.
-func (s *Store) own(ctx context.Context) (*pgxpool.Pool, error) {
+// ownPool returns the store's own connections.
+func (s *Store) ownPool(ctx context.Context) (*pgxpool.Pool, error) {
 	if pool, err := s.opened(); pool != nil || err != nil {
 		return pool, err
 	}

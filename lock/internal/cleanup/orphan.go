@@ -54,8 +54,8 @@ const (
 	maxAwaited = time.Second
 )
 
-// endures returns the last known moment at which an entry of o can be in the store.
-func (c *Cleaner) endures(o *Orphan) time.Time {
+// entryMayExistUntil returns the last known moment at which an entry of o can be in the store.
+func (c *Cleaner) entryMayExistUntil(o *Orphan) time.Time {
 	last := o.Began
 	switch doubt := o.Flight.Doubt(); {
 	case doubt.InFlight > 0:
@@ -98,9 +98,9 @@ func (c *Cleaner) next(o *Orphan, before send.Doubt, sent time.Time, closing boo
 	if o.Answered {
 		possible++
 	}
-	lag, last := c.maxLag-sent.Sub(before.Last), o.landed
+	lag, landedBefore := c.maxLag-sent.Sub(before.Last), o.landed
 	o.landed = lag <= 0
-	if closing || before.Lost == 0 || o.found && possible == 1 || last {
+	if closing || before.Lost == 0 || o.found && possible == 1 || landedBefore {
 		return Progress{Done: true}
 	}
 	o.pause = min(max(2*o.pause, firstPause), max(lag, firstPause))

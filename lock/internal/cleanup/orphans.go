@@ -81,7 +81,7 @@ func (c *Cleaner) keepToken(o *Orphan, wait time.Duration) (t *Task, dropped boo
 
 // remember keeps k for as long as an entry of it can be in the store. c.mu is held.
 func (c *Cleaner) remember(k *orphanToken) {
-	k.examineAt = c.endures(k.orphan)
+	k.examineAt = c.entryMayExistUntil(k.orphan)
 	k.forgetAt = k.examineAt.Add(k.orphan.Linger)
 }
 
@@ -181,7 +181,7 @@ func (c *Cleaner) forgetOld(now time.Time) {
 // prolong keeps k for longer, and reports false if it can be forgotten.
 func (c *Cleaner) prolong(k *orphanToken, now time.Time) bool {
 	if k.orphan != nil {
-		k.examineAt = c.endures(k.orphan)
+		k.examineAt = c.entryMayExistUntil(k.orphan)
 	}
 	if !now.Before(k.examineAt) && now.Before(k.forgetAt) { // its removal goes on: other processes are refused for as long
 		k.examineAt = now.Add(c.maxLag + c.longestLease())
