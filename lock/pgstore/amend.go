@@ -27,14 +27,14 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 // insideKey is the context key for work that runs in a transaction of the store.
 type insideKey struct{ store *Store }
 
-// amendInside names the table with its schema, as the statement of the receipt does.
+// amendInside replaces a receipt in the transaction of the work.
 func (s *Store) amendInside(ctx context.Context, args []any) (ok bool, err error) {
-	if _, err := s.located(ctx); err != nil {
+	statements, err := s.located(ctx)
+	if err != nil {
 		return false, err
 	}
-	statement := *s.amendHere.Load()
 	if tx, is := Tx(ctx); is {
-		err = tx.QueryRow(ctx, statement, args...).Scan(nil)
+		err = tx.QueryRow(ctx, statements.amend, args...).Scan(nil)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return false, nil
 		}
@@ -44,7 +44,7 @@ func (s *Store) amendInside(ctx context.Context, args []any) (ok bool, err error
 	if !is {
 		return false, fmt.Errorf("%w: the context has no transaction", lock.ErrNotApplied)
 	}
-	result, err := tx.ExecContext(ctx, statement, args...)
+	result, err := tx.ExecContext(ctx, statements.amend, args...)
 	if err != nil {
 		return false, err
 	}

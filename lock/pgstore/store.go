@@ -29,10 +29,7 @@ type Store struct {
 	pool    *pgxpool.Pool // the store's own connections; nil before the first call
 	closed  bool
 
-	settle atomic.Pointer[string] // the statement that leaves a receipt in a transaction; nil until the table was looked up
-	// amendHere is the statement that replaces a receipt in a transaction; set together with
-	// settle.
-	amendHere atomic.Pointer[string]
+	inside atomic.Pointer[insideStatements] // nil until the table was looked up
 
 	keep     atomic.Int64  // the keep of the latest receipt in a transaction, in microseconds
 	claims   atomic.Uint64 // number of claims
@@ -186,15 +183,21 @@ func (s *Store) opened() (*pgxpool.Pool, error) {
 	return s.pool, nil
 }
 
-// located returns the statement that writes a receipt in a transaction. It names the table with
-// its schema: the work may have set another search_path.
-func (s *Store) located(ctx context.Context) (settle string, err error) {
-	if known := s.settle.Load(); known != nil {
-		return *known, nil
+// insideStatements are executed in a transaction of work. They name the table with its schema: the
+// work may have set another search_path.
+type insideStatements struct {
+	settle string // leaves the receipt
+	amend  string // replaces a receipt
+}
+
+// located returns the statements for a transaction of work. The first call looks up the schema.
+func (s *Store) located(ctx context.Context) (*insideStatements, error) {
+	if known := s.inside.Load(); known != nil {
+		return known, nil
 	}
 	rows, err := s.query(ctx, s.statements.location)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer rows.Close()
 	n := s.names
@@ -203,12 +206,11 @@ func (s *Store) located(ctx context.Context) (settle string, err error) {
 	}
 	rows.Close()
 	if err = errors.Join(err, rows.Err()); err != nil {
-		return "", storeError(err)
+		return nil, storeError(err)
 	}
-	settle, amend := n.settleInside(), n.amend()
-	s.amendHere.Store(&amend)
-	s.settle.Store(&settle)
-	return settle, nil
+	known := &insideStatements{settle: n.settleInside(), amend: n.amend()}
+	s.inside.Store(known)
+	return known, nil
 }
 
 // Describe is part of [lock.Describer].

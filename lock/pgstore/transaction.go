@@ -14,7 +14,7 @@ import (
 // Begin is part of [lock.Transactor]. The transaction has the default isolation of the pool, or
 // of the database. The work gets it by [Tx] or [SQLTx].
 func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
-	settle, err := s.located(ctx)
+	statements, err := s.located(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -25,7 +25,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 		return nil, nil, fmt.Errorf("%w: pgstore: the work's transaction was not begun: %w", lock.ErrNotApplied, explain(err))
 	}
 	inside := context.WithValue(session.carried(ctx), insideKey{s}, true)
-	return inside, &workTransaction{store: s, session: session, settle: settle, key: []byte(key), token: []byte(token), pid: session.conn.PgConn().PID()}, nil
+	return inside, &workTransaction{store: s, session: session, settle: statements.settle, key: []byte(key), token: []byte(token), pid: session.conn.PgConn().PID()}, nil
 }
 
 // workTransaction is a transaction of work.
