@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/tickettext"
@@ -47,7 +48,7 @@ func TestHandOver(t *testing.T) {
 		var mu sync.Mutex
 		var kinds []lock.EventKind
 		see := lock.WithObserver(func(_ context.Context, e lock.Event) {
-			require.Equal(t, key, e.Key)
+			assert.Equal(t, key, e.Key)
 			mu.Lock()
 			defer mu.Unlock()
 			if e.Kind != lock.EventRenewed {
@@ -191,7 +192,7 @@ func TestHandOverWithoutAnswer(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l, other := open(lock.WithWait(10*time.Millisecond), lock.WithObserver(func(_ context.Context, e lock.Event) {
-					require.NotEqual(t, lock.EventLost, e.Kind, "it is its own command that has taken the key")
+					assert.NotEqual(t, lock.EventLost, e.Kind, "it is its own command that has taken the key")
 				})), open()
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
