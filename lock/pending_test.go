@@ -217,7 +217,7 @@ func TestCallersThatMeetAClaimThatIsGranted(t *testing.T) {
 		}
 		wg.Wait()
 		require.Equal(t, []int{0}, order)
-		require.Equal(t, 2, s.Count(fault.Claim), "those who waited share one replay")
+		require.Equal(t, 2, s.Count(fault.Claim), "the waiters share one replay")
 	})
 }
 

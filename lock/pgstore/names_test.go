@@ -171,7 +171,7 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 	migrate(t, stores[1])
 	e, err = stores[2].Get(t.Context(), "k")
 	require.NoError(t, err)
-	require.Equal(t, "t", e.Token, "what was there before is there still")
+	require.Equal(t, "t", e.Token, "the earlier entry is unchanged")
 }
 
 // The twin: Migrate keeps two runs of Schema apart, because they fail at the same time.
