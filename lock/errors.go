@@ -21,8 +21,8 @@ var (
 	ErrAbandoned error = sentinel("lock: key was abandoned by its holder")
 )
 
-// errReplay ends an acquire of Once that found a receipt. It is not an exported error, because the
-// cause of the caller's context may be an exported error, from another key.
+// errReplay ends an acquire of Once that found a receipt. It is not exported: the cause of a caller's
+// context may match an exported error, from another key.
 var errReplay = errors.New("lock: a receipt was found")
 
 // Errors other than refusals.

@@ -149,7 +149,7 @@ func (o *observation) noteFound(owner string) {
 	}
 }
 
-// addTo sets the fields of v that its kind has.
+// addTo sets the fields that events of v's kind have.
 func (o *observation) addTo(v *Event) {
 	if o == nil {
 		return

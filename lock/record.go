@@ -7,7 +7,7 @@ import (
 
 // record is the part of a lease that only Once has.
 type record struct {
-	run         any    // the *run of this record, as runOf gets it from a context
+	run         any    // a *run, for runOf: with its type, leases and records would depend on runs
 	label       string // the key as the caller gave it
 	scope       string // whose work it is
 	fingerprint []byte // in room if it fits, as the fingerprints of package middleware do

@@ -39,7 +39,7 @@ import (
 //
 // Options are [WithPermits], [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
 // [WithUnknownHold], [WithBodyFirst], and every [Option]: [With], [WithFailOpen],
-// [WithFailClosed] and [WithErrorHandler].
+// [WithFailClosed], [WithErrorHandler] and [WithKeySecret].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that is empty
 // or begins with "once:".

@@ -24,7 +24,7 @@ func TestALeaseGrantedDuringTheLookIsRenewed(t *testing.T) {
 	a.ring(func(yield func(*lease) bool) {
 		yield(h)
 		h.entry.Grant()
-		waitsForShard = !a.lookComesBefore(h.entry.Due) // as Table.Expect
+		waitsForShard = !a.lookComesBefore(h.entry.Due) // as Table.ScheduleNew
 	})
 	if waitsForShard {
 		a.announceLook(h.entry.Due)
