@@ -307,7 +307,7 @@ DAYS_FOR ?= 0
 NIGHT ?= 6h
 
 .PHONY: days
-days: ## Search for broken promises: SEEDS (300) short days with heavy faults, beginning with SEED, in a minute
+days: ## Search for broken promises: SEEDS (300) short days with heavy faults, beginning with SEED, in a minute and a half
 	cd bench && GOWORK=off go test -count=1 -timeout 24h ./internal/day -args -day.days $(SEEDS) -day.for $(DAYS_FOR) $(if $(SEED),-day.seed $(SEED))
 
 .PHONY: nightly

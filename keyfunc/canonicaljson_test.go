@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// TestCanonicalJSON: docs/integrations compares 100 pairs, a million numbers and the findings of a
+// TestCanonicalJSON: docs/integrations compares 100 pairs, 100,000 numbers and the findings of a
 // fuzzer with a second implementation of RFC 8785. This test covers cases beyond the RFC.
 func TestCanonicalJSON(t *testing.T) {
 	t.Parallel()
