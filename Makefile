@@ -85,10 +85,10 @@ CIONLY = $(if $(filter true,$(CI)),promtool nft)
 # which find the run in this variable. make test runs all tests, whatever the environment has.
 unexport TEST_REPEATS_WITH
 
-# The newest Go: make check with it, except for a module whose libraries take longer to compile
-# than all others together.
+# The newest Go: make check with it, except for the modules of pages, whose libraries take longer
+# to compile than all others together.
 NEWER_GO ?= go1.27.4
-NEWER_WITHOUT = /docs/integrations$$
+NEWER_WITHOUT = /docs/
 
 .PHONY: help
 help: ## Show this list
