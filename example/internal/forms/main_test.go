@@ -10,6 +10,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testmain.AtOnce(4)
+	testmain.AtOnce(3)
 	goleak.VerifyTestMain(browser.Main(m))
 }

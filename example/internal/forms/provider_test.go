@@ -137,17 +137,21 @@ func TestOrdersInOtherWindows(t *testing.T) {
 			w := payingWalk(t, plan{form: strings.Replace(plainForm, "<form", `<form target="`+target+`"`, 1)}, "no-referrer")
 			for n := range 3 {
 				click := w.Aim("button")
+				pay := func() {}
 				if target == "_blank" || n == 0 {
 					tab := w.Opened("the answer", click)
 					tab.AwaitText("h1", "Pay")
-					time.Sleep(muse)
-					tab.Follow(func() { tab.Click("a") })
-					tab.AwaitText("h1", "Thank you for order")
+					pay = func() {
+						time.Sleep(muse)
+						tab.Follow(func() { tab.Click("a") })
+						tab.AwaitText("h1", "Thank you for order")
+					}
 				} else {
 					click()
 				}
 				w.shop.sent(t, n+1)
-				click() // within 10 s it is a double click
+				click() // within 10 s it is a double click; on a busy machine, a payment takes longer
+				pay()
 				w.Await(`!document.querySelector("[aria-disabled]")`)
 			}
 			require.Len(t, w.shop.sent(t, 3), 3)
