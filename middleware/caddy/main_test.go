@@ -56,13 +56,16 @@ type shop struct {
 	orders  int
 	arrived chan struct{}
 	goOn    chan struct{}
+	release func() // closes goOn, at the latest when the test ends
 }
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{arrived: make(chan struct{}, 100), goOn: make(chan struct{})}
+	s.release = sync.OnceFunc(func() { close(s.goOn) })
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
+	t.Cleanup(s.release) // first: Close waits for handlers
 	return s
 }
 

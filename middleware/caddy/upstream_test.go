@@ -145,7 +145,7 @@ func TestClientHangsUp(t *testing.T) {
 	hangUp()
 	require.Zero(t, (<-gone).status)
 	require.Equal(t, 409, g.order("k", "wait").status, "it is in flight")
-	close(s.goOn)
+	s.release()
 	require.Eventually(t, func() bool { return g.order("k", "wait").status == 201 }, patience, tick)
 	require.Equal(t, 1, s.placed())
 }
