@@ -431,7 +431,7 @@ func lasting() []handling {
 			_, err = c.sqlTx.StmtContext(c, stmt).ExecContext(c, c.run)
 			return err
 		}},
-		handling{name: leftOpen, over: overSteady, so: "close rows before the handler returns: over MariaDB the order is committed or rolled back, by chance", handle: func(c *call) error {
+		handling{name: leftOpen, over: overSteady, so: "close rows before the handler returns: over MariaDB the order is either committed or rolled back", handle: func(c *call) error {
 			if err := c.order(); err != nil {
 				return err
 			}
@@ -468,7 +468,7 @@ func lasting() []handling {
 			}
 			return rows.Err()
 		}},
-		handling{name: notScanned, over: overSteady, so: "scan it: over MariaDB the order is committed or rolled back, by chance", handle: func(c *call) error {
+		handling{name: notScanned, over: overSteady, so: "scan it: over MariaDB the order is either committed or rolled back", handle: func(c *call) error {
 			if err := c.order(); err != nil {
 				return err
 			}
