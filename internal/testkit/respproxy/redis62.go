@@ -68,8 +68,8 @@ func info62(raw []byte) []byte {
 // raised matches the end of an error that a script has not caught, from Redis 7 on.
 var raised = regexp.MustCompile(`^-(.*) script: ([0-9a-f]{40}), on @user_script:([0-9]+)\.\r\n$`)
 
-// scriptReply62 rewords the reply of a script: an error, or an array of texts,
-// some of which may be errors that the script has caught.
+// scriptReply62 rewords the reply of a script: an error, or an array of texts and of errors that the
+// script has caught.
 func scriptReply62(raw []byte) []byte {
 	if m := raised.FindSubmatch(raw); m != nil {
 		line := string(m[3])

@@ -87,7 +87,7 @@ func (a *Answer) Streamed() bool { return a.streamed }
 // Ready reports whether the whole answer is at hand, to be sent.
 func (a *Answer) Ready() bool { return a.complete }
 
-// Failed returns the error because of which the answer cannot be sent.
+// Failed returns the error that keeps the answer from being sent, or nil.
 func (a *Answer) Failed() error { return a.err }
 
 // Send sends the answer that was held back, and the trailers, which the server reads after the
