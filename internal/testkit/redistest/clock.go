@@ -51,7 +51,7 @@ func StartWithClock(tb testing.TB, args ...string) (*Server, *Clock) {
 	}
 	tb.Cleanup(s.Remove)
 	c.server = s
-	c.Set(tb, time.Hour)
+	c.Set(tb, -time.Hour) // not forward: a cluster that first looked then would wait for an hour
 	c.Set(tb, 0)
 	return s, c
 }
