@@ -108,7 +108,13 @@ func notAcquired(ctx context.Context) error {
 // tryAcquire is acquire for a Locker that is not closed yet.
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease, terms acquireTerms) error {
 	began := clock.Now()
-	entered, err := e.enterAndClaim(ctx, began, terms)
+	entered, at, known, err := l.enter(ctx, e, began, terms.wait)
+	if err == nil {
+		err = terms.outage
+	}
+	if err == nil {
+		err = l.contend(ctx, e, known, at, began.Add(terms.wait))
+	}
 	if err != nil {
 		return e.endRefused(ctx, began, terms, entered, err)
 	}
@@ -118,20 +124,6 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, terms acquireTerms) e
 		return ErrClosed
 	}
 	return nil
-}
-
-// enterAndClaim takes e's key in this process, and then in the store. entered says that e has the
-// key in this process, and can be true together with an error.
-func (e *Lease) enterAndClaim(ctx context.Context, began clock.Moment, terms acquireTerms) (entered bool, err error) {
-	l := e.locker
-	entered, at, known, err := l.enter(ctx, e, began, terms.wait)
-	switch {
-	case err != nil:
-		return entered, err
-	case terms.outage != nil:
-		return entered, terms.outage
-	}
-	return entered, l.contend(ctx, e, known, at, began.Add(terms.wait))
 }
 
 // endRefused ends an acquire that was refused with err. It returns nil if the work of e runs

@@ -224,17 +224,12 @@ func (e *Lease) endUnreturned() {
 // entry that says so.
 func (e *Lease) giveBack(ctx context.Context) error {
 	if e.attempt() > 1 {
-		e.lapse()
+		if _, first := e.validity.End(true); first {
+			e.close(false)
+		}
 		return nil
 	}
 	return e.Release(ctx)
-}
-
-// lapse ends the lease without a call to the store.
-func (e *Lease) lapse() {
-	if _, first := e.validity.End(true); first {
-		e.close(false)
-	}
 }
 
 // endBypassed ends a lease whose work ran unprotected. first is false if an earlier call has

@@ -41,7 +41,15 @@ import (
 // HandOver panics if patience is not positive.
 func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket string, err error) {
 	positive("HandOver: patience", patience)
-	if err := e.canHandOver(); err != nil {
+	switch {
+	case e == nil:
+		return "", fmt.Errorf("%w: there is none", ErrLost)
+	case e.local.Bypassed():
+		return "", errBypassed
+	case len(e.entry) > tickettext.MaxName:
+		return "", fmt.Errorf("lock: HandOver: a key of %d bytes: a ticket has room for %d; hash what is long", len(e.entry), tickettext.MaxName)
+	}
+	if err := e.locker.core.handsOver(); err != nil {
 		return "", err
 	}
 	e.checkValidity() // a lease that is over by the clock is not handed over, even before its alarm
@@ -57,18 +65,6 @@ func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket st
 	// even if no answer says so.
 	e.cancel(ErrHandedOver)
 	return e.handOver(context.WithoutCancel(ctx), patience)
-}
-
-func (e *Lease) canHandOver() error {
-	switch {
-	case e == nil:
-		return fmt.Errorf("%w: there is none", ErrLost)
-	case e.local.Bypassed():
-		return errBypassed
-	case len(e.entry) > tickettext.MaxName:
-		return fmt.Errorf("lock: HandOver: a key of %d bytes: a ticket has room for %d; hash what is long", len(e.entry), tickettext.MaxName)
-	}
-	return e.locker.core.handsOver()
 }
 
 // handsOver returns an error if the store cannot replace a holder.
@@ -93,7 +89,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	waiting := l.newLease(ctx, e.label())
 	waiting.claim.token = l.core.tokens.Next()
 	failed := func() {
-		if e.end.unanswered = waiting.mayBeOrphaned(); e.end.unanswered {
+		if e.end.unanswered = waiting.claim.mayBeOrphaned(); e.end.unanswered {
 			waiting.addOrphanFor(patience)
 		}
 		e.retryEndLater(ctx)
@@ -103,7 +99,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	// late send of the ticket's claim would replace this entry, and the ticket could be resumed
 	// a second time. So if a send of e's claim may still be late, the ticket's claim is sent only
 	// once.
-	terms.Once = e.mayBeOrphaned()
+	terms.Once = e.claim.mayBeOrphaned()
 	unwind.RunOrCleanUp(func() {
 		var entry Entry
 		began := clock.Now()

@@ -2,10 +2,8 @@ package lock
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/cancelctx"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -16,12 +14,10 @@ import (
 // use, and safe on nil.
 type Lease struct {
 	identity
+	workContext
 
 	locker *Locker
-	parent context.Context //nolint:containedctx // of the work's context and of renewals, long after Acquire returned
-	remote *remoteCalls    // nil for a store in this process
-
-	own atomic.Pointer[cancelctx.Context] // of the work; nil until it is first needed, or ends
+	remote *remoteCalls // nil for a store in this process
 
 	claim    leaseClaim              // written before the grant, and only read after it
 	local    local.Entry[*holder]    // locked with the shard of the key
@@ -268,6 +264,3 @@ func (h *holder) SameRequest(other *holder) bool {
 
 // Settles implements local.Holder.
 func (h *holder) Settles() bool { return h.end.settles }
-
-// Ring implements local.Holder.
-func (h *holder) Ring() { (*Lease)(h).onAlarm() }

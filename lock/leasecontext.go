@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/cancelctx"
@@ -13,11 +14,15 @@ type runKey struct{}
 
 // leaseContext is the context of a lease's work. It is a type of its own so that Lease does not
 // export its methods.
-//
-// Its cancelable part, own, is made when it is first needed. Most work is short and never
-// needs it, and it costs more than the rest of a lease: it has to register with its parent,
-// and to deregister.
 type leaseContext Lease
+
+// workContext is what a lease has of the context of its work. The cancelable part, own, is made
+// when it is first needed. Most work is short and never needs it, and it costs more than the
+// rest of a lease: it has to register with its parent, and to deregister.
+type workContext struct {
+	parent context.Context                   //nolint:containedctx // of the work's context and of renewals, long after Acquire returned
+	own    atomic.Pointer[cancelctx.Context] // nil until it is first needed, or ends
+}
 
 // released is the own context of all leases that ended before they needed one. They share it,
 // so it has no values.
@@ -88,23 +93,23 @@ func (c *leaseContext) Value(key any) any {
 // code would read the fields of a lease in use.
 func (c *leaseContext) String() string { return "lock.Lease.Context" }
 
-// ownContext returns the context that ends with e.
-func (e *Lease) ownContext() *cancelctx.Context {
-	if own := e.own.Load(); own != nil {
+// ownContext returns the context that ends with the lease.
+func (w *workContext) ownContext() *cancelctx.Context {
+	if own := w.own.Load(); own != nil {
 		return own
 	}
-	own := cancelctx.New(e.parent)
-	if !e.own.CompareAndSwap(nil, own) {
+	own := cancelctx.New(w.parent)
+	if !w.own.CompareAndSwap(nil, own) {
 		own.Cancel(nil) // another goroutine was faster; the parent forgets this one
 	}
-	return e.own.Load()
+	return w.own.Load()
 }
 
 // cancel ends the context of the work. The cause is the loss of the lease, or nil because the work
 // is over. The first call decides the cause, unless the parent context ended before.
-func (e *Lease) cancel(cause error) {
-	if cause == nil && e.parent.Err() == nil && e.own.CompareAndSwap(nil, released) {
+func (w *workContext) cancel(cause error) {
+	if cause == nil && w.parent.Err() == nil && w.own.CompareAndSwap(nil, released) {
 		return
 	}
-	e.ownContext().Cancel(cause)
+	w.ownContext().Cancel(cause)
 }

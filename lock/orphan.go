@@ -12,16 +12,16 @@ import (
 // or may still leave one. A takeover is not removed: its entry shows that the outcome of the
 // earlier run is unknown. See Locker.adopt.
 func (e *Lease) cleanUpClaim() {
-	if e.mayBeOrphaned() {
+	if e.claim.mayBeOrphaned() {
 		e.addOrphan()
 	}
 }
 
-// mayBeOrphaned reports whether e's last claim may have left an entry without a holder, or may
+// mayBeOrphaned reports whether the last claim may have left an entry without a holder, or may
 // still leave one.
-func (e *Lease) mayBeOrphaned() bool {
-	flight := e.claim.call.Flight()
-	return e.claim.orphaned || flight != nil && flight.Doubt() != (send.Doubt{})
+func (c *leaseClaim) mayBeOrphaned() bool {
+	flight := c.call.Flight()
+	return c.orphaned || flight != nil && flight.Doubt() != (send.Doubt{})
 }
 
 // orphan is the claim of a lease whose entry, if there is one, has no holder.

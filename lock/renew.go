@@ -29,9 +29,10 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	}
 }
 
-// onAlarm does the action that is due: it renews the lease, ends a lost lease, or admits the next
-// caller. The local table calls it on the table's own goroutine.
-func (e *Lease) onAlarm() {
+// Ring implements local.Holder. It does the action that is due: it renews the lease, ends a lost
+// lease, or admits the next caller. The local table calls it on the table's own goroutine.
+func (h *holder) Ring() {
+	e := (*Lease)(h)
 	due := e.validity.Ring(e.parent, clock.Now(), e.setAlarm)
 	switch {
 	case due.Renewal != nil:
@@ -43,7 +44,7 @@ func (e *Lease) onAlarm() {
 	}
 }
 
-// setAlarm schedules a call of onAlarm at the moment next. The validity is locked, so that no alarm
+// setAlarm schedules an alarm at the moment next. The validity is locked, so that no alarm
 // is set after the end of the lease.
 func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule((*holder)(e), next) }
 
