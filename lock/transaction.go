@@ -145,7 +145,7 @@ func (r *run) settleTransaction(ctx context.Context) (commitResult, error) {
 	switch {
 	case err != nil:
 		// A question that was not sent says nothing about the commit.
-		return unknown, &oncecall.UnconfirmedError{Err: fmt.Errorf("%w: the commit got no answer, nor did the question what became of it: %s",
+		return unknown, &oncecall.UnconfirmedError{Err: fmt.Errorf("%w: the commit got no answer, nor did the question for its outcome: %s",
 			ErrUnknown, errors.Join(failure, err).Error())}
 	case ok:
 		return committed, nil

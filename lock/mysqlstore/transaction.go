@@ -131,7 +131,7 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	if ok, err = outcome.Decide(ctx, t); err != nil {
 		// The error is not wrapped: whether this question was applied does not show the outcome of
 		// the COMMIT.
-		return false, fmt.Errorf("mysqlstore: what became of COMMIT: %s", err.Error())
+		return false, fmt.Errorf("mysqlstore: asking for the outcome of COMMIT: %s", err.Error())
 	}
 	t.committed, t.answered = ok, true
 	return ok, nil

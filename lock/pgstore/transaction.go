@@ -138,7 +138,7 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	if ok, err = outcome.Decide(ctx, t); err != nil {
 		// The error is not wrapped: whether this query was applied, or was denied, does not show
 		// the outcome of the COMMIT.
-		return false, fmt.Errorf("pgstore: what became of COMMIT: %s", err.Error())
+		return false, fmt.Errorf("pgstore: asking for the outcome of COMMIT: %s", err.Error())
 	}
 	t.result = notFound
 	if ok {

@@ -124,7 +124,7 @@ func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 		return t.committed, nil
 	}
 	if err = t.store.overwrite(ctx, t); err != nil {
-		return false, fmt.Errorf("sqlitestore: what became of COMMIT: %s", err.Error()) // whether this question was applied does not show the outcome
+		return false, fmt.Errorf("sqlitestore: asking for the outcome of COMMIT: %s", err.Error()) // whether this question was applied does not show the outcome
 	}
 	t.err = nil
 	return t.committed, nil
