@@ -85,10 +85,10 @@ CIONLY = $(if $(filter true,$(CI)),promtool nft)
 # which find the run in this variable. make test runs all tests, whatever the environment has.
 unexport TEST_REPEATS_WITH
 
-# The newest Go: make check with it, except for the modules of pages, whose libraries take longer
-# to compile than all others together.
+# The newest Go: make check with it, except for the modules of pages and of the example, whose
+# libraries take longer to compile than all others together.
 NEWER_GO ?= go1.27.4
-NEWER_WITHOUT = /docs/
+NEWER_WITHOUT = /(docs|example)(/|$$)
 
 .PHONY: help
 help: ## Show this list
@@ -127,7 +127,7 @@ models: ## Search all states of the models of the protocol, in a minute; may ins
 	go test $(VETTED) $(TESTFLAGS) ./internal/model
 
 .PHONY: test-newer
-test-newer: ## Vet all modules with NEWER_GO (downloaded by the go command), and go test -short, in 4 minutes
+test-newer: ## Vet the library with NEWER_GO (downloaded by the go command), and go test -short, in 3 minutes
 	@scripts/deps.sh redis-server $(NEWER_GO)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \

@@ -88,7 +88,8 @@ func TestMakeTestAndSearchSkipNothing(t *testing.T) {
 
 	ci, err := os.ReadFile("../../../.ci/run")
 	require.NoError(t, err)
-	require.Regexp(t, `\bmake test && make search &&`, string(ci))
+	require.Regexp(t, `(?ms)^make test 2>&1 .*^\{ make search && make test-newer && make test-servers; \} `, string(ci))
+	require.Regexp(t, `(?m)^\(nice -n 19 make lint && nice -n 19 scripts/release -n\) `, string(ci))
 }
 
 // Make check tests a page that was changed: go test tracks the files of a test's own module, and
