@@ -44,6 +44,9 @@ func TestMain(m *testing.M) {
 // call without one would wait by a timer that go-redis shares among bubbles.
 const connections = 10_000
 
+// often is how long customers wait between two tries where no refusal shall go unseen.
+const often = 5 * time.Second
+
 func play(t *testing.T, c day.Config) (out day.Outcome) {
 	t.Helper()
 	began := time.Now()
@@ -105,29 +108,29 @@ func TestDay(t *testing.T) {
 	if *orders > 0 {
 		t.Skip("the small day: -day.orders asks for another")
 	}
-	small := func(t *testing.T, c day.Contender, ttl time.Duration) day.Outcome {
+	small := func(t *testing.T, c day.Contender, ttl, wait time.Duration) day.Outcome {
 		t.Helper()
-		out := play(t, day.Config{Contender: c, TTL: ttl, Orders: 20_000, Seed: *seed, Loss: 50_000 * day.Rate, Twice: 0.2, Pool: connections})
-		t.Logf("locked out %d, for %v at most", out.LockedOut, out.Longest)
+		out := play(t, day.Config{Contender: c, TTL: ttl, Orders: 20_000, Seed: *seed, Loss: 50_000 * day.Rate, Twice: 0.2, Wait: wait, Pool: connections})
+		t.Logf("locked out %d, for %v at most, refused for %v", out.LockedOut, out.Longest, out.Refused)
 		return out
 	}
 	for _, c := range ours() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			out := small(t, c, ttl)
-			require.Empty(t, broken(out, out.Longest, ttl), strings.Join(out.Traces, "\n"))
+			out := small(t, c, ttl, often)
+			require.Empty(t, broken(out, out.Refused, ttl), strings.Join(out.Traces, "\n")) // a customer whose next request is lost is locked out for longer
 			require.Less(t, out.LockedOut, few, strings.Join(out.Traces, "\n"))
 		})
 	}
 	for _, c := range day.Twins() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			require.Greater(t, small(t, c, ttl).LockedOut, few)
+			require.Greater(t, small(t, c, ttl, 0).LockedOut, few)
 		})
 	}
 	t.Run(peer.IncidentName, func(t *testing.T) {
 		t.Parallel()
-		require.Greater(t, small(t, contender(t, peer.IncidentName), 2*time.Hour).Longest, time.Hour)
+		require.Greater(t, small(t, contender(t, peer.IncidentName), 2*time.Hour, 0).Longest, time.Hour)
 	})
 }
 
@@ -164,7 +167,7 @@ func short(c day.Contender, ttl time.Duration, seed uint64) day.Config {
 	d := day.Config{
 		Contender: c, TTL: ttl, Orders: 300, Seed: seed, Loss: 0.02, Length: 30 * time.Minute, Desks: 3, Again: 0.2, Long: 0.02,
 		Keep: day.Long,
-		Wait: 5 * time.Second, // in which nothing goes unseen
+		Wait: often,
 		Pool: connections,
 	}
 	if ttl > time.Minute {
