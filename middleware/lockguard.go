@@ -34,12 +34,8 @@ func newLockGuard(constructor string, l *lock.Locker, name string, opts []LockOp
 	}
 	must(setting.ValidateName(name), constructor)
 	g := &lockGuard{
-		refuser: refuser{guardCore: guardCore{hints: hint.Hints{Name: name}}},
-		lockConfig: lockConfig{
-			settings:       settings{onError: sendProblem},
-			cooldownStatus: kinds[ProblemCoolingDown].status,
-			contention:     kinds[ProblemHeld].status,
-		},
+		refuser:    refuser{guardCore: guardCore{hints: hint.Hints{Name: name}}},
+		lockConfig: lockDefaults,
 	}
 	for _, o := range opts {
 		if o == nil {

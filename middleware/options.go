@@ -55,6 +55,13 @@ type lockConfig struct {
 	unknownHold    time.Duration // 0: none
 }
 
+// lockDefaults is the configuration of a lock without options.
+var lockDefaults = lockConfig{
+	settings:       settings{onError: sendProblem},
+	cooldownStatus: kinds[ProblemCoolingDown].status,
+	contention:     kinds[ProblemHeld].status,
+}
+
 type idempotentConfig struct {
 	settings
 	guardName    string                     // "" unless set

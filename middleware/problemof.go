@@ -33,10 +33,8 @@ func ProblemOf(err error) *Problem {
 		return transactionProblem(err)
 	case errors.Is(err, lock.ErrLost): // even if it matches other errors: the work has begun
 		return ProblemOutcomeUnknown.problem(err)
-	case refused != nil && errors.Is(err, lock.ErrSettled):
-		return ProblemCoolingDown.problemWith(kinds[ProblemCoolingDown].status, max(refused.Entry.Left, time.Second), err)
-	case refused != nil && errors.Is(err, lock.ErrHeld):
-		return ProblemHeld.problem(err)
+	case refused != nil && (errors.Is(err, lock.ErrSettled) || errors.Is(err, lock.ErrHeld)):
+		return lockProblem(err, &lockDefaults)
 	case refused != nil, errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrClosed):
 		return onceProblem(err, nil)
 	case isA[*keyfunc.Error](err), errors.Is(err, keyfunc.ErrMissing):

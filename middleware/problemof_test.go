@@ -62,6 +62,12 @@ func TestProblemOf(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, lease.Settle(t.Context(), nil, 9*time.Second))
 		}, call: doing(nil), want: wantProblem{status: 429, kind: "cooling-down", retryAfter: "9"}},
+		{name: "of an unknown outcome", state: func(t *testing.T, l *lock.Locker) {
+			t.Helper()
+			serve(latch.Lock(l, "coupon", byUser, latch.WithUnknownHold(9*time.Second))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				require.NoError(t, latch.Unknown(r.Context()))
+			})), post("7"))
+		}, call: doing(nil), want: wantProblem{status: 409, kind: "held", retryAfter: "9"}},
 		{name: "another request", state: func(t *testing.T, l *lock.Locker) {
 			t.Helper()
 			require.NoError(t, receiving("a")(l, t.Context()))
