@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -70,14 +72,23 @@ func TestKeyAfterRefusal(t *testing.T) {
 	}
 }
 
-// TestKinds: by its kind the script knows whether a key is used up. A fetch by hand goes by
-// the same rule.
+// TestKinds: by the kind of a refusal, each of docs/problems.md, the script knows whether a key is
+// used up. A fetch by hand goes by the same rule.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	kept := map[string]bool{
 		"in-progress": true, "held": true, "first-failed": true, "unavailable": true, "shutting-down": true,
 		"unconfirmed": true, "rolled-back": true, "key-failed": true, "body-unreadable": true,
-		"outcome-unknown": false, "key-reused": false, "key-invalid": false, "key-missing": false, "result-not-replayable": false,
+		"cooling-down": true, "unauthenticated": true, "body-too-large": true, "body-consumed": true,
+		"outcome-unknown": false, "key-reused": false, "key-invalid": false, "key-missing": false, "key-not-supported": false,
+		"result-not-replayable": false,
+	}
+	page, err := os.ReadFile("../../../docs/problems.md")
+	require.NoError(t, err)
+	headings := regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(page), -1)
+	require.Len(t, headings, len(kept))
+	for _, heading := range headings {
+		require.Contains(t, kept, heading[1])
 	}
 	w := startWalk(t, plan{refuse: true, policy: strictPolicy + "; connect-src 'self'"})
 	for kind := range kept {
