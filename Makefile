@@ -95,7 +95,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: ## Vet all, lint what differs from main (SINCE=another commit), go test -short, in 2 minutes; may install redis-server
+check: ## Vet all, lint what differs from main (SINCE=another commit), go test -short, in 1 to 4 minutes; may install redis-server
 	@scripts/deps.sh redis-server
 	go vet work
 	@scripts/lint-changed $(SINCE)
