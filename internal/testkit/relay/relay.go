@@ -75,6 +75,7 @@ func (r *Relay) Down() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.listener != nil {
+		stopListening(r.listener)
 		_ = r.listener.Close()
 		r.listener = nil
 	}
