@@ -103,7 +103,7 @@ check: ## Vet all, lint what differs from main (SINCE=another commit), go test -
 	go test $(VETTED) -short -count=1 -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -E '$(OUTSIDE)')
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector, in 14 minutes on 2 cores; may install programs (NO_INSTALL=1: none)
+test: ## Vet and test all modules with the race detector, in 14 to 20 minutes on 2 cores; may install programs (NO_INSTALL=1: none)
 	@scripts/deps.sh redis-server postgresql pgbouncer mariadb chromium curl npm php python3 $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
@@ -127,7 +127,7 @@ models: ## Search all states of the models of the protocol, in a minute; may ins
 	go test $(VETTED) $(TESTFLAGS) ./internal/model
 
 .PHONY: test-newer
-test-newer: ## Vet the library with NEWER_GO (downloaded by the go command), and go test -short, in 3 minutes
+test-newer: ## Vet the library with NEWER_GO (downloaded by the go command), and go test -short, in 2 minutes
 	@scripts/deps.sh redis-server $(NEWER_GO)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
