@@ -16,9 +16,9 @@ type runKey struct{}
 // export its methods.
 type leaseContext Lease
 
-// workContext is what a lease has of the context of its work. The cancelable part, own, is made
-// when it is first needed. Most work is short and never needs it, and it costs more than the
-// rest of a lease: it has to register with its parent, and to deregister.
+// workContext ends the context of a lease's work. Its cancelable part, own, is made when it is
+// first needed. Most work is short and never needs it, and it costs more than the rest of a
+// lease: it has to register with its parent, and to deregister.
 type workContext struct {
 	parent context.Context                   //nolint:containedctx // of the work's context and of renewals, long after Acquire returned
 	own    atomic.Pointer[cancelctx.Context] // nil until it is first needed, or ends
