@@ -1,5 +1,3 @@
-//go:build unix
-
 package relay_test
 
 import (

@@ -1,5 +1,3 @@
-//go:build unix
-
 package relay
 
 import (
@@ -8,7 +6,8 @@ import (
 )
 
 // stopListening ends what Close alone does not: a child process between fork and exec has the
-// socket, too, and clients could connect until it has closed it.
+// socket, too, and clients could connect until it has closed it. Other systems do not shut down
+// a socket that listens.
 func stopListening(ln *net.TCPListener) {
 	conn, err := ln.SyscallConn()
 	if err != nil {
