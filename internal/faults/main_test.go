@@ -27,11 +27,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	redis.SetLogger(mute{}) // it reports every connection that is lost here
 	if role := os.Getenv(childRole); role != "" {
 		os.Exit(child(role))
 	}
 	testmain.AtOnce(4)
-	redis.SetLogger(mute{}) // it reports every connection that is lost here
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 

@@ -40,6 +40,10 @@ func child(role string) int {
 		opts = append(opts, redisstore.WithNotifications())
 	}
 	store, err := redisstore.Open(ctx, os.Getenv(childURL), opts...)
+	for began := time.Now(); err != nil && time.Since(began) < childLives/4; { // a campaign may have killed the server
+		time.Sleep(10 * time.Millisecond)
+		store, err = redisstore.Open(ctx, os.Getenv(childURL), opts...)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

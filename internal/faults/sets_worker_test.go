@@ -51,6 +51,7 @@ func (w *setWorker) start() error {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childRole+"=sets", childURL+"="+w.c.server.URL(), childProxy+"="+w.proxy.Addr())
+	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
