@@ -12,16 +12,29 @@ import (
 
 const answerPrefix = "answer of "
 
-// What a store sends, distinguished by its arguments.
+// What a store sends, distinguished by its arguments. A server that compares by itself gets the
+// entry that it compares with in place of a script.
 var (
-	claimSent  = respproxy.Match{Func: func(args [][]byte) bool { return isSet(args) || isScript(args) && isGuardedClaim(args) }}
-	renewSent  = respproxy.Match{Func: func(args [][]byte) bool { return isScript(args) && len(args) == 7 && !isAnswer(args) }}
-	settleSent = respproxy.Match{Func: func(args [][]byte) bool { return isScript(args) && len(args) == 7 && isAnswer(args) }}
-	removeSent = respproxy.Match{Func: func(args [][]byte) bool { return isScript(args) && len(args) == 8 }}
-	lateSent   = respproxy.Match{Key: "ownguarded", Func: func(args [][]byte) bool { return isScript(args) && isGuardedClaim(args) }}
+	claimSent = respproxy.Match{Func: func(args [][]byte) bool {
+		return isNamed(args, "set") && !compares(args) || isScript(args) && isGuardedClaim(args)
+	}}
+	renewSent = respproxy.Match{Func: func(args [][]byte) bool {
+		return isScript(args) && len(args) == 7 && !isAnswer(args) || compares(args) && bytes.Equal(args[2], args[4])
+	}}
+	settleSent = respproxy.Match{Func: func(args [][]byte) bool {
+		return isScript(args) && len(args) == 7 && isAnswer(args) || compares(args) && !bytes.Equal(args[2], args[4])
+	}}
+	removeSent = respproxy.Match{Func: func(args [][]byte) bool {
+		return isScript(args) && len(args) == 5 || isNamed(args, "delex") || isNamed(args, "delifeq")
+	}}
+	lateSent = respproxy.Match{Key: "ownguarded", Func: func(args [][]byte) bool { return isScript(args) && isGuardedClaim(args) }}
 )
 
-func isSet(args [][]byte) bool { return strings.EqualFold(string(args[0]), "set") }
+func isNamed(args [][]byte, name string) bool { return strings.EqualFold(string(args[0]), name) }
+
+func compares(args [][]byte) bool {
+	return isNamed(args, "set") && len(args) > 4 && strings.EqualFold(string(args[3]), "ifeq")
+}
 
 func isScript(args [][]byte) bool { return strings.HasPrefix(strings.ToLower(string(args[0])), "eval") }
 
@@ -134,7 +147,7 @@ func (h *host) inject(faults []commandFault) {
 		h.pause(h.calm)
 		h.c.injected.add(f.name, rule.Hits())
 		if f.name == lateGuarded && rule.Hits() > 0 {
-			h.late = append(h.late, rule)
+			h.c.working.Go(func() { h.c.countRefused(rule) })
 		}
 	}
 }
