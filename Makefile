@@ -103,7 +103,7 @@ check: ## Vet all, lint what differs from main (SINCE=another commit), go test -
 	go test $(VETTED) -short -count=1 -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -E '$(OUTSIDE)')
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector, in 14 to 20 minutes on 2 cores; may install programs (NO_INSTALL=1: none)
+test: ## Vet and test all modules with the race detector, in 12 to 20 minutes on 2 cores; may install programs (NO_INSTALL=1: none)
 	@scripts/deps.sh redis-server postgresql pgbouncer mariadb chromium curl npm php python3 $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
