@@ -42,8 +42,7 @@ const (
 
 var rarePaths = []string{recovered, reaped, takenOver, refusedLate, lostLease, settledAfterward}
 
-// taken reports whether all of them were, as far as that is known before the
-// end.
+// taken reports whether the campaign has gone through all of them.
 func (c *campaign) taken() bool {
 	return !slices.ContainsFunc(rarePaths, func(path string) bool { return c.rare.get(path) == 0 })
 }

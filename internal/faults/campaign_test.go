@@ -45,6 +45,7 @@ func TestCampaign(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "campaign.txt"), []byte(report), 0o600))
 	}
 	require.Empty(t, c.book.violations())
+	require.GreaterOrEqual(t, len(c.injected.names()), 12, "kinds of faults")
 	struck := make(map[string]int)
 	for _, f := range commandFaults {
 		phase, _, _ := strings.Cut(f.name, ":")
