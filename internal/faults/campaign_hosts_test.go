@@ -201,7 +201,23 @@ func (c *campaign) enough(faults int) bool {
 	if c.untilViolated != nil {
 		return c.caught() || c.injected.total() >= faults
 	}
-	return c.injected.total() >= faults && c.taken()
+	return c.injected.total() >= faults && c.taken() && len(c.seldomStruck()) == 0
+}
+
+// seldomStruck returns the kinds of commands that ten faults at most have struck. If a command of
+// the store gets another form, only the first questions of a store still look like it.
+func (c *campaign) seldomStruck() (kinds []string) {
+	struck := make(map[string]int)
+	for _, f := range commandFaults {
+		kind, _, _ := strings.Cut(f.name, ":")
+		struck[kind] += c.injected.get(f.name)
+	}
+	for kind, n := range struck {
+		if n <= 10 {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
 }
 
 // countRefused counts the claims that rule has held until they were refused for being late.
