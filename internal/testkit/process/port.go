@@ -3,9 +3,10 @@ package process
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 )
 
@@ -16,33 +17,41 @@ import (
 // and these ports are below the range too.
 const firstPort, ports = 12000, 10000
 
+// reservations holds the UDP port of the same number for each port that FreePort has returned. It
+// keeps the port from other test processes while our server or proxy there is down: they would put
+// a server of theirs where our clients still dial.
 var (
-	handedOutMu sync.Mutex
-	handedOut   = map[int]bool{}
+	reservationsMu sync.Mutex
+	reservations   []io.Closer
 )
 
-// FreePort returns a TCP port of 127.0.0.1 on which no process listens, and that
-// it has not returned before. Another process may take the port at any time after
-// the check.
+// FreePort returns a TCP port of 127.0.0.1 on which no process listens. It
+// returns the port to no other caller, of this process or of another, before this process ends. A
+// program that does not ask FreePort may take the port at any time.
 func FreePort() (int, error) {
-	handedOutMu.Lock()
-	defer handedOutMu.Unlock()
 	for range 1000 {
 		port := firstPort + rand.IntN(ports) //nolint:gosec // not a secret
-		if handedOut[port] || !free(port) {
-			continue
+		if reserve(port) {
+			return port, nil
 		}
-		handedOut[port] = true
-		return port, nil
 	}
 	return 0, errors.New("process: no free port")
 }
 
-func free(port int) bool {
+func reserve(port int) bool {
 	var lc net.ListenConfig
-	ln, err := lc.Listen(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	reservation, err := lc.ListenPacket(context.Background(), "udp", addr)
 	if err != nil {
 		return false
 	}
-	return ln.Close() == nil
+	ln, err := lc.Listen(context.Background(), "tcp", addr)
+	if err != nil || ln.Close() != nil {
+		_ = reservation.Close()
+		return false
+	}
+	reservationsMu.Lock()
+	defer reservationsMu.Unlock()
+	reservations = append(reservations, reservation)
+	return true
 }
