@@ -62,6 +62,8 @@ func TestShutdown(t *testing.T) {
 
 			fresh := newClient(t, c.url)
 			require.Eventually(t, func() bool { return fresh.do("GET", "/readyz", "").status == 503 }, 10*time.Second, time.Millisecond)
+			// The desk says it is unready before its Locker refuses orders.
+			require.Eventually(t, func() bool { return fresh.order("44").status == 503 }, 10*time.Second, time.Millisecond)
 			for _, late := range []*client{kept, newClient(t, c.url)} {
 				got := late.order("43")
 				requireProblem(t, http.StatusServiceUnavailable, got)
