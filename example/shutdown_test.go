@@ -62,7 +62,7 @@ func TestShutdown(t *testing.T) {
 
 			fresh := newClient(t, c.url)
 			require.Eventually(t, func() bool { return fresh.do("GET", "/readyz", "").status == 503 }, 10*time.Second, time.Millisecond)
-			// The desk says it is unready before its Locker refuses orders.
+			// The desk says it is unready before its Locker refuses orders; an order between the two is placed.
 			require.Eventually(t, func() bool { return fresh.order("44").status == 503 }, 10*time.Second, time.Millisecond)
 			for _, late := range []*client{kept, newClient(t, c.url)} {
 				got := late.order("43")

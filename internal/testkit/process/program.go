@@ -102,8 +102,8 @@ func (p *Program) Start(cmd *exec.Cmd, ready func(pid int) bool) error {
 	return nil
 }
 
-// StartAtFreePort calls start with a free port, and returns the port. Another process may take the
-// port before the program binds it, so the first failures are not final.
+// StartAtFreePort calls start with a free port, and returns the port. A program that does not ask
+// [FreePort] may take the port first, so the first failures are not final.
 func StartAtFreePort(start func(port int) error) (port int, err error) {
 	for range 5 {
 		if port, err = FreePort(); err != nil {

@@ -87,8 +87,7 @@ func (s *Server) command() *exec.Cmd {
 }
 
 // ready reports whether the server answers and has loaded its data. It also checks that our own
-// server has answered: the server of another test process may have taken the port after it was
-// chosen.
+// server has answered: a program that does not ask [process.FreePort] may have taken the port.
 func (s *Server) ready(pid int) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
