@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 func main() {
@@ -20,7 +18,6 @@ func main() {
 		stop() // a second signal ends the process without waiting, once it shows that it has got the first
 		cancel()
 	})
-	logging.Disable()                                              // the errors of the Redis client say enough
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // for lines without a Locker
 	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()

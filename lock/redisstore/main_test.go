@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -24,6 +25,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if how := os.Getenv(refusalsVariable); how != "" {
+		refuseClaims(how)
+		return
+	}
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // New has advice for the clients with default options
 	logging.Disable()
 	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))) // with a single processor a few commands share round trips

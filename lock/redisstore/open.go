@@ -5,9 +5,15 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -41,11 +47,16 @@ const (
 // TCP_USER_TIMEOUT is 10 s.
 //
 // The error names the problem and its cure, and never has the password.
+//
+// go-redis has one log for all clients of a process, on standard error, and writes lines to it that say
+// no more than the errors of the calls. So the first Open turns this log off. To have it, call
+// [redis.SetLogger] after the first Open.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	client, err := connect(url)
 	if err != nil {
 		return nil, err
 	}
+	silence.Do(logging.Disable)
 	s := newStore(client, true, opts)
 	s.maxLag = openLag
 	s.close = client.Close
@@ -59,6 +70,10 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
+// silence is once for the process, because go-redis' log is, and a program that has set its own
+// log keeps it.
+var silence sync.Once //nolint:gochecknoglobals // see above
+
 // connect makes the client for a URL. It does not dial.
 func connect(url string) (redis.UniversalClient, error) {
 	t, err := parseTarget(url)
@@ -71,6 +86,9 @@ func connect(url string) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, t.refuse(err)
 		}
+		if err := checkAddrs(0, o.Addrs...); err != nil {
+			return nil, t.refuse(err)
+		}
 		(&tuning{
 			contexts: &o.ContextTimeoutEnabled, noIdentity: &o.DisableIdentity, name: &o.ClientName,
 			dialerRetries: &o.DialerRetries, retries: &o.MaxRetries, pool: &o.PipelinePoolSize,
@@ -81,6 +99,9 @@ func connect(url string) (redis.UniversalClient, error) {
 	case formSentinel:
 		o, err := redis.ParseFailoverURL(t.rewritten)
 		if err != nil {
+			return nil, t.refuse(err)
+		}
+		if err := checkAddrs(o.DB, o.SentinelAddrs...); err != nil {
 			return nil, t.refuse(err)
 		}
 		if o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly {
@@ -96,6 +117,9 @@ func connect(url string) (redis.UniversalClient, error) {
 	case formSingle: // the remaining form
 	}
 	o, err := redis.ParseURL(t.rewritten)
+	if err == nil && o.Network == "tcp" {
+		err = checkAddrs(o.DB, o.Addr)
+	}
 	if err != nil {
 		return nil, t.refuse(err)
 	}
@@ -106,6 +130,24 @@ func connect(url string) (redis.UniversalClient, error) {
 		tls: o.TLSConfig, dialer: &o.Dialer, maintenance: &o.MaintNotificationsConfig,
 	}).set()
 	return redis.NewClient(o), nil
+}
+
+// checkAddrs returns an error for addresses that cannot be dialed, and for a database that no server
+// has. go-redis accepts them.
+func checkAddrs(db int, addrs ...string) error {
+	if db < 0 {
+		return errors.New("invalid database number")
+	}
+	for _, addr := range addrs {
+		host, port, _ := net.SplitHostPort(addr)
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return fmt.Errorf("invalid port %q", port)
+		}
+		if strings.Contains(host, ",") {
+			return errors.New("one server has one host")
+		}
+	}
+	return nil
 }
 
 // tuning points at the settings that every type of options has.

@@ -62,6 +62,11 @@ var (
 // DialTimeout and PoolTimeout (a second) and DialerRetries (1). Without these settings, goroutines
 // and connections of ended calls stay for longer, and nothing else changes.
 //
+// New leaves the log of go-redis on, which is one for all clients of a process: for a server that is
+// away, it has several lines on standard error for each refused request, beside the log of the
+// Locker. logging.Disable of github.com/redis/go-redis/v9/logging turns it off, and [redis.SetLogger]
+// sends it elsewhere.
+//
 // Over a client made by Open, a caller sends a command itself while few others are in flight.
 // Over a client given to New, which may have hooks, a separate goroutine sends it.
 //
