@@ -78,7 +78,7 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 	if s.tx == nil {
 		before = 2
 		execute("begin")
-		execute(mark)
+		execute(s.setMark())
 	}
 	execute(settle, args...)
 	execute("commit")
@@ -144,8 +144,8 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 // errWarned is the error of a COMMIT whose wait for the standby was ended by an operator.
 var errWarned = errors.New("pgstore: COMMIT was answered with a warning")
 
-// settleTypes are the types of the parameters of settle: bytea, bytea, bytea, bigint.
-var settleTypes = []uint32{17, 17, 17, 20}
+// settleTypes are the types of the parameters of settle: bytea, bytea, bytea, bigint, text.
+var settleTypes = []uint32{17, 17, 17, 20, 25}
 
 // preparedKey is the key, in the custom data of a connection, of a map from the text of each
 // prepared statement to its name. The map is nil if the connection may not prepare any.

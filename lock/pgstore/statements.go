@@ -168,7 +168,7 @@ func (n names) settleInside() string {
 	return n.in(`
 WITH settled AS (
 	UPDATE latch_entries e SET receipt = $3, linger = 0, ends_at = ` + after + `$4 * interval '1 microsecond'
-	WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt > 0 AND ` + marked + `
+	WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt > 0 AND ` + marked + `$5
 	RETURNING 1)
 SELECT 1 / CASE WHEN EXISTS (SELECT FROM settled) THEN 1 ELSE 0 END, set_config('latch.work', '', false)`)
 }

@@ -56,17 +56,19 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 		return false, transient(errSessionEnded)
 	case conn.IsBusy():
 		return false, permanent(errBusy)
-	case s.ended() && s.kept(ctx):
-		s.hangUp() // its next user must not get the mark
-		return t.store.Settle(ctx, string(t.key), lock.Claim{Token: string(t.token)}, receipt, keep)
 	case s.ended():
+		kept := s.kept(ctx)
+		s.hangUp() // its next user must not get the mark
+		if kept {
+			return t.store.Settle(ctx, string(t.key), lock.Claim{Token: string(t.token)}, receipt, keep)
+		}
 		return false, permanent(errEnded)
 	case conn.TxStatus() == 'E':
 		_ = s.rollback(ctx)
 		return false, permanent(errAborted)
 	}
 	t.sent = true
-	how, err := s.settleAndCommit(ctx, t.store.planned(t.settle), t.key, t.token, nonNil(receipt), bigint(rowstore.Micros(keep)))
+	how, err := s.settleAndCommit(ctx, t.store.planned(t.settle), t.key, t.token, nonNil(receipt), bigint(rowstore.Micros(keep)), []byte(markOf(s.conn)))
 	switch t.result = how; how {
 	case committed:
 		return true, nil

@@ -83,7 +83,7 @@ func (t workTx) sendWithBegin(ctx context.Context, query string, args []any) pgx
 	}
 	batch := new(pgx.Batch)
 	batch.BeginTx(pgx.TxOptions{})
-	batch.Queue(mark)
+	batch.Queue(t.s.setMark())
 	batch.Queue(query, args...)
 	results := t.s.conn.SendBatch(ctx, batch)
 	_, err := results.Exec()

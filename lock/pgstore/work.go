@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -40,11 +41,27 @@ type session struct {
 // by the work removes the mark, and a COMMIT by the work keeps it. The statement that writes the
 // receipt fails without the mark, and then removes it. Setting the mark takes no snapshot, so the
 // work can still choose its isolation level.
-const (
-	mark      = "set latch.work = 'begun'"
-	markBegin = "begin; " + mark
-	marked    = "current_setting('latch.work', true) = 'begun'"
-)
+//
+// Each connection has a mark of its own, and is closed after work that may have left its mark in the
+// server's session: behind PgBouncer, that session then serves other connections.
+const marked = "current_setting('latch.work', true) = "
+
+// markKey is the key of a connection's mark in its custom data.
+const markKey = "latch_mark"
+
+// markOf returns the mark of conn.
+func markOf(conn *pgx.Conn) string {
+	data := conn.PgConn().CustomData()
+	m, known := data[markKey].(string)
+	if !known {
+		m = rand.Text()
+		data[markKey] = m
+	}
+	return m
+}
+
+// setMark returns the statement that sets the mark.
+func (s *session) setMark() string { return "set latch.work = '" + markOf(s.conn) + "'" }
 
 // beginTime bounds a BEGIN on its connection.
 const beginTime = 2 * time.Second
@@ -61,7 +78,7 @@ func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
 	if s.tx == nil {
 		ctx, cancel := context.WithTimeout(ctx, beginTime)
 		defer cancel()
-		tx, err := s.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: markBegin})
+		tx, err := s.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin; " + s.setMark()})
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +93,7 @@ func (s *session) ended() bool { return s.tx != nil && s.conn.PgConn().TxStatus(
 // kept reports whether the work has ended its transaction by a commit. It asks the server for the
 // mark unless it has seen the COMMIT. Behind PgBouncer another session may answer.
 func (s *session) kept(ctx context.Context) bool {
-	return s.committed || !s.prepared && s.conn.QueryRow(ctx, "select "+marked).Scan(&s.committed) == nil && s.committed
+	return s.committed || !s.prepared && s.conn.QueryRow(ctx, "select "+marked+"$1", markOf(s.conn)).Scan(&s.committed) == nil && s.committed
 }
 
 // take ends the use of the session by the work, and reports whether it is still in use.
