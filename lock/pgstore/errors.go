@@ -51,10 +51,12 @@ func classified(err error) error {
 	}
 }
 
-// refused reports whether err is the server's answer to a statement.
+// refused reports whether err is the server's answer to a statement. An error of the connection
+// (class 08) is none, whatever its severity: Odyssey, and PgBouncer up to 1.15, send ERROR when they
+// have lost the server that was to answer.
 func refused(err error) bool {
 	var answer *pgconn.PgError
-	if !errors.As(err, &answer) {
+	if !errors.As(err, &answer) || strings.HasPrefix(answer.Code, "08") {
 		return false
 	}
 	severity := answer.SeverityUnlocalized
