@@ -26,27 +26,34 @@ func newSQLWork(db *sql.DB) sqlWork {
 }
 
 func (w sqlWork) begin(ctx context.Context) (*session, error) {
-	conn, err := w.db.Conn(ctx)
-	if err != nil {
+	s := new(session)
+	var own *stdlib.Conn
+	s.connect = func(ctx context.Context) error {
+		conn, err := w.db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		err = conn.Raw(func(c any) (err error) {
+			own, err = connOf(c)
+			return err
+		})
+		if err != nil {
+			return errors.Join(err, conn.Close())
+		}
+		s.conn = own.Conn()
+		s.giveBack = func(broken bool) {
+			if broken {
+				_ = own.Conn().Close(context.WithoutCancel(ctx)) // sends nothing; a pool of pgx below db would keep the connection
+				_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+			}
+			_ = conn.Close()
+		}
+		return nil
+	}
+	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	var own *stdlib.Conn
-	err = conn.Raw(func(c any) (err error) {
-		own, err = connOf(c)
-		return err
-	})
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	s := &session{conn: own.Conn()}
-	s.giveBack = func(broken bool) {
-		if broken {
-			_ = own.Conn().Close(context.WithoutCancel(ctx)) // sends nothing; a pool of pgx below db would keep the connection
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		}
-		_ = conn.Close()
-	}
-	if _, err = s.begin(ctx); err != nil {
+	if _, err := s.begin(ctx); err != nil {
 		s.leave()
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 		return nil, nil, fmt.Errorf("%w: pgstore: the work's transaction was not begun: %w", lock.ErrNotApplied, explain(err))
 	}
 	inside := context.WithValue(session.carried(ctx), insideKey{s}, true)
-	return inside, &workTransaction{store: s, session: session, settle: statements.settle, key: []byte(key), token: []byte(token), pid: session.conn.PgConn().PID()}, nil
+	return inside, &workTransaction{store: s, session: session, settle: statements.settle, key: []byte(key), token: []byte(token)}, nil
 }
 
 // workTransaction is a transaction of work.
@@ -34,7 +34,6 @@ type workTransaction struct {
 	session    *session
 	settle     string // leaves the receipt
 	key, token []byte
-	pid        uint32
 	result     commitResult // unanswered until COMMIT was sent and answered
 	sent       bool
 }
@@ -173,10 +172,10 @@ func (t *workTransaction) TakeClaim(ctx context.Context) (outcome.Found, error) 
 	return found, storeError(err)
 }
 
-// EndIdle is part of [outcome.Row]. Behind PgBouncer, pid is not the number of the server's
-// process. There PgBouncer itself ends the session, because its client is gone.
+// EndIdle is part of [outcome.Row]. Behind PgBouncer, the connection does not know the number of the
+// server's process. There PgBouncer itself ends the session, because its client is gone.
 func (t *workTransaction) EndIdle(ctx context.Context) {
-	_, _ = t.store.found(ctx, t.store.statements.endIdle, int64(t.pid))
+	_, _ = t.store.found(ctx, t.store.statements.endIdle, int64(t.session.conn.PgConn().PID()))
 }
 
 const (

@@ -32,6 +32,7 @@ type session struct {
 	leftOpen  atomic.Bool // rows of database/sql were open when the work ended
 	cut       bool        // the connection was closed without the driver
 
+	connect  func(ctx context.Context) error           // sets conn and giveBack
 	carried  func(ctx context.Context) context.Context // returns the context of the work
 	takeBack func()                                    // ends the *sql.Tx of the work
 	giveBack func(broken bool)                         // ends the use of conn; nil once it was called
@@ -75,16 +76,28 @@ func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
 	case s.ended() && !s.kept(ctx):
 		return nil, fmt.Errorf("pgstore: the work's transaction is over: %w", errEnded)
 	}
-	if s.tx == nil {
-		ctx, cancel := context.WithTimeout(ctx, beginTime)
-		defer cancel()
+	if s.tx != nil {
+		return s.tx, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	for {
 		tx, err := s.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin; " + s.setMark()})
-		if err != nil {
+		if err == nil {
+			s.tx = tx
+			return tx, nil
+		}
+		// Whatever a closed connection has sent with BEGIN is not committed, so another connection can
+		// begin: a restart of the server has closed all that were idle.
+		if !s.conn.IsClosed() || ctx.Err() != nil {
 			return nil, err
 		}
-		s.tx = tx
+		s.giveBack(true)
+		s.giveBack = nil
+		if again := s.connect(ctx); again != nil {
+			return nil, errors.Join(err, again)
+		}
 	}
-	return s.tx, nil
 }
 
 // ended reports whether the work has ended its transaction.
@@ -152,17 +165,24 @@ func (s *session) rollback(ctx context.Context) (err error) {
 type poolWork struct{ pool *pgxpool.Pool }
 
 func (w poolWork) begin(ctx context.Context) (*session, error) {
-	conn, err := w.pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &session{conn: conn.Conn()}
-	s.giveBack = func(broken bool) {
-		if broken {
-			conn.Hijack() // the connection leaves the pool at once
-		} else {
-			conn.Release()
+	s := new(session)
+	s.connect = func(ctx context.Context) error {
+		conn, err := w.pool.Acquire(ctx)
+		if err != nil {
+			return err
 		}
+		s.conn = conn.Conn()
+		s.giveBack = func(broken bool) {
+			if broken {
+				conn.Hijack() // the connection leaves the pool at once
+			} else {
+				conn.Release()
+			}
+		}
+		return nil
+	}
+	if err := s.connect(ctx); err != nil {
+		return nil, err
 	}
 	s.carried = func(ctx context.Context) context.Context {
 		return context.WithValue(ctx, txKey{}, pgx.Tx(workTx{s, ctx, nil}))
