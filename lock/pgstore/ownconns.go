@@ -57,6 +57,7 @@ func openOwn(ctx context.Context, of settings) (*pgxpool.Pool, error) {
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary // a standby serves none of the calls
 	}
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = rowstore.OwnConnections, 0, 0
+	cfg.ShouldPing = PingIdle()
 	prepareSessions(cfg)
 	reportPanics(cfg)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)

@@ -5,10 +5,15 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
 // fill opens all connections of the pool, and leaves them idle.
@@ -53,4 +58,42 @@ func TestWorkAfterItsConnectionsWereClosed(t *testing.T) {
 	require.NoError(t, err)
 	s.placeAtOnce(t, 8, "after")
 	require.Len(t, s.orders(t), 8)
+}
+
+// A NAT, or a node that has gone without a word, drops all idle connections: what is sent on them
+// is lost, and neither side is notified.
+func TestSilentConnections(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T, through func(db string) string) *shop{
+		"a pool": func(t *testing.T, through func(db string) string) *shop {
+			t.Helper()
+			s := openShop(t, through, func(cfg *pgxpool.Config) { cfg.ShouldPing = pgstore.PingIdle() })
+			s.fill(t)
+			return s
+		},
+		"database/sql": openSQLShopThrough,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var last, silent int // the newest connection, and the newest that is silent
+			proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+				mu.Lock()
+				defer mu.Unlock()
+				last = max(last, x.Conn)
+				if x.Conn <= silent {
+					return pgproxy.Fault{Action: pgproxy.LoseRequest}
+				}
+				return pgproxy.Fault{}
+			})
+			s := open(t, func(db string) string { return proxy.URL(db, "postgres") })
+			s.placeAtOnce(t, 4, "before")
+			<-time.After(1100 * time.Millisecond) // the drivers ask a connection after a second
+			mu.Lock()
+			silent = last
+			mu.Unlock()
+			s.placeAtOnce(t, 8, "after")
+			require.Len(t, s.orders(t), 12)
+		})
+	}
 }

@@ -23,7 +23,12 @@ import (
 // openSQLShop is a shop whose store is over package database/sql.
 func openSQLShop(t *testing.T) *shop {
 	t.Helper()
-	s := openShop(t, direct(t))
+	return openSQLShopThrough(t, direct(t))
+}
+
+func openSQLShopThrough(t *testing.T, through func(db string) string) *shop {
+	t.Helper()
+	s := openShop(t, through)
 	var err error
 	db, err := sql.Open("pgx", s.pool.Config().ConnString())
 	require.NoError(t, err)

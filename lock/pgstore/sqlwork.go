@@ -29,7 +29,7 @@ func (w sqlWork) begin(ctx context.Context) (*session, error) {
 	s := new(session)
 	var own *stdlib.Conn
 	s.connect = func(ctx context.Context) error {
-		conn, err := w.db.Conn(ctx)
+		conn, err := acquireSQL(ctx, w.db)
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,8 @@ var (
 )
 
 // New returns a store in the database of pool. The transactions of the work use connections of
-// pool. New does not dial: [Store.Check] reports problems. It panics on nil.
+// pool. New does not dial: [Store.Check] reports problems. For a pool whose idle connections may be
+// dropped without an end, see [PingIdle]. It panics on nil.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	if pool == nil {
 		panic("pgstore.New: nil *pgxpool.Pool")
@@ -94,6 +95,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: the URL cannot be read: %w", err)
 	}
+	cfg.ShouldPing = PingIdle()
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: %w", err)
