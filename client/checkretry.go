@@ -21,7 +21,7 @@ import (
 // After a connection error no response shows whether the request had a key: a POST is
 // then repeated only if its context has one ([WithKey], or [Step] in a guarded handler), and
 // the Transport above takes the key from the context, too. A request without a key is not
-// repeated unless its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE.
+// repeated unless its method is safe, PUT or DELETE.
 //
 // go-retryablehttp returns an answer before its body is read. To repeat a request whose answer
 // breaks off, read the answer in a response handler (SetResponseHandler), and put the bytes

@@ -14,8 +14,8 @@
 // the connection breaks. The caller gets the answer of the run that had the effect, if it comes
 // within the limits below.
 //
-// A request gets a key unless its method is GET, HEAD, OPTIONS or TRACE, which the guards
-// of httplatch let pass, too. CONNECT, and a request whose scheme is neither http nor
+// A request gets a key unless its method is safe: GET, HEAD, OPTIONS, TRACE, QUERY, PROPFIND, REPORT
+// or SEARCH, which the guards of httplatch let pass, too. CONNECT, and a request whose scheme is neither http nor
 // https, are sent unchanged. The key is the first of these: the Idempotency-Key header of
 // the request, the key of [WithKey] or [Step], or a new random one ([WithNewKey]).
 //
@@ -50,7 +50,7 @@
 //     outcome-unknown, key-reused, result-not-replayable, and all problems that a
 //     repeat would meet again;
 //   - with "Stripe-Should-Retry: false", or any other status;
-//   - if it has no key, unless its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE;
+//   - if it has no key, unless its method is safe, PUT or DELETE;
 //   - if its body cannot be read again: [http.Request.GetBody] is nil, and its
 //     ContentLength, or the part of it that was read, is over [WithBodyLimit];
 //   - if the certificate of the server is not valid, the server speaks no TLS, or a

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/httplatch/httplatch/internal/httpmethod"
 	"github.com/httplatch/httplatch/internal/submission"
 )
 
@@ -94,13 +95,7 @@ func keyOf(ctx context.Context) (key string, ok bool, err error) {
 }
 
 // safe reports whether a request with this method asks for no effect.
-func safe(method string) bool {
-	switch method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
-	}
-	return false
-}
+func safe(method string) bool { return method == "" || httpmethod.Safe(method) }
 
 // idempotent reports whether a request with this method may be repeated without a key
 // (RFC 9110, section 9.2.2).

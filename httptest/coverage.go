@@ -9,10 +9,11 @@ import (
 	"testing"
 
 	"github.com/httplatch/httplatch/internal/coverage"
+	"github.com/httplatch/httplatch/internal/httpmethod"
 )
 
 // Coverage fails tb for each route of mux that has no guard of package middleware and no
-// middleware.Refuse. Routes of GET, HEAD, OPTIONS and TRACE need no guard. exceptions are the
+// middleware.Refuse. Routes of safe methods, such as GET, need no guard. exceptions are the
 // patterns, as they were registered, of other routes that need no guard. Coverage also fails tb
 // for an exception that mux does not have, or that is guarded.
 //
@@ -84,8 +85,7 @@ func sampleOf(pattern string) (method, target string) {
 	if !has {
 		method, rest = http.MethodPost, pattern
 	}
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+	if httpmethod.Safe(method) {
 		return "", ""
 	}
 	host, path, _ := strings.Cut(strings.TrimLeft(rest, " \t"), "/")

@@ -56,6 +56,8 @@ func routes(t *testing.T, unguarded ...string) *http.ServeMux {
 	mux.Handle("POST /comments", latch.Refuse()(never))
 	mux.Handle("GET /orders", never)
 	mux.Handle("HEAD /health", never)
+	mux.Handle("QUERY /orders", never)
+	mux.Handle("PROPFIND /files/", never)
 	for i := range 20 { // more children than the mux keeps in a slice
 		mux.Handle(fmt.Sprintf("POST /jobs%d/{id}", i), latch.Lock(l, "job", keyfunc.PathValue("id"))(never))
 	}

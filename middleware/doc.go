@@ -101,8 +101,8 @@
 //
 // # What goes through
 //
-// GET, HEAD, OPTIONS and TRACE requests pass untouched, so a whole group of routes can be
-// wrapped.
+// Requests of a safe method pass untouched, so a whole group of routes can be wrapped: GET, HEAD,
+// OPTIONS, TRACE, QUERY (RFC 10008), and PROPFIND, REPORT and SEARCH of WebDAV.
 //
 // # When it refuses
 //

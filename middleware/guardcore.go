@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/httplatch/httplatch/internal/coverage"
+	"github.com/httplatch/httplatch/internal/httpmethod"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/hint"
@@ -20,7 +21,7 @@ type guardCore struct {
 func (g *guardCore) wrap(next http.Handler, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
 	timesOut := hint.IsTimeoutHandler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if safe(r.Method) {
+		if httpmethod.Safe(r.Method) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -32,15 +33,6 @@ func (g *guardCore) wrap(next http.Handler, serve func(http.ResponseWriter, *htt
 		}
 		serve(w, r, next)
 	})
-}
-
-// safe reports whether requests with this method ask for no effect.
-func safe(method string) bool {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
-	}
-	return false
 }
 
 // valueOf returns the value of f for r. An empty value is [keyfunc.ErrMissing].

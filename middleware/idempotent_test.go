@@ -265,7 +265,7 @@ func TestSafeMethodsPassAll(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
 	var e effects
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace} {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY", "PROPFIND", "REPORT", "SEARCH"} {
 		r := keyed("k")
 		r.Method = method
 		w := httptest.NewRecorder()
@@ -276,7 +276,7 @@ func TestSafeMethodsPassAll(t *testing.T) {
 		once(l)(handler).ServeHTTP(w, r)
 		latch.Dedupe(l, byUser, 1)(handler).ServeHTTP(w, r)
 	}
-	e.require(t, 8)
+	e.require(t, 16)
 }
 
 // An optional part of the fingerprint takes the whole protection away.

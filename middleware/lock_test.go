@@ -212,7 +212,7 @@ func TestSafeMethodsPass(t *testing.T) {
 	l := newLocker(t, memstore.New())
 	var seen *http.Request
 	h := latch.Lock(l, "user", byUser)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r }))
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace} {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY", "PROPFIND", "REPORT", "SEARCH"} {
 		r := httptest.NewRequest(method, "/orders", nil)
 		serve(h, r)
 		require.Same(t, r, seen, method)

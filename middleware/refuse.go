@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/httplatch/httplatch/internal/coverage"
+	"github.com/httplatch/httplatch/internal/httpmethod"
 )
 
 // Refuse refuses requests with an Idempotency-Key, with 400 (key-not-supported), and lets all
@@ -13,15 +14,15 @@ import (
 //
 //	mux.Handle("POST /comments", latch.Refuse()(createComment))
 //
-// GET, HEAD, OPTIONS and TRACE pass. Do not mount it around or inside of a guard that takes the
+// Safe methods pass, as in every guard. Do not mount it around or inside of a guard that takes the
 // header.
 func Refuse() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
-			case !safe(r.Method) && coverage.Asked(r.Context()):
+			case !httpmethod.Safe(r.Method) && coverage.Asked(r.Context()):
 				return
-			case len(r.Header["Idempotency-Key"]) == 0, safe(r.Method):
+			case len(r.Header["Idempotency-Key"]) == 0, httpmethod.Safe(r.Method):
 				next.ServeHTTP(w, r)
 				return
 			}

@@ -16,7 +16,7 @@ func TestRefuse(t *testing.T) {
 	t.Parallel()
 	var done effects
 	h := latch.Refuse()(done.then(created))
-	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "PROPFIND"} {
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "PROPPATCH"} {
 		r := keyed("k")
 		r.Method = method
 		requireProblem(t, wantProblem{status: 400, kind: "key-not-supported"}, serve(h, r))
@@ -30,7 +30,7 @@ func TestRefuse(t *testing.T) {
 	}
 	require.Zero(t, done.n.Load())
 
-	for i, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE"} {
+	for i, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "PROPFIND", "REPORT", "SEARCH"} {
 		r := keyed("k")
 		r.Method = method
 		require.Equal(t, 201, serve(h, r).Code, method)

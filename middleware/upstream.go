@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/httplatch/httplatch/internal/httpmethod"
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
@@ -50,7 +51,7 @@ import (
 // nothing if the store does not note it, if the lease is lost, or if the handler has
 // returned and its key is free.
 //
-// Apart from these headers, requests of a safe method (GET, HEAD, OPTIONS, TRACE) and requests
+// Apart from these headers, requests of a safe method, such as GET, and requests
 // outside of Idempotent and Dedupe, such as under [Lock] alone, go to base unchanged, with one
 // exception. When a connection breaks, net/http repeats a request with an Idempotency-Key if it
 // has no body, or a GetBody. To prevent this, base gets the name of that header in lower case,
@@ -88,7 +89,7 @@ func (u *upstream) CloseIdleConnections() {
 
 func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = withoutLatch(r)
-	if safe(cmp.Or(r.Method, http.MethodGet)) {
+	if httpmethod.Safe(cmp.Or(r.Method, http.MethodGet)) {
 		answer, _, err := u.send(r)
 		return answer, err
 	}

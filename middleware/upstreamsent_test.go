@@ -568,7 +568,7 @@ func TestUpstreamElsewhere(t *testing.T) {
 
 	var e effects
 	h := once(newLocker(t, memstore.New()))(e.then(func(w http.ResponseWriter, r *http.Request) {
-		for _, method := range []string{"", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace} {
+		for _, method := range []string{"", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY", "PROPFIND", "REPORT", "SEARCH"} {
 			call := httptest.NewRequestWithContext(r.Context(), http.MethodGet, "http://provider.example/", nil)
 			call.Method = method
 			res, err := latch.Upstream(base).RoundTrip(call)

@@ -13,9 +13,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(quiet)        // hints at wrong mounting, of guards that are mounted wrongly here
-	redis.SetLogger(mute{})       // connections are cut off here
-	chi.RegisterMethod("BOOKING") // a method that no standard names; chi refuses those it does not know
+	slog.SetDefault(quiet)  // hints at wrong mounting, of guards that are mounted wrongly here
+	redis.SetLogger(mute{}) // connections are cut off here
+	// chi refuses methods that it does not know. No standard names BOOKING.
+	for _, method := range []string{"QUERY", "PROPFIND", "REPORT", "SEARCH", "BOOKING"} {
+		chi.RegisterMethod(method)
+	}
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 

@@ -24,6 +24,7 @@ func methodSection() section {
 	return section{"Methods", `A method that asks for no effect passes, so that a whole group of routes can be wrapped.`, []row{
 		passes("GET", "draft 1: idempotent; Stripe: key has no effect; bright-room/idem: replayed"),
 		passes("HEAD", "draft 1"), passes("OPTIONS", "draft 1; CORS asks before every request"), passes("TRACE", "RFC 9110 9.2.1: safe"),
+		passes("QUERY", "RFC 10008: safe"), passes("PROPFIND", "RFC 4918: safe"), passes("REPORT", "RFC 3253: safe"), passes("SEARCH", "RFC 5323: safe"),
 		guarded("POST", "draft 1", ""), guarded("PATCH", "draft 1", ""),
 		guarded("PUT", "draft 1: idempotent; idemlease: passes; celeris: guarded", "handlers of PUT count, mail and charge, too"),
 		guarded("DELETE", "Stripe: key has no effect; celeris: guarded", "a repeat gets the first answer, not 404"),
