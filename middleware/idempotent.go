@@ -23,8 +23,9 @@ import (
 // unguarded. The result "" is [keyfunc.ErrMissing]. Every other error refuses the request.
 //
 // The path is the path of the request that the guard gets, in one spelling: "/a%3Bb" is "/a;b",
-// but "/a%2Fb" is not "/a/b". If [http.StripPrefix] outside the guard makes the paths of two
-// routes equal, use different Lockers or scopes for them.
+// and "/a/b/" and "/a//b" are "/a/b", because routers serve them alike, but "/a%2Fb" is not "/a/b".
+// If [http.StripPrefix] outside the guard makes the paths of two routes equal, use different Lockers
+// or scopes for them, and so for two routes whose paths differ in slashes only.
 //
 // Three things do not distinguish requests: the host, so put the tenant into the scope if a
 // service has several; headers, unless [WithFingerprint] reads them; and the rights of the

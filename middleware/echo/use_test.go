@@ -242,3 +242,24 @@ func TestUsePanics(t *testing.T) {
 	require.PanicsWithValue(t, "latchecho.Use: nil guard", func() { latchecho.Use(nil) })
 	require.PanicsWithValue(t, "latchecho.Use: nil guard", func() { latchecho4.Use(nil) })
 }
+
+// TestOneRouteOfSeveralPathsIsOneRequest: middleware before echo's router changes the URL of the
+// request, and two routes may be one handler.
+func TestOneRouteOfSeveralPathsIsOneRequest(t *testing.T) {
+	each(t, func(t *testing.T, v version) {
+		for name, before := range map[string]func(app){"two routes": func(app) {}, "RemoveTrailingSlash": v.removeSlashes} {
+			runs := 0
+			e := v.new()
+			before(e)
+			guard := v.use(once())
+			for _, path := range []string{"/orders", "/orders/"} {
+				e.handle(http.MethodPost, path, func(c ctx) error { runs++; return c.NoContent(http.StatusCreated) }, guard)
+			}
+			require.Equal(t, http.StatusCreated, send(e, "/orders", "k").Code, name)
+			w := send(e, "/orders/", "k")
+			require.Equal(t, http.StatusCreated, w.Code, name)
+			requireReplayed(t, w)
+			require.Equal(t, 1, runs, name)
+		}
+	})
+}

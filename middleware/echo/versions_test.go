@@ -103,6 +103,8 @@ type version struct {
 	use       func(g guard) wrap
 	recovers  wrap
 	httpError func(status int, message string) error
+
+	removeSlashes func(a app) // before the router
 }
 
 var versions = map[string]version{
@@ -111,12 +113,14 @@ var versions = map[string]version{
 		func(g guard) wrap { return common(latchecho4.Use(g), in4, out4) },
 		common(middleware4.Recover(), in4, out4),
 		func(status int, message string) error { return echo4.NewHTTPError(status, message) },
+		func(a app) { a.(app4).Pre(middleware4.RemoveTrailingSlash()) },
 	},
 	"v5": {
 		func() app { return app5{echo.New()} },
 		func(g guard) wrap { return common(latchecho.Use(g), in5, out5) },
 		common(middleware.Recover(), in5, out5),
 		func(status int, message string) error { return echo.NewHTTPError(status, message) },
+		func(a app) { a.(app5).Pre(middleware.RemoveTrailingSlash()) },
 	},
 }
 
