@@ -221,7 +221,7 @@ func TestCutWhileTheHandlerRuns(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
 	met, begun := make(chan struct{}), make(chan struct{})
-	locker := lock.New(memstore.New())
+	locker := lock.New(memstore.New(), lock.WithWait(0))
 	once := latch.Idempotent(locker, keyfunc.Global, keyfunc.IdempotencyKey)
 	srv := httptest.NewServer(once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		runs.Add(1)

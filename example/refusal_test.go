@@ -84,7 +84,7 @@ func newSiteLocker(t *testing.T, opts ...lock.Option) *lock.Locker {
 	return l
 }
 
-// TestLookAgain: a double click on a plain form. The browser abandons the first request and
+// TestLookAgain: a double click on a plain form whose repeats do not wait. The browser abandons the first request and
 // shows the answer to the second: a page, with a button that in the end gets the first answer.
 func TestLookAgain(t *testing.T) {
 	strict := "default-src 'none'; form-action 'self'"
@@ -99,7 +99,7 @@ func TestLookAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startSite(t, tt.policy, latch.Idempotent(newSiteLocker(t), keyfunc.Global, keyfunc.Form("once")))
+			s := startSite(t, tt.policy, latch.Idempotent(newSiteLocker(t, lock.WithWait(0)), keyfunc.Global, keyfunc.Form("once")))
 			p := browser.New(t, tt.opts...)
 			p.Expect("status of 409")
 			if tt.policy == strict {
@@ -207,7 +207,7 @@ func TestRefusalLooks(t *testing.T) {
 					require.NotEmpty(t, p.Text("h1"))
 					look(kind)
 				}
-				s := startSite(t, "", latch.Idempotent(newSiteLocker(t), keyfunc.Global, keyfunc.Form("once")))
+				s := startSite(t, "", latch.Idempotent(newSiteLocker(t, lock.WithWait(0)), keyfunc.Global, keyfunc.Form("once")))
 				p.Open(s.url)
 				p.Follow(func() { p.ClickTwice("button", betweenClicks) })
 				look("in-progress")

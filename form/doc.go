@@ -18,9 +18,8 @@
 // the answer may lead to another site. Guarantees, cases and limits:
 // https://github.com/httplatch/httplatch/blob/main/docs/forms.md#with-the-script
 //
-// The guard of the handler is middleware.Idempotent over keyfunc.Form("once"). It should wait
-// (lock.WithWait), so that a form that is sent again gets the first answer as soon as there is
-// one.
+// The guard of the handler is middleware.Idempotent over keyfunc.Form("once"). A form that is sent
+// again gets the first answer as soon as there is one.
 //
 // The package imports the standard library only.
 package form

@@ -70,10 +70,16 @@ func (s *scene) try(who string) *httptest.ResponseRecorder {
 	case answer := <-answers:
 		return answer
 	case <-timer.C:
+		if s.loss.calm() {
+			who += ", which waited for nothing else (" + twice + "),"
+		}
 		s.failf(nil, "%s was not answered within %v", who, s.limit)
 		return nil
 	}
 }
+
+// twice is a guess why a request was refused by itself, or waits for itself.
+const twice = "is a guard mounted twice on its way, or another one with the same name and key?"
 
 // judge checks the answer to the first request.
 func (s *scene) judge(first *httptest.ResponseRecorder) {
@@ -82,8 +88,7 @@ func (s *scene) judge(first *httptest.ResponseRecorder) {
 	switch {
 	case s.served || first.Code == http.StatusServiceUnavailable && !s.loss.calm():
 	case s.loss.calm() && refused(first) && s.claimed:
-		s.failf(first, "newRequest's request was %s, want success: nothing else was under way, so it was refused by itself; is a guard mounted twice "+
-			"on its way, or another one with the same name and key?", verdict(first))
+		s.failf(first, "newRequest's request was %s, want success: nothing else was under way, so it was refused by itself; "+twice, verdict(first))
 	case s.loss.calm():
 		s.failf(first, "newRequest's request was %s, want success", verdict(first))
 	case refused(first) && s.held() != "":

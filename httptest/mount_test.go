@@ -163,8 +163,8 @@ func TestIncidentOfMounts(t *testing.T) {
 		},
 		{
 			"two guards of one record, unseen", "nothing_lost", twiceWrapped(idempotent()),
-			"nothing was lost; newRequest's request was refused with 409, want success: nothing else was under way, so it was refused by itself; " +
-				"is a guard mounted twice",
+			"nothing was lost; the request that met this, which waited for nothing else (is a guard mounted twice on its way, " +
+				"or another one with the same name and key?), was not answered within 2s",
 		},
 	}
 	for _, tt := range tests {

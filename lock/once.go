@@ -78,7 +78,11 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	e := &r.lease
 	e.observed = l.observation(ctx)
 	r.record.owner = call.Owner(e.owner())
-	if err := l.acquire(ctx, e, acquireTerms{wait: l.cfg.wait}); err != nil {
+	terms := acquireTerms{wait: l.cfg.wait}
+	if call != nil && !l.cfg.waitSet {
+		terms.wait = call.Wait
+	}
+	if err := l.acquire(ctx, e, terms); err != nil {
 		if earlier, is := replayedBy(err); is {
 			setLeft(ctx, l, call, entry, earlier)
 		}

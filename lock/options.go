@@ -19,7 +19,8 @@ type config struct {
 	lease     time.Duration
 	maxHold   time.Duration
 	budget    time.Duration
-	wait      time.Duration
+	wait      time.Duration // for a holder
+	waitSet   bool          // by WithWait: the default of a guard does not count
 	keep      time.Duration
 	rerun     bool
 	detached  bool
@@ -101,21 +102,25 @@ func WithBudget(d time.Duration) Option {
 }
 
 // WithWait makes a caller wait up to d for a key that is held, or in Once for the receipt of
-// its holder. Unless set, the caller is refused at once. Callers in one process queue in the
-// order of their arrival, at most 64 per key. Each process polls by itself, at random
-// intervals below half a second, so there is no order among processes. A store with hints, as
-// with redisstore.WithNotifications, shortens these waits.
+// its holder. With 0, the caller is refused at once. Unless set, middleware.Idempotent and
+// middleware.Dedupe wait 10 s, and all other callers are refused at once. Callers in one process
+// queue in the order of their arrival, at most 64 per key; the others are refused at once. Only the
+// first of a queue polls, at random intervals below half a second, and only if another process has
+// the key, so there is no order among processes. A store with hints, as with
+// redisstore.WithNotifications, shortens these waits. WithWait panics if d is negative.
 //
 // A caller that has met a holder polls until d is over or its context ends, even if the store
 // does not serve a poll. If the last poll was not served, the error matches [ErrUnavailable].
 // With [WithFailOpen], the first poll that is not served ends the wait. Callers that wait for a
 // run of [Locker.Once] in their process get the error of the run if it fails, and do not run.
 //
-// Even without WithWait, a caller waits for a pending claim of the same process, at most for the
-// budget, and shares its result.
+// Even a caller that is refused at once waits for a pending claim of the same process, at most for
+// the budget, and shares its result.
 func WithWait(d time.Duration) Option {
-	positive("WithWait", d)
-	return option(func(c *config) { c.wait = d })
+	if d < 0 {
+		panic(fmt.Sprintf("lock: WithWait(%v): the duration must not be negative", d))
+	}
+	return option(func(c *config) { c.wait, c.waitSet = d, true })
 }
 
 // WithKeep sets how long [Locker.Once] remembers a receipt, or that an outcome

@@ -33,7 +33,7 @@ type seller struct {
 func newSeller(t *testing.T, contract latch.IdempotentOption, opts ...lock.Option) *seller {
 	t.Helper()
 	s := &seller{t: t}
-	l := newLocker(t, flakyStore(&s.down, lock.ErrNotApplied), append(opts, lock.WithLogger(quiet))...)
+	l := newLocker(t, flakyStore(&s.down, lock.ErrNotApplied), append(opts, lock.WithLogger(quiet), lock.WithWait(0))...)
 	s.Handler = latch.Idempotent(l, byUser, keyfunc.IdempotencyKey, contract)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.runs++
 		if s.next != nil {

@@ -50,12 +50,17 @@
 // nothing, a Hijack is not supported, and an answer longer than WithBodyLimits allows is replaced
 // by 500 and rolled back.
 //
-// Repeats that arrive while the first request runs get 409, or with [lock.WithWait] the
-// first answer when there is one. If the first request fails and leaves no record, the
-// repeats that have waited for it in the same process get the failed answer, too, with
-// "Idempotent-Replayed: not-kept": so sixty waiting duplicates do not make sixty tries. The next
-// request with the key runs. A 401 or 403 is not shared with waiting repeats: it depends on the
-// caller, so the next of them runs.
+// Repeats that arrive while the first request runs wait for its answer, up to 10 s, or for the time
+// of [lock.WithWait]. Then they get 409. Most HTTP clients do not repeat a 409, and report a failure
+// although the order is placed. At most 64 requests wait for one key in a process; the others are
+// refused at once. A wait also ends when its client leaves, and when the Locker is closed. Time-outs
+// outside the guard have to be longer than the wait: the WriteTimeout of [http.Server], for example,
+// would end the connection without an answer, and the client would have to send the request again.
+//
+// If the first request fails and leaves no record, the repeats that have waited for it in the same
+// process get the failed answer, too, with "Idempotent-Replayed: not-kept": so sixty waiting
+// duplicates do not make sixty tries. The next request with the key runs. A 401 or 403 is not
+// shared with waiting repeats: it depends on the caller, so the next of them runs.
 //
 // The whole request body is read before the key is claimed, and the handler finds it as
 // the client sent it. If outer middleware has parsed a form out of it, the form counts as the
@@ -108,7 +113,7 @@
 //
 //	another request has the key                409, Retry-After: 1
 //	inside the cool-down                       429, Retry-After: its time left; or 409
-//	the first request still runs               409, Retry-After: 1
+//	the first request runs longer than a wait  409, Retry-After: 1
 //	the key was used for another request       422
 //	the first request vanished in the middle   409
 //	it failed with a call in doubt (Upstream)  409

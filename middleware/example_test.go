@@ -246,7 +246,7 @@ func ExampleIdempotent() {
 // An order page needs no key from its form: equal requests within three seconds
 // are one order.
 func ExampleDedupe() {
-	locker := lock.New(memstore.New(), lock.WithWait(10*time.Second))
+	locker := lock.New(memstore.New())
 	once := latch.Dedupe(locker, keyfunc.Header("X-User-ID"), 3*time.Second)
 
 	orders := 0

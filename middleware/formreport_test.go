@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -86,7 +87,7 @@ func TestFinalAnswerToAFormIsReported(t *testing.T) {
 // TestRefusalIsReportedIfItIsFinal: a refusal after which the key cannot be used again is reported.
 func TestRefusalIsReportedIfItIsFinal(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, memstore.New())
+	l := newLocker(t, memstore.New(), lock.WithWait(0))
 	entered, leave := make(chan struct{}), make(chan struct{})
 	h := byField(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(entered)

@@ -35,8 +35,9 @@ import (
 // The handler's context outlives the client's connection: a browser gives up the first
 // request of a double click, and its work must be completed. The context ends when the
 // lease is lost. See [lock.Attempt] and [lock.Commit] for the handler's view. Three
-// settings belong to the Locker: how long answers are kept, whether a repeat waits for
-// the first, and the outcome of a crash. Pass locker.With(...) for one route.
+// settings belong to the Locker: how long answers are kept, how long a repeat waits for the first
+// answer (10 s unless [lock.WithWait] is set, then 409), and the outcome of a crash. Pass
+// locker.With(...) for one route.
 //
 // Answers of 500 and above, a panic, 401, 403, 408, 425, 429, and answers of 400 and
 // above with Retry-After free the key ([WithFinal]). Repeats that wait for such an answer
@@ -47,10 +48,10 @@ import (
 // time at which the request began, and its scope, or the text of [WithLabel]. Package console finds
 // records by these texts.
 //
-// Options are [WithFinal], [WithFingerprint], [WithBodyLimits], [WithKeepHeaders],
-// [WithName], [WithLabel], [WithLifetimeHeader], every [Option]: [With], [WithFailOpen],
-// [WithFailClosed], [WithErrorHandler] and [WithKeySecret], and the sets of options for
-// contracts: [ACP], [UCP] and [Stripe].
+// Options are [WithFinal], [WithFingerprint], [WithBodyLimits],
+// [WithKeepHeaders], [WithName], [WithLabel], [WithLifetimeHeader], every [Option]: [With],
+// [WithFailOpen], [WithFailClosed], [WithErrorHandler] and [WithKeySecret], and the sets of
+// options for contracts: [ACP], [UCP] and [Stripe].
 //
 // It panics on a nil Locker, a nil function and a nil option, if the Locker's store keeps no
 // receipts, as a [quorum.New], and under a contract if the Locker keeps them for less than 24
@@ -72,10 +73,9 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 // method, URL path, query and body are the same ([WithFingerprint]). The window begins
 // when the first request ends.
 //
-// A duplicate that arrives while the first request still runs gets 409, or with
-// [lock.WithWait] the answer of the first. In all other respects Dedupe is like [Idempotent]. But a
-// user who means to submit the same twice within the window gets one submission: keep the window as
-// short as a double click.
+// In all other respects Dedupe is like [Idempotent]: a duplicate that arrives while the first
+// request still runs waits for its answer. But a user who means to submit the same twice within the
+// window gets one submission: keep the window as short as a double click.
 //
 // It is not for a PUT or PATCH that sets a value: if a client, within the window,
 // sets 1, then 2, then 1 again, the third request is a repeat of the first, and 2 stays.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/oncecall"
@@ -57,6 +58,11 @@ func (g *onceGuard) middleware() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
 }
 
+// defaultWait is how long a repeat waits for the first answer, unless the Locker has lock.WithWait.
+// Most HTTP clients do not repeat a 409, so a refusal would be the last that they hear of an
+// order that is placed.
+const defaultWait = 10 * time.Second
+
 // copyOf returns a guard's own copy of its caller's request, and the onceRequest in the same
 // allocation. A key function that reads the body replaces it, and the caller's request must not
 // change. The handler gets the copy.
@@ -66,7 +72,7 @@ func copyOf(r *http.Request) (*http.Request, *onceRequest) {
 		onceRequest
 	})
 	own.Request = *r
-	own.call.Work = &own.onceRequest
+	own.call.Work, own.call.Wait = &own.onceRequest, defaultWait
 	return &own.Request, &own.onceRequest
 }
 

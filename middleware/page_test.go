@@ -143,7 +143,7 @@ func TestOnlySafeButtons(t *testing.T) {
 // again.
 func TestPageOfARefusal(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, memstore.New())
+	l := newLocker(t, memstore.New(), lock.WithWait(0))
 	var e effects
 	entered, leave := make(chan struct{}), make(chan struct{})
 	h := byField(l)(latch.Lock(l, "user", byUser)(e.then(func(w http.ResponseWriter, _ *http.Request) {

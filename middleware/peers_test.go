@@ -24,7 +24,7 @@ import (
 func TestTruxify4623FormerOwnerReleases(t *testing.T) {
 	t.Parallel()
 	store, operatorRemoves := removable(t)
-	l, other := newLocker(t, store, patient), newLocker(t, store.Store)
+	l, other := newLocker(t, store, patient, lock.WithWait(0)), newLocker(t, store.Store)
 	arrived, finish := make(chan struct{}), make(chan struct{})
 	answered := make(chan int)
 	serve(once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -262,7 +262,7 @@ func TestWhatCannotBeSentEarlyIsKept(t *testing.T) {
 // written, and the request can be tried again.
 func TestFailuresMayStream(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, memstore.New())
+	l := newLocker(t, memstore.New(), lock.WithWait(0))
 	var e effects
 	h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)

@@ -103,7 +103,7 @@ func TestGatewayBeforeItsOwnClaim(t *testing.T) {
 			t.Parallel()
 			shared := open(t)
 			var e effects
-			backend := once(newLocker(t, shared, patient))(http.HandlerFunc(e.answer))
+			backend := once(newLocker(t, shared, patient, lock.WithWait(0)))(http.HandlerFunc(e.answer))
 			submit := gateway(t, once(newLocker(t, shared, patient)), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				backend.ServeHTTP(w, r)
 			}), 0)

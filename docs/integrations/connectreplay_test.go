@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -99,7 +100,7 @@ func TestConnectRefusals(t *testing.T) {
 			t.Parallel()
 			store := memstore.New()
 			arrived, finish := make(chan struct{}), make(chan struct{})
-			call := serveConnect(t, guardedConnect(newLocker(t, store), func(_ context.Context, order *connect.Request[text]) (*connect.Response[text], error) {
+			call := serveConnect(t, guardedConnect(newLocker(t, store, lock.WithWait(0)), func(_ context.Context, order *connect.Request[text]) (*connect.Response[text], error) {
 				if order.Msg.GetValue() == "slow" {
 					close(arrived)
 					<-finish

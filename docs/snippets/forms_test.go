@@ -44,9 +44,7 @@ func showForm(w http.ResponseWriter, _ *http.Request) {
 func formRoutes(locker *lock.Locker) http.Handler {
 	mux := http.NewServeMux()
 
-	once := latch.Idempotent(
-		locker.With(lock.WithWait(10*time.Second)),
-		keyfunc.Context(auth.UserID), keyfunc.Form("once"),
+	once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.Form("once"),
 		latch.WithFinal(func(status int) bool { return status < 400 }),
 		latch.WithErrorHandler(showProblem),
 	)
@@ -154,10 +152,7 @@ func TestFormsThatCannotChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		locker := newLocker(t, memstore.New())
-		once := latch.Dedupe(
-			locker.With(lock.WithWait(10*time.Second)),
-			keyfunc.Context(auth.UserID), 10*time.Second,
-		)
+		once := latch.Dedupe(locker, keyfunc.Context(auth.UserID), 10*time.Second)
 		var orders atomic.Int64
 		h := auth.Require(once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Second)

@@ -88,7 +88,7 @@ func TestStripesRules(t *testing.T) {
 	t.Parallel()
 	runs, status := 0, http.StatusCreated
 	var during func()
-	h := paymentRoutes(newLocker(t, memstore.New()), func(w http.ResponseWriter, _ *http.Request) {
+	h := paymentRoutes(newLocker(t, memstore.New(), lock.WithWait(0)), func(w http.ResponseWriter, _ *http.Request) {
 		runs++
 		if during != nil {
 			during()

@@ -13,6 +13,7 @@ import (
 // has no place for. The Locker keeps no reference to it after the call.
 type Call struct {
 	Work  Work
+	Wait  time.Duration       // how long to wait for the receipt of a holder, unless the Locker has lock.WithWait
 	Scope string              // whose work it is; "" if that is not known
 	About requestinfo.Request // the request of a guard
 	Run   Run                 // set before the function runs; nil if it runs unprotected

@@ -156,7 +156,7 @@ func nestedSection() section {
 answer: it describes only that moment.`, []row{
 		{name: "a repeat", guard: nest(), steps: again(nil, nil), effects: 1, practice: "two libraries: refused by the lock"},
 		{name: "a repeat in the cool-down", guard: nest(latch.WithCooldown(time.Hour)), steps: []step{submission().gets(created(1)), submission().gets(replay()), submission(b).gets(cooling(429))}, effects: 1, practice: "Stripe: limits outside", why: "a repeat costs nothing"},
-		{name: "a duplicate while it runs", guard: nest(), steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "draft 2.7"},
+		{name: "a duplicate while it runs", guard: nest(), steps: []step{submission().begins(), submission().asks(), finish(created(1)), waited(replay())}, effects: 1, practice: "draft 2.7: 409"},
 		{name: "another key while the lock is held", guard: nest(), steps: []step{submission().begins(), submission(b).gets(heldBy()), finish(created(1)), submission(b).gets(created(2))}, effects: 2, practice: "Stripe: conflicts are not kept"},
 		{name: "refused in the cool-down, and not kept", guard: nest(latch.WithCooldown(time.Second)), steps: []step{submission().gets(created(1)), submission(b).comes(created(2)), submission(b).gets(replay())}, effects: 2, practice: "Stripe: 429 is not kept"},
 		{name: "refused with `423`, and not kept", guard: nest(latch.WithContentionStatus(423)), steps: []step{submission().begins(), submission(b).gets(problem(423, "held", "1")), finish(created(1)), submission(b).gets(created(2))}, effects: 2, practice: "most: kept, by its status"},
@@ -169,7 +169,7 @@ answer: it describes only that moment.`, []row{
 			order(c)
 		}, steps: []step{submission().gets(none()), submission().gets(created(2))}, effects: 2, practice: "most: locked"},
 		{name: "the lock outside", guard: wrong, steps: []step{submission().gets(created(1)), submission().gets(cooling(429))}, effects: 1, practice: "the wrong order", why: "it is logged, once, with the cure"},
-		{name: "the same guard twice", guard: doubled(idempotent()), steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1)), submission().gets(replay())}, effects: 1, practice: "refused for ever", why: "the inner one steps aside, and that is logged, once, with the cure"},
+		{name: "the same guard twice", guard: doubled(idempotent()), steps: []step{submission().begins(), submission().wait(1), finish(created(1)), waited(replay())}, effects: 1, practice: "refused for ever", why: "the inner one steps aside, and that is logged, once, with the cure"},
 		{name: "the same lock twice", guard: doubled(locked()), steps: []step{submission().begins(), submission().gets(heldBy()), finish(created(1)), submission().gets(created(2))}, effects: 2, practice: "refused for ever", why: "the inner one steps aside"},
 		{name: "a key missing inside `Dedupe`", guard: deduped, steps: []step{submission(key()).gets(missing()), submission().gets(created(1))}, effects: 1, practice: "most: kept, by its status"},
 		{name: "`http.TimeoutHandler` outside", guard: within, steps: []step{submission().begins(), timedOut(), goesOn(), submission().comes(status(201), text(`{"order":1}`), has("Idempotent-Replayed", "true"))}, effects: 1, practice: "Laravel: timeouts leave locks"},

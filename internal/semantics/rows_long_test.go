@@ -196,13 +196,12 @@ func bodyFirstRows() []row {
 }
 
 func crowdRows() []row {
-	waiting := []lock.Option{lock.WithWait(patience)}
 	notKept := has("Idempotent-Replayed", "not-kept")
 	return []row{
 		{name: "64 repeats of an answered request at once", steps: []step{submission().gets(created(1)), submission().crowd(64, replay()), submission(elsewhere()).crowd(64, replay())}, effects: 1, practice: "draft 2.6"},
-		{name: "sixty that wait for a request that fails", locker: waiting, handler: failing(500), steps: []step{submission().begins(), submission().wait(60), finish(fresh(500)), waited(status(500), text("run 1"), notKept), submission().gets(created(2))}, effects: 2, practice: "velmie: an error; most: sixty runs", why: "sixty waiting repeats must not become sixty tries"},
-		{name: "waiting for one that answers `429`", locker: waiting, handler: failing(429), steps: []step{submission().begins(), submission().wait(1), finish(fresh(429)), waited(status(429), notKept), submission().gets(created(2))}, effects: 2, practice: "velmie: an error"},
-		{name: "waiting for one that answers `401`", locker: waiting, handler: failing(401), steps: []step{submission().begins(), submission().wait(1), finish(fresh(401)), waited(created(2)), submission().gets(replay())}, effects: 2, practice: "most: 401", why: "the next caller may be signed in, so it runs"},
-		{name: "waiting for one that panics", locker: waiting, handler: func(*run) { panic("boom") }, steps: []step{submission().begins(), submission().wait(1), finish(none()), waited(problem(503, "first-failed", "1"))}, effects: 1, practice: "velmie: an error", why: "nothing was answered, and one try is enough"},
+		{name: "sixty that wait for a request that fails", handler: failing(500), steps: []step{submission().begins(), submission().wait(60), finish(fresh(500)), waited(status(500), text("run 1"), notKept), submission().gets(created(2))}, effects: 2, practice: "velmie: an error; most: sixty runs", why: "sixty waiting repeats must not become sixty tries"},
+		{name: "waiting for one that answers `429`", handler: failing(429), steps: []step{submission().begins(), submission().wait(1), finish(fresh(429)), waited(status(429), notKept), submission().gets(created(2))}, effects: 2, practice: "velmie: an error"},
+		{name: "waiting for one that answers `401`", handler: failing(401), steps: []step{submission().begins(), submission().wait(1), finish(fresh(401)), waited(created(2)), submission().gets(replay())}, effects: 2, practice: "most: 401", why: "the next caller may be signed in, so it runs"},
+		{name: "waiting for one that panics", handler: func(*run) { panic("boom") }, steps: []step{submission().begins(), submission().wait(1), finish(none()), waited(problem(503, "first-failed", "1"))}, effects: 1, practice: "velmie: an error", why: "nothing was answered, and one try is enough"},
 	}
 }

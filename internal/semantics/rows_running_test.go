@@ -9,30 +9,29 @@ import (
 )
 
 func runningSection() section {
-	waiting := []lock.Option{lock.WithWait(patience)}
 	coffee := body(`{"sku":"coffee"}`)
 	alone := func(name string, s step, practice string) row {
 		return row{name: name, effects: 2, practice: practice, steps: []step{submission().begins(), s, finish(created(1))}}
 	}
-	return section{"While the first runs", `A duplicate is refused at once, or waits for the answer of the first request if the Locker has lock.WithWait. Other
-requests are not affected.`, []row{
-		{name: "a duplicate", steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1)), submission().gets(replay())}, effects: 1, practice: "draft 2.7: 409; Stripe 409; idempo (Ruby): 429; Adyen: 422; fiber: waits"},
-		{name: "a duplicate in another process", steps: []step{submission().begins(), submission(elsewhere()).gets(inProgress()), finish(created(1)), submission(elsewhere()).gets(replay())}, effects: 1, practice: "mastodon#37879: ran twice"},
-		{name: "a duplicate, again and again", steps: []step{submission().begins(), submission().gets(inProgress()), submission().gets(inProgress()), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "draft 2.6"},
-		{name: "a duplicate of a request that fails", handler: failing(500), steps: []step{submission().begins(), submission().gets(inProgress()), finish(fresh(500)), submission().gets(created(2))}, effects: 2, practice: "most: the same"},
+	return section{"While the first runs", `A duplicate waits for the answer of the first request: 10 s, or the time of lock.WithWait. A duplicate that has
+waited in vain, or does not wait (lock.WithWait(0)), is refused. Other requests are not affected.`, []row{
+		{name: "a duplicate", steps: []step{submission().begins(), submission().wait(1), finish(created(1)), waited(replay())}, effects: 1, practice: "fiber, velmie, idempotency4j: waits; draft 2.7, Stripe: 409; idempo (Ruby): 429; Adyen: 422", why: "most HTTP clients do not repeat a 409, and report a failure"},
+		{name: "five duplicates", steps: []step{submission().begins(), submission().wait(5), finish(created(1)), waited(replay())}, effects: 1, practice: "fiber: without a limit"},
+		{name: "a duplicate in another process", steps: []step{submission().begins(), submission(elsewhere()).asks(), finish(created(1)), waited(replay())}, effects: 1, practice: "velmie: polls; mastodon#37879: ran twice"},
+		{name: "a duplicate, for too long", locker: []lock.Option{lock.WithWait(50 * time.Millisecond)}, steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "idempotency4j: 503"},
+		{name: "a duplicate, `WithWait(0)`", locker: atOnce, steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1)), submission().gets(replay())}, effects: 1, practice: "draft 2.7, Stripe: 409"},
+		{name: "a duplicate in another process, `WithWait(0)`", locker: atOnce, steps: []step{submission().begins(), submission(elsewhere()).gets(inProgress()), finish(created(1)), submission(elsewhere()).gets(replay())}, effects: 1, practice: "mastodon#37879: ran twice"},
+		{name: "a duplicate, again and again, `WithWait(0)`", locker: atOnce, steps: []step{submission().begins(), submission().gets(inProgress()), submission().gets(inProgress()), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "draft 2.6"},
+		{name: "a duplicate of a request that fails, `WithWait(0)`", locker: atOnce, handler: failing(500), steps: []step{submission().begins(), submission().gets(inProgress()), finish(fresh(500)), submission().gets(created(2))}, effects: 2, practice: "most: the same"},
 		alone("another key", submission(key("other")).gets(created(2)), "all: the same"),
 		alone("another user", submission(user("43")).gets(created(2)), "all: the same"),
 		alone("another path", submission(target("/refunds")).gets(created(2)), "all: the same"),
 		{name: "no key, `Optional`", guard: keyedBy(keyfunc.Optional(keyfunc.IdempotencyKey)), steps: []step{submission().begins(), submission(key()).gets(created(2)), finish(created(1))}, effects: 2, practice: "Stripe: runs"},
-		{name: "two at once", steps: []step{submission().together(2, created(1))}, effects: 1, practice: "grape-idempotency#10, hono-idempotency#91: ran twice"},
-		{name: "twenty at once", steps: []step{submission().together(20, created(1))}, effects: 1, practice: "idempot-js#181: 503"},
-		{name: "twenty at once, which wait", locker: waiting, steps: []step{submission().together(20, created(1))}, effects: 1, practice: "bright-room/idem: polls every 50 ms"},
-		{name: "waiting", locker: waiting, steps: []step{submission().begins(), submission().wait(1), finish(created(1)), waited(replay())}, effects: 1, practice: "IETF#11; velmie, idempotency4j"},
-		{name: "five waiters", locker: waiting, steps: []step{submission().begins(), submission().wait(5), finish(created(1)), waited(replay())}, effects: 1, practice: "fiber: without a limit"},
-		{name: "waiting, in another process", locker: waiting, steps: []step{submission().begins(), submission(elsewhere()).asks(), finish(created(1)), waited(replay())}, effects: 1, practice: "velmie: polls"},
-		{name: "waiting for too long", locker: []lock.Option{lock.WithWait(50 * time.Millisecond)}, steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "idempotency4j: 503"},
-		{name: "another body, where duplicates wait", locker: waiting, steps: []step{submission().begins(), submission(coffee).gets(reused()), finish(created(1))}, effects: 1, practice: "velmie: 422 at once"},
-		{name: "the client hangs up", steps: []step{submission().leaves(), submission().gets(inProgress()), goesOn(), submission().gets(status(201), text(`{"order":1}`), has("Idempotent-Replayed", "true"))}, effects: 1, practice: "fiber#4560, fullstackhero#1333: cancelled"},
+		{name: "two at once, `WithWait(0)`", locker: atOnce, steps: []step{submission().together(2, created(1))}, effects: 1, practice: "grape-idempotency#10, hono-idempotency#91: ran twice"},
+		{name: "twenty at once", steps: []step{submission().crowd(20, status(201), text(`{"order":1}`))}, effects: 1, practice: "idempot-js#181: 503; bright-room/idem: polls every 50 ms"},
+		{name: "twenty at once, `WithWait(0)`", locker: atOnce, steps: []step{submission().together(20, created(1))}, effects: 1, practice: "idempot-js#181: 503"},
+		{name: "another body", steps: []step{submission().begins(), submission(coffee).gets(reused()), finish(created(1))}, effects: 1, practice: "velmie: 422 at once"},
+		{name: "the client hangs up", steps: []step{submission().leaves(), submission().wait(1), goesOn(), waited(status(201), text(`{"order":1}`), has("Idempotent-Replayed", "true"))}, effects: 1, practice: "fiber#4560, fullstackhero#1333: cancelled"},
 		{name: "the handler looks at its context", handler: func(c *run) {
 			if c.req.Context().Err() != nil {
 				c.WriteHeader(500)
@@ -45,6 +44,9 @@ requests are not affected.`, []row{
 		{name: "`Expect: 100-continue`", steps: []step{submission(header("Expect", "100-continue")).gets(created(1), hinted(http.StatusContinue)), submission(header("Expect", "100-continue")).gets(replay())}, effects: 1, practice: "RFC 9110 10.1.1"},
 	}}
 }
+
+// atOnce are the options of a Locker that refuses a duplicate at once.
+var atOnce = []lock.Option{lock.WithWait(0)}
 
 func crashSection() section {
 	coffee := body(`{"sku":"coffee"}`)
@@ -67,7 +69,7 @@ func crashSection() section {
 	}
 	return section{"When the process dies", `A process that dies leaves its key for one lease. After that it is not known whether its request had an effect, so
 the request is not run again unless the application chose that (lock.WithRerunAbandoned).`, []row{
-		{name: "its lease still runs", faulty: true, steps: []step{
+		{name: "its lease still runs, `WithWait(0)`", locker: atOnce, faulty: true, steps: []step{
 			submission().begins(), vanishes(),
 			submission(elsewhere()).gets(inProgress()),
 		}, effects: 1, practice: "IdempotentAPI#37, express-idempotency#32: 409 for a day and more"},

@@ -41,10 +41,10 @@ answer is sent, and recorded when the store is back. The key stays taken until t
 		{name: "down before, a repeat", faulty: true, shortBudget: true, steps: []step{submission().gets(created(1)), down(), submission().gets(unavailable()), up(), submission().comes(replay())}, effects: 1, practice: "celeris: runs again"},
 		{name: "down before, another process", faulty: true, shortBudget: true, steps: []step{down(), submission().gets(unavailable()), submission(elsewhere()).gets(created(1)), up(), submission().comes(replay())}, effects: 1, practice: "usual"},
 		{name: "down before, `WithFailOpen`", guard: open, faulty: true, shortBudget: true, steps: []step{down(), submission().gets(created(1)), submission().gets(created(2))}, effects: 2, practice: "celeris: by default"},
-		{name: "down before, `WithFailOpen`, a duplicate in the same process", guard: open, faulty: true, shortBudget: true, steps: []step{down(), submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "celeris: runs", why: "this process knows"},
+		{name: "down before, `WithFailOpen`, a duplicate in the same process, `WithWait(0)`", guard: open, locker: atOnce, faulty: true, shortBudget: true, steps: []step{down(), submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "celeris: runs", why: "this process knows"},
 		{name: "full", faulty: true, shortBudget: true, steps: []step{full, submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "go-idempotency: refused; an LRU: evicts", why: "an evicted request runs again"},
 		{name: "full, a repeat", faulty: true, shortBudget: true, steps: []step{submission().gets(created(1)), full, submission(elsewhere()).gets(replay())}, effects: 1, practice: "go-idempotency: replayed"},
-		{name: "down after the handler ran", faulty: true, shortBudget: true, steps: []step{
+		{name: "down after the handler ran", locker: atOnce, faulty: true, shortBudget: true, steps: []step{
 			submission().begins(), down(), finish(created(1)), submission(elsewhere()).gets(inProgress()), up(), submission(elsewhere()).comes(replay()),
 		}, effects: 1, practice: "fiber: error, result lost; idemlease: released, runs again; go-idempotency: 503", why: "the effect is there"},
 		{name: "down after the handler failed", faulty: true, shortBudget: true, handler: failing(500), steps: []step{
@@ -77,9 +77,9 @@ func refusalSection() section {
 	cors := outside(func(w http.ResponseWriter, _ int64) { w.Header().Set("Access-Control-Allow-Origin", "*") })
 	return section{"What a refusal looks like", "Problem details (RFC 9457) with a stable type, fixed texts, and `Cache-Control: no-store`: [problem types](problems.md).", []row{
 		{name: "its form", steps: []step{submission(key()).gets(missing(), has("Content-Type", "application/problem+json"), has("Cache-Control", "no-store"), lacks("Retry-After"))}, practice: "draft 2.7: problem details; velmie: plain text"},
-		{name: "the time to wait", steps: []step{submission().begins(), submission().gets(inProgress(), has("Retry-After", "1")), finish(created(1))}, effects: 1, practice: "idemlease: the rest of the lease", why: "a lease that is renewed says nothing about the end of the work"},
+		{name: "the time until the next attempt", locker: atOnce, steps: []step{submission().begins(), submission().gets(inProgress(), has("Retry-After", "1")), finish(created(1))}, effects: 1, practice: "idemlease: the rest of the lease", why: "a lease that is renewed says nothing about the end of the work"},
 		{name: "headers of outer middleware", guard: cors, steps: []step{submission(key()).gets(missing(), has("Access-Control-Allow-Origin", "*"))}, practice: "a browser could not read it"},
-		{name: "an application's own", guard: own(), steps: []step{submission().begins(), submission().gets(status(418), text("busy"), has("Retry-After", "1"), has("Cache-Control", "no-store")), finish(created(1))}, effects: 1, practice: "idemlease: Errors; IETF#42: 422 collides"},
+		{name: "an application's own", guard: own(), locker: atOnce, steps: []step{submission().begins(), submission().gets(status(418), text("busy"), has("Retry-After", "1"), has("Cache-Control", "no-store")), finish(created(1))}, effects: 1, practice: "idemlease: Errors; IETF#42: 422 collides"},
 		{name: "an application's own, which falls back", guard: own(), steps: []step{submission(key()).gets(missing())}, practice: "idemlease: Errors"},
 		{name: "a status of the key function's own", guard: fails(&keyfunc.Error{Status: 403, Err: errSecret}), steps: []step{submission().gets(plain(403), has("Content-Type", "application/problem+json"))}, practice: "httprate: 428"},
 		{name: "a secret in an error", guard: fails(&keyfunc.Error{Status: 400, Err: errSecret}), steps: []step{submission().gets(invalid(), without(errSecret.Error()))}, practice: "fiber: err.Error()", why: "it leaks"},
@@ -100,9 +100,9 @@ mistake. A request that differs is another submission. The
 requests of this section have no key, except where one is named.`, []row{
 		{name: "the same again", guard: hour, steps: []step{nokey().gets(created(1)), nokey().gets(replay())}, effects: 1, practice: "RuoYi: an error; Struts: the first answer", why: "the first answer is what the user wants"},
 		{name: "the same, in another process", guard: hour, steps: []step{nokey().gets(created(1)), nokey(elsewhere()).gets(replay())}, effects: 1, practice: "RuoYi-Vue: get, then set"},
-		{name: "while the first runs", guard: hour, steps: []step{nokey().begins(), nokey().gets(inProgress()), finish(created(1))}, effects: 1, practice: "pig-mesh: an error"},
-		{name: "while the first runs, waiting", guard: hour, locker: []lock.Option{lock.WithWait(patience)}, steps: []step{nokey().begins(), nokey().wait(1), finish(created(1)), waited(replay())}, effects: 1, practice: "Laravel block(): runs after it"},
-		{name: "ten at once", guard: hour, steps: []step{nokey().together(10, created(1))}, effects: 1, practice: "tienchin-video#1: fast clicks pass"},
+		{name: "while the first runs, `WithWait(0)`", guard: hour, locker: atOnce, steps: []step{nokey().begins(), nokey().gets(inProgress()), finish(created(1))}, effects: 1, practice: "pig-mesh: an error"},
+		{name: "while the first runs", guard: hour, steps: []step{nokey().begins(), nokey().wait(1), finish(created(1)), waited(replay())}, effects: 1, practice: "Laravel block(): runs after it"},
+		{name: "ten at once", guard: hour, steps: []step{nokey().crowd(10, status(201), text(`{"order":1}`))}, effects: 1, practice: "tienchin-video#1: fast clicks pass"},
 		each("another body", body(`{"sku":"coffee"}`), "RuoYi: compared, too"),
 		each("another user", user("43"), "RuoYi: by the token"),
 		each("another path", target("/refunds"), "RuoYi: by the URI"),

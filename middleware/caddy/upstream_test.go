@@ -2,6 +2,7 @@ package latchcaddy_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -133,21 +134,30 @@ func TestNoUpstream(t *testing.T) {
 	require.Equal(t, 1, s.placed())
 }
 
-// TestClientHangsUp: the order goes on, and the repeat gets its answer.
+// TestClientHangsUp: the order goes on, and the repeat waits for its answer, or is refused while it
+// is in flight.
 func TestClientHangsUp(t *testing.T) {
-	s := newShop(t)
-	config := guarded(s, "memory")
-	g := start(t, config)
-	hasty, hangUp := context.WithCancel(t.Context())
-	gone := make(chan answer)
-	go func() { gone <- send(t, g.request(hasty, "k", "wait")) }()
-	receive(t, s.arrived)
-	hangUp()
-	require.Zero(t, (<-gone).status)
-	require.Equal(t, 409, g.order("k", "wait").status, "it is in flight")
-	s.release()
-	require.Eventually(t, func() bool { return g.order("k", "wait").status == 201 }, patience, tick)
-	require.Equal(t, 1, s.placed())
+	for fields, status := range map[string]int{"": 201, "\nwait 0s\ncontract ucp": 503} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			s := newShop(t)
+			const key = "optional-idempotency-key"
+			g := start(t, strings.Replace(guarded(s, "memory"), key, key+fields, 1))
+			hasty, hangUp := context.WithCancel(t.Context())
+			gone, repeat := make(chan answer), make(chan answer)
+			go func() { gone <- send(t, g.request(hasty, "k", "wait")) }()
+			receive(t, s.arrived)
+			hangUp()
+			require.Zero(t, (<-gone).status)
+			go func() { repeat <- send(t, g.request(t.Context(), "k", "wait")) }()
+			if status == 201 {
+				s.release()
+			}
+			require.Equal(t, status, (<-repeat).status)
+			s.release()
+			require.Eventually(t, func() bool { return g.order("k", "wait").status == 201 }, patience, tick)
+			require.Equal(t, 1, s.placed())
+		})
+	}
 }
 
 // TestHeadersOfTheUpstream: it is given the key of the order, and says whether it has placed it;

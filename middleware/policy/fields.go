@@ -47,10 +47,10 @@ var allFields = map[string]field{
 	"fingerprint": {onces, takeFingerprint},
 	"contract":    {[]string{kindIdempotent}, takeContract},
 
-	"lease":           {anyKind, lockerDuration(lock.WithLease)},
-	"max_hold":        {anyKind, lockerDuration(lock.WithMaxHold)},
-	"wait":            {anyKind, lockerDuration(lock.WithWait)},
-	"keep":            {[]string{kindIdempotent}, lockerDuration(lock.WithKeep)},
+	"lease":           {anyKind, lockerDuration(setting.ValidatePositive, lock.WithLease)},
+	"max_hold":        {anyKind, lockerDuration(setting.ValidatePositive, lock.WithMaxHold)},
+	"wait":            {anyKind, lockerDuration(setting.ValidateWait, lock.WithWait)},
+	"keep":            {[]string{kindIdempotent}, lockerDuration(setting.ValidatePositive, lock.WithKeep)},
 	"rerun_abandoned": {onces, onlyTrue(func(b *builder) { b.lockerOptions = append(b.lockerOptions, lock.WithRerunAbandoned()) })},
 
 	"cooldown": {locks, duration(setting.ValidatePositive, func(b *builder, d time.Duration) {

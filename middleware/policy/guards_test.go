@@ -106,10 +106,10 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 			`line 1, column 73: guard "g": there is no field "coolDown": write cooldown`,
 			`line 1, column 91: guard "g": there is no field "ttl": use one of body_first, contention_status, cooldown, cooldown_status, fail_open, key, kind, lease, max_hold, name, unknown_hold, wait`,
 		}},
-		{`{"g": {` + aLock + `, "wait": "0s", "cooldown": "-1s", "lease": "1d"}}`, []string{
-			`line 1, column 63: guard "g", wait: the duration must be positive`,
-			`line 1, column 81: guard "g", cooldown: the duration must be positive`,
-			`line 1, column 97: guard "g", lease: "1d" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
+		{`{"g": {` + aLock + `, "wait": "-1s", "cooldown": "-1s", "lease": "1d"}}`, []string{
+			`line 1, column 63: guard "g", wait: the duration must not be negative`,
+			`line 1, column 82: guard "g", cooldown: the duration must be positive`,
+			`line 1, column 98: guard "g", lease: "1d" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
 		}},
 		{`{"g": {` + aLock + `, "lease": "20m"}}`, []string{`line 1, column 64: guard "g", lease: a maximum hold of 15m0s is shorter than the lease of 20m0s`}},
 		{`{"g": {` + aLock + `, "max_hold": "20s"}}`, []string{`line 1, column 67: guard "g", max_hold: a maximum hold of 20s is shorter than the lease of 30s`}},

@@ -54,7 +54,7 @@ func TestInvalidGuards(t *testing.T) {
 		{aLock + `, "lease": "20m"`, "lease", `a maximum hold of 15m0s is shorter than the lease of 20m0s`, func() { l.With(lock.WithLease(20 * time.Minute)) }},
 		{aLock + `, "max_hold": "-1s"`, "max_hold", `the duration must be positive`, func() { lock.WithMaxHold(-time.Second) }},
 		{aLock + `, "max_hold": "20s"`, "max_hold", `a maximum hold of 20s is shorter than the lease of 30s`, func() { l.With(lock.WithMaxHold(20 * time.Second)) }},
-		{aLock + `, "wait": "0s"`, "wait", `the duration must be positive`, func() { lock.WithWait(0) }},
+		{aLock + `, "wait": "-1s"`, "wait", `the duration must not be negative`, func() { lock.WithWait(-time.Second) }},
 		{anIdempotent + `, "keep": "0s"`, "keep", `the duration must be positive`, func() { lock.WithKeep(0) }},
 		{anIdempotent + `, "rerun_abandoned": false`, "rerun_abandoned", `false takes nothing back that the code says: remove the field`, nil},
 

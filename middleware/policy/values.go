@@ -56,8 +56,8 @@ func duration(validate func(d time.Duration) error, set func(b *builder, d time.
 	}
 }
 
-func lockerDuration(option func(d time.Duration) lock.Option) func(b *builder, m member) bool {
-	return duration(setting.ValidatePositive, func(b *builder, d time.Duration) { b.lockerOptions = append(b.lockerOptions, option(d)) })
+func lockerDuration(validate func(d time.Duration) error, option func(d time.Duration) lock.Option) func(b *builder, m member) bool {
+	return duration(validate, func(b *builder, d time.Duration) { b.lockerOptions = append(b.lockerOptions, option(d)) })
 }
 
 // integer reads a whole number and passes it to set if it is valid.

@@ -54,7 +54,8 @@ func TestFieldsSetWhatTheOptionsSet(t *testing.T) {
 		{aLock + `, "lease": "2s", "max_hold": "3s"`, func(l *lock.Locker) guard {
 			return latch.Lock(l.With(lock.WithLease(2*time.Second), lock.WithMaxHold(3*time.Second)), "user", guardtest.ByUser)
 		}, aLock},
-		{anIdempotent + `, "wait": "10s"`, func(l *lock.Locker) guard { return inCode(l.With(lock.WithWait(10 * time.Second))) }, anIdempotent},
+		{anIdempotent + `, "wait": "2s"`, func(l *lock.Locker) guard { return inCode(l.With(lock.WithWait(2 * time.Second))) }, anIdempotent},
+		{anIdempotent + `, "wait": "0s"`, func(l *lock.Locker) guard { return inCode(l.With(lock.WithWait(0))) }, anIdempotent},
 		{anIdempotent + `, "keep": "4s"`, func(l *lock.Locker) guard { return inCode(l.With(lock.WithKeep(4 * time.Second))) }, anIdempotent},
 		{anIdempotent + `, "final_below": 300`, func(l *lock.Locker) guard {
 			return inCode(l, latch.WithFinal(func(status int) bool { return status < 300 }))

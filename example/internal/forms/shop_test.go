@@ -90,11 +90,12 @@ func (s *shop) guarded(t *testing.T, h http.Handler) http.Handler {
 	if s.outage {
 		store = outage{store, s}
 	}
-	l := lock.New(store)
-	t.Cleanup(func() { _ = l.Close(context.Background()) })
-	if !s.noWait {
-		l = l.With(lock.WithWait(30 * time.Second))
+	wait := 30 * time.Second
+	if s.noWait {
+		wait = 0
 	}
+	l := lock.New(store, lock.WithWait(wait))
+	t.Cleanup(func() { _ = l.Close(context.Background()) })
 	opts := s.guard
 	if s.ownRefusal {
 		opts = append(slices.Clone(opts), latch.WithErrorHandler(s.showProblem))

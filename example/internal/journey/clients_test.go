@@ -26,29 +26,28 @@ type sender struct {
 	// second, with a connection of its own.
 	process bool
 
-	// What it shows its caller in place of the first answer: an answer that breaks off in its
-	// header, taken for a whole one, or the 409 of a repeat that has met the first request.
-	mistaken, impatient bool
+	// Whether it takes an answer that breaks off in its header for a whole one.
+	mistaken bool
 }
 
 // The clients that send one key on all attempts.
 var keyed = []sender{
-	{"`client.Transport`", transport, false, false, false},
-	{"go-retryablehttp, `client.CheckRetry`", retrying, false, false, false},
-	{"`curl --retry` in a loop", curl, true, false, false},
+	{"`client.Transport`", transport, false, false},
+	{"go-retryablehttp, `client.CheckRetry`", retrying, false, false},
+	{"`curl --retry` in a loop", curl, true, false},
 }
 
 // curlOnce shows why curl is run in a loop: an answer without Content-Length ends with the
-// connection, and to curl that holds before the end of the header, too; and no 409 is repeated.
-var curlOnce = sender{"`curl --retry`", runCurl, true, true, true}
+// connection, and to curl that holds before the end of the header, too.
+var curlOnce = sender{"`curl --retry`", runCurl, true, true}
 
-// keyAlone shows why client.CheckRetry is used.
-var keyAlone = sender{"go-retryablehttp, a key", retryingWithKey, false, false, true}
+// keyAlone does not repeat the refusal of a repeat that has met the first request.
+var keyAlone = sender{"go-retryablehttp, a key", retryingWithKey, false, false}
 
 // The twins: those that send none.
 var keyless = []sender{
-	{"go-retryablehttp with its defaults", retryingWithDefaults, false, false, false},
-	{"`http.Client`, sent again by hand", byHand, false, false, false},
+	{"go-retryablehttp with its defaults", retryingWithDefaults, false, false},
+	{"`http.Client`, sent again by hand", byHand, false, false},
 }
 
 // shortest is the first pause of clients in this process: a repeat that comes at once is

@@ -91,13 +91,13 @@ func (w *way) cut(ctx context.Context, c cut) (figures, error) {
 	switch {
 	case !w.promised:
 		return f, nil
-	case !last.replayed && (!w.impatient || !got.inProgress()):
+	case !last.replayed:
 		return f, errors.Join(fmt.Errorf("the answer to a repeat, %v, is no replay; the caller got %v", last, got), failed)
 	case n != 1 || !last.same(first):
 		return f, fmt.Errorf("%d effects; the answer to a repeat is %v, not %v", n, last, first)
 	case failed != nil:
 		return f, fmt.Errorf("the caller got %v: %w", got, failed)
-	case f.first == 1, w.mistaken && c.lost() && c.inHeader() && got.body == "", w.impatient && got.inProgress():
+	case f.first == 1, w.mistaken && c.lost() && c.inHeader() && got.body == "":
 		return f, nil
 	default:
 		return f, fmt.Errorf("the caller got %v, not %v", got, first)
@@ -105,9 +105,7 @@ func (w *way) cut(ctx context.Context, c cut) (figures, error) {
 }
 
 // last sends the request once more, straight to the desk, until no other run with the key is
-// under way. The answer is a replay, unless the caller has given up: the desk does not begin
-// the order of a client that leaves while the order waits for a connection to the database, and
-// an impatient client takes the refusal of its repeat, which came meanwhile, for the end.
+// under way.
 func (w *way) last(ctx context.Context, i intent) (answer, error) {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()

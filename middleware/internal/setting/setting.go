@@ -28,6 +28,14 @@ func ValidatePositive(d time.Duration) error {
 	return nil
 }
 
+// ValidateWait checks how long a request waits for another one.
+func ValidateWait(d time.Duration) error {
+	if d < 0 {
+		return errors.New("the duration must not be negative")
+	}
+	return nil
+}
+
 // ValidateName checks the name of a lock.
 func ValidateName(name string) error {
 	switch {
