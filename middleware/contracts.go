@@ -42,14 +42,18 @@ func ACP() IdempotentOption {
 // content. Bodies are compared byte by byte, as without an option.
 //
 // In the protocol, 409 says that the body is another one, and there is no status for a repeat
-// while the first request is in flight. So such a repeat gets 503 with Retry-After, and the
-// client sends the same key again. If the outcome is unknown or cannot be replayed, a repeat
-// gets 500, and the client looks at the checkout. Later options override these. The protocol
-// demands 24 hours of [lock.WithKeep], and recommends 48: with less than 24, Idempotent panics.
+// while the first request is in flight. So a repeat that has waited for it in vain gets 503 with
+// Retry-After ([WithInProgressStatus]), and the client sends the same key again. If the outcome
+// is unknown or cannot be replayed, a repeat gets 500, and the client looks at the checkout.
+// Later options override these. The protocol demands 24 hours of [lock.WithKeep], and recommends
+// 48: with less than 24, Idempotent panics.
 //
 // docs/contracts.md lists each requirement of the protocol, and the few that are not met.
 func UCP() IdempotentOption {
-	return idempotentOption(func(c *idempotentConfig) { c.onError, c.outage, c.contract = ucpError, lock.WithFailClosed(), true })
+	return idempotentOption(func(c *idempotentConfig) {
+		c.onError, c.outage, c.contract = ucpError, lock.WithFailClosed(), true
+		c.inProgress = http.StatusServiceUnavailable
+	})
 }
 
 // Stripe makes [Idempotent] answer as Stripe's API does (version 1), for clients that know it. All
@@ -107,9 +111,7 @@ func ucpError(w http.ResponseWriter, _ *http.Request, p *Problem) {
 	switch is := p.Kind(); {
 	case is == ProblemKeyReused:
 		status = http.StatusConflict
-	case is == ProblemInProgress:
-		status = http.StatusServiceUnavailable
-	case status == http.StatusConflict: // such as an unknown outcome: in the protocol, 409 means a different body
+	case is != ProblemInProgress && status == http.StatusConflict: // such as an unknown outcome: in the protocol, 409 means a different body
 		status = http.StatusInternalServerError
 	}
 	sendJSON(w, status, struct {

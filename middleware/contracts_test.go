@@ -464,4 +464,9 @@ func TestOptionsBehindAContract(t *testing.T) {
 	require.Equal(t, 201, w.Code)
 	require.Empty(t, w.Header().Get("Idempotent-Replayed"))
 	require.Equal(t, "k", w.Header().Get("Idempotency-Key"))
+
+	s.Handler = once(l.With(lock.WithWait(0)), latch.UCP(), latch.WithInProgressStatus(409))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		require.Equal(t, 409, s.post("l", small).Code, "it is in flight")
+	}))
+	require.Equal(t, 200, s.post("l", small).Code)
 }

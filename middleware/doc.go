@@ -52,7 +52,8 @@
 //
 // Repeats that arrive while the first request runs wait for its answer, up to 10 s, or for the time
 // of [lock.WithWait]. Then they get 409. Most HTTP clients do not repeat a 409, and report a failure
-// although the order is placed. At most 64 requests wait for one key in a process; the others are
+// although the order is placed: for them, let repeats wait longer, or answer 503
+// ([WithInProgressStatus]). At most 64 requests wait for one key in a process; the others are
 // refused at once. A wait also ends when its client leaves, and when the Locker is closed. Time-outs
 // outside the guard have to be longer than the wait: the WriteTimeout of [http.Server], for example,
 // would end the connection without an answer, and the client would have to send the request again.
@@ -113,7 +114,7 @@
 //
 //	another request has the key                409, Retry-After: 1
 //	inside the cool-down                       429, Retry-After: its time left; or 409
-//	the first request runs longer than a wait  409, Retry-After: 1
+//	the first request runs longer than a wait  409, Retry-After: 1; or 503
 //	the key was used for another request       422
 //	the first request vanished in the middle   409
 //	it failed with a call in doubt (Upstream)  409

@@ -48,7 +48,7 @@ import (
 // time at which the request began, and its scope, or the text of [WithLabel]. Package console finds
 // records by these texts.
 //
-// Options are [WithFinal], [WithFingerprint], [WithBodyLimits],
+// Options are [WithFinal], [WithFingerprint], [WithInProgressStatus], [WithBodyLimits],
 // [WithKeepHeaders], [WithName], [WithLabel], [WithLifetimeHeader], every [Option]: [With],
 // [WithFailOpen], [WithFailClosed], [WithErrorHandler] and [WithKeySecret], and the sets of
 // options for contracts: [ACP], [UCP] and [Stripe].

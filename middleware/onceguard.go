@@ -37,6 +37,7 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		idempotentConfig: idempotentConfig{
 			settings:     settings{onError: sendProblem, once: true},
 			requestLimit: setting.DefaultBodyLimit,
+			inProgress:   kinds[ProblemInProgress].status,
 			answers:      recorder.Settings{Limit: setting.DefaultBodyLimit},
 		},
 	}

@@ -117,10 +117,16 @@ func (x *onceRequest) fingerprint() []byte {
 // problem returns the refusal for err, which has kept the handler from running, or its answer
 // from being sent.
 func (x *onceRequest) problem(err error) *Problem {
+	var p *Problem
 	if x.run != nil && x.run.InTransaction() {
-		return transactionProblem(err)
+		p = transactionProblem(err)
+	} else {
+		p = onceProblem(err, x.fingerprint())
 	}
-	return onceProblem(err, x.fingerprint())
+	if p.Kind() == ProblemInProgress {
+		p.Status = x.guard.inProgress
+	}
+	return p
 }
 
 // broken returns the error that kept the handler's answer from being sent.

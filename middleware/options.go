@@ -18,8 +18,8 @@ import (
 type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal], [WithFingerprint],
-// [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel], [WithLifetimeHeader], every
-// [Option], and the sets of options for contracts, [ACP], [UCP] and [Stripe].
+// [WithInProgressStatus], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel],
+// [WithLifetimeHeader], every [Option], and the sets of options for contracts, [ACP], [UCP] and [Stripe].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
@@ -68,6 +68,7 @@ type idempotentConfig struct {
 	label        func(*http.Request) string // nil: the scope
 	fingerprint  keyfunc.Func               // nil: of the whole request
 	requestLimit int64
+	inProgress   int  // the status of a repeat that gets no answer of the first request in time
 	echo         bool // answers repeat the request's Idempotency-Key
 	saysLifetime bool // answers announce for how long their key is remembered
 	contract     bool // the Locker has to keep answers for the time that a contract demands
@@ -258,6 +259,15 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 		panic("middleware.WithFingerprint: nil key function")
 	}
 	return idempotentOption(func(c *idempotentConfig) { c.fingerprint = f })
+}
+
+// WithInProgressStatus sets the status for a repeat that has waited in vain for the first answer, or
+// does not wait ([lock.WithWait]): 409 unless set, or 503 for clients that do not repeat a 409, as
+// most HTTP clients do not. Each has Retry-After, and the type of its Problem is the same.
+// WithInProgressStatus panics on any other status.
+func WithInProgressStatus(code int) IdempotentOption {
+	must(setting.ValidateInProgressStatus(code), "WithInProgressStatus(%d)", code)
+	return idempotentOption(func(c *idempotentConfig) { c.inProgress = code })
 }
 
 // WithKeepHeaders names headers that belong to the answer even if middleware outside the

@@ -6,6 +6,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
 func runningSection() section {
@@ -20,6 +21,7 @@ waited in vain, or does not wait (lock.WithWait(0)), is refused. Other requests 
 		{name: "a duplicate in another process", steps: []step{submission().begins(), submission(elsewhere()).asks(), finish(created(1)), waited(replay())}, effects: 1, practice: "velmie: polls; mastodon#37879: ran twice"},
 		{name: "a duplicate, for too long", locker: []lock.Option{lock.WithWait(50 * time.Millisecond)}, steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "idempotency4j: 503"},
 		{name: "a duplicate, `WithWait(0)`", locker: atOnce, steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1)), submission().gets(replay())}, effects: 1, practice: "draft 2.7, Stripe: 409"},
+		{name: "a duplicate, `WithWait(0)` and `WithInProgressStatus(503)`", guard: idempotent(latch.WithInProgressStatus(503)), locker: atOnce, steps: []step{submission().begins(), submission().gets(problem(503, "in-progress", "1")), finish(created(1)), submission().gets(replay())}, effects: 1, practice: "UCP: no status for it", why: "most HTTP clients repeat a 503"},
 		{name: "a duplicate in another process, `WithWait(0)`", locker: atOnce, steps: []step{submission().begins(), submission(elsewhere()).gets(inProgress()), finish(created(1)), submission(elsewhere()).gets(replay())}, effects: 1, practice: "mastodon#37879: ran twice"},
 		{name: "a duplicate, again and again, `WithWait(0)`", locker: atOnce, steps: []step{submission().begins(), submission().gets(inProgress()), submission().gets(inProgress()), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "draft 2.6"},
 		{name: "a duplicate of a request that fails, `WithWait(0)`", locker: atOnce, handler: failing(500), steps: []step{submission().begins(), submission().gets(inProgress()), finish(fresh(500)), submission().gets(created(2))}, effects: 2, practice: "most: the same"},

@@ -70,7 +70,7 @@ func parseGuard(d *caddyfile.Dispenser) (guard, error) {
 // The fields that are neither keys nor texts. A switch may stand alone.
 var ( //nolint:gochecknoglobals // tables
 	switches = []string{"fail_open", "lifetime_header", "rerun_abandoned"}
-	numbers  = []string{"cooldown_status", "contention_status", "body_first", "final_below", "request_limit", "response_limit"}
+	numbers  = []string{"cooldown_status", "contention_status", "body_first", "in_progress_status", "final_below", "request_limit", "response_limit"}
 )
 
 // valueOf returns the value of a field in JSON. Package policy reports one of the wrong type.

@@ -137,7 +137,7 @@ func TestNoUpstream(t *testing.T) {
 // TestClientHangsUp: the order goes on, and the repeat waits for its answer, or is refused while it
 // is in flight.
 func TestClientHangsUp(t *testing.T) {
-	for fields, status := range map[string]int{"": 201, "\nwait 0s\ncontract ucp": 503} {
+	for fields, status := range map[string]int{"": 201, "\nwait 0s\nin_progress_status 503": 503} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			s := newShop(t)
 			const key = "optional-idempotency-key"

@@ -26,28 +26,29 @@
 //
 // Each field stands for an argument or an option:
 //
-//	kind               "lock" ([latch.Lock]), "idempotent" ([latch.Idempotent]) or "dedupe" ([latch.Dedupe]); required
-//	name               lock: the name of the lock; required
-//	scope              idempotent, dedupe: a name of keys; required
-//	key                lock, idempotent: a name of keys; required
-//	window             dedupe: a duration; required
-//	lease              [lock.WithLease]
-//	max_hold           [lock.WithMaxHold]
-//	wait               [lock.WithWait]
-//	keep               idempotent: [lock.WithKeep]
-//	rerun_abandoned    idempotent, dedupe: true for [lock.WithRerunAbandoned]
-//	cooldown           lock: [latch.WithCooldown]
-//	cooldown_status    lock: [latch.WithCooldownStatus]; needs a cooldown
-//	contention_status  lock: [latch.WithContentionStatus]
-//	unknown_hold       lock: [latch.WithUnknownHold]
-//	body_first         lock: [latch.WithBodyFirst], bytes
-//	lifetime_header    idempotent, dedupe: true for [latch.WithLifetimeHeader]
-//	final_below        idempotent, dedupe: [latch.WithFinal], only answers with a status below this one are kept
-//	fingerprint        idempotent, dedupe: [latch.WithFingerprint], a name of keys
-//	contract           idempotent: "acp" ([latch.ACP]), "ucp" ([latch.UCP]) or "stripe" ([latch.Stripe]); other fields override it
-//	request_limit      idempotent, dedupe: [latch.WithBodyLimits], bytes
-//	response_limit     idempotent, dedupe: [latch.WithBodyLimits], bytes
-//	fail_open          true for [latch.WithFailOpen], false for [latch.WithFailClosed]
+//	kind                "lock" ([latch.Lock]), "idempotent" ([latch.Idempotent]) or "dedupe" ([latch.Dedupe]); required
+//	name                lock: the name of the lock; required
+//	scope               idempotent, dedupe: a name of keys; required
+//	key                 lock, idempotent: a name of keys; required
+//	window              dedupe: a duration; required
+//	lease               [lock.WithLease]
+//	max_hold            [lock.WithMaxHold]
+//	wait                [lock.WithWait]
+//	keep                idempotent: [lock.WithKeep]
+//	rerun_abandoned     idempotent, dedupe: true for [lock.WithRerunAbandoned]
+//	cooldown            lock: [latch.WithCooldown]
+//	cooldown_status     lock: [latch.WithCooldownStatus]; needs a cooldown
+//	contention_status   lock: [latch.WithContentionStatus]
+//	unknown_hold        lock: [latch.WithUnknownHold]
+//	body_first          lock: [latch.WithBodyFirst], bytes
+//	lifetime_header     idempotent, dedupe: true for [latch.WithLifetimeHeader]
+//	in_progress_status  idempotent, dedupe: [latch.WithInProgressStatus]
+//	final_below         idempotent, dedupe: [latch.WithFinal], only answers with a status below this one are kept
+//	fingerprint         idempotent, dedupe: [latch.WithFingerprint], a name of keys
+//	contract            idempotent: "acp" ([latch.ACP]), "ucp" ([latch.UCP]) or "stripe" ([latch.Stripe]); other fields override it
+//	request_limit       idempotent, dedupe: [latch.WithBodyLimits], bytes
+//	response_limit      idempotent, dedupe: [latch.WithBodyLimits], bytes
+//	fail_open           true for [latch.WithFailOpen], false for [latch.WithFailClosed]
 //
 // Durations are strings, as in "1m30s". An omitted field keeps the setting of the Locker, or of
 // the options of [Load]. The options are for settings that no file can have, such as

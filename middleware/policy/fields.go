@@ -69,10 +69,13 @@ var allFields = map[string]field{
 		b.lockOptions = append(b.lockOptions, latch.WithUnknownHold(d))
 	})},
 	"lifetime_header": {onces, onlyTrue(func(b *builder) { b.onceOptions = append(b.onceOptions, latch.WithLifetimeHeader()) })},
-	"final_below":     {onces, takeFinalBelow},
-	"request_limit":   {onces, integer(limit, func(b *builder, n int64) { b.request = n })},
-	"response_limit":  {onces, integer(limit, func(b *builder, n int64) { b.response = n })},
-	"fail_open":       {anyKind, takeFailOpen},
+	"in_progress_status": {onces, integer(setting.ValidateInProgressStatus, func(b *builder, code int) {
+		b.onceOptions = append(b.onceOptions, latch.WithInProgressStatus(code))
+	})},
+	"final_below":    {onces, takeFinalBelow},
+	"request_limit":  {onces, integer(limit, func(b *builder, n int64) { b.request = n })},
+	"response_limit": {onces, integer(limit, func(b *builder, n int64) { b.response = n })},
+	"fail_open":      {anyKind, takeFailOpen},
 }
 
 // read reads all fields of the guard, also after a mistake.

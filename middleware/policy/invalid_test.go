@@ -61,6 +61,7 @@ func TestInvalidGuards(t *testing.T) {
 		{aLock + `, "cooldown": "0s"`, "cooldown", `the duration must be positive`, func() { latch.WithCooldown(0) }},
 		{aLock + `, "unknown_hold": "0s"`, "unknown_hold", `the duration must be positive`, func() { latch.WithUnknownHold(0) }},
 		{aLock + `, "cooldown": "1s", "cooldown_status": 423`, "cooldown_status", `use 409 or 429`, func() { latch.WithCooldownStatus(423) }},
+		{anIdempotent + `, "in_progress_status": 425`, "in_progress_status", `use 409 or 503`, func() { latch.WithInProgressStatus(425) }},
 		{aLock + `, "contention_status": 503`, "contention_status", `use 409, 423, 425 or 429`, func() { latch.WithContentionStatus(503) }},
 		{aLock + `, "contention_status": 18446744073709552025`, "contention_status", `18446744073709552025 is not a whole number: write one, without quotes`, nil},
 		{aLock + `, "body_first": 0`, "body_first", `the limit must be positive`, func() { latch.WithBodyFirst(0) }},

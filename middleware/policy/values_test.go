@@ -56,6 +56,9 @@ func TestFieldsSetWhatTheOptionsSet(t *testing.T) {
 		}, aLock},
 		{anIdempotent + `, "wait": "2s"`, func(l *lock.Locker) guard { return inCode(l.With(lock.WithWait(2 * time.Second))) }, anIdempotent},
 		{anIdempotent + `, "wait": "0s"`, func(l *lock.Locker) guard { return inCode(l.With(lock.WithWait(0))) }, anIdempotent},
+		{anIdempotent + `, "wait": "0s", "in_progress_status": 503`, func(l *lock.Locker) guard {
+			return inCode(l.With(lock.WithWait(0)), latch.WithInProgressStatus(503))
+		}, anIdempotent + `, "wait": "0s"`},
 		{anIdempotent + `, "keep": "4s"`, func(l *lock.Locker) guard { return inCode(l.With(lock.WithKeep(4 * time.Second))) }, anIdempotent},
 		{anIdempotent + `, "final_below": 300`, func(l *lock.Locker) guard {
 			return inCode(l, latch.WithFinal(func(status int) bool { return status < 300 }))

@@ -112,6 +112,15 @@ func ValidateCooldownStatus(code int) error {
 	return errors.New("use 409 or 429")
 }
 
+// ValidateInProgressStatus checks the status of WithInProgressStatus.
+func ValidateInProgressStatus(code int) error {
+	switch code {
+	case http.StatusConflict, http.StatusServiceUnavailable:
+		return nil
+	}
+	return errors.New("use 409 or 503")
+}
+
 // ValidateContentionStatus checks the status of WithContentionStatus.
 func ValidateContentionStatus(code int) error {
 	switch code {
