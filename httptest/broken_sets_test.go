@@ -98,29 +98,6 @@ func brokenSets() []brokenStore {
 				return b.complete.ClaimSet(ctx, keys, claims)
 			}
 		}},
-		{"set_release_each", "all or none", func(b *broken) {
-			b.releaseSet = func(ctx context.Context, keys []string, claims []lock.Claim) ([]bool, error) {
-				for i, key := range keys {
-					if b.at(ctx, key).Token != claims[i].Token {
-						return make([]bool, len(keys)), nil
-					}
-				}
-				return b.complete.ReleaseSet(ctx, keys, claims)
-			}
-		}},
-		{"set_release_each", "releases a part of the set", func(b *broken) {
-			b.releaseSet = func(ctx context.Context, keys []string, claims []lock.Claim) ([]bool, error) {
-				last := len(keys) - 1
-				ok, err := b.complete.ReleaseSet(ctx, keys[:last], claims[:last])
-				return append(ok, true), err
-			}
-		}},
-		{"set_release_each", "one answer for all", func(b *broken) {
-			b.releaseSet = func(ctx context.Context, keys []string, claims []lock.Claim) ([]bool, error) {
-				ok, err := b.complete.ReleaseSet(ctx, keys, claims)
-				return ok[:1], err
-			}
-		}},
 		{"set_race_one_winner", "looks at all keys, then takes them", func(b *broken) {
 			b.claimSet = func(ctx context.Context, keys []string, claims []lock.Claim) (lock.Entry, error) {
 				for i, key := range keys {

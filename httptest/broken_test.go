@@ -27,18 +27,17 @@ type complete interface {
 type broken struct {
 	complete
 
-	mapKey     func(key string) string
-	claim      func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error)
-	renew      func(ctx context.Context, key string, c lock.Claim) (bool, error)
-	settle     func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error)
-	release    func(ctx context.Context, key string, c lock.Claim) (bool, error)
-	get        func(ctx context.Context, key string) (lock.Entry, error)
-	list       func(ctx context.Context) iter.Seq2[lock.Entry, error]
-	forget     func(ctx context.Context, key, token string) (bool, error)
-	amend      func(ctx context.Context, key, token string, from, to []byte) (bool, error)
-	claimSet   func(ctx context.Context, keys []string, claims []lock.Claim) (lock.Entry, error)
-	releaseSet func(ctx context.Context, keys []string, claims []lock.Claim) ([]bool, error)
-	page       func(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error)
+	mapKey   func(key string) string
+	claim    func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error)
+	renew    func(ctx context.Context, key string, c lock.Claim) (bool, error)
+	settle   func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error)
+	release  func(ctx context.Context, key string, c lock.Claim) (bool, error)
+	get      func(ctx context.Context, key string) (lock.Entry, error)
+	list     func(ctx context.Context) iter.Seq2[lock.Entry, error]
+	forget   func(ctx context.Context, key, token string) (bool, error)
+	amend    func(ctx context.Context, key, token string, from, to []byte) (bool, error)
+	claimSet func(ctx context.Context, keys []string, claims []lock.Claim) (lock.Entry, error)
+	page     func(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error)
 
 	locksOnly error
 }
@@ -53,19 +52,18 @@ func (b *broken) Describe() lock.Description {
 func newBroken(breakIt func(b *broken)) lock.Store {
 	memory := memstore.New()
 	b := &broken{
-		complete:   memory,
-		mapKey:     func(key string) string { return key },
-		claim:      memory.Claim,
-		renew:      memory.Renew,
-		settle:     memory.Settle,
-		release:    memory.Release,
-		get:        memory.Get,
-		list:       memory.List,
-		forget:     memory.Forget,
-		amend:      memory.Amend,
-		claimSet:   memory.ClaimSet,
-		releaseSet: memory.ReleaseSet,
-		page:       memory.Page,
+		complete: memory,
+		mapKey:   func(key string) string { return key },
+		claim:    memory.Claim,
+		renew:    memory.Renew,
+		settle:   memory.Settle,
+		release:  memory.Release,
+		get:      memory.Get,
+		list:     memory.List,
+		forget:   memory.Forget,
+		amend:    memory.Amend,
+		claimSet: memory.ClaimSet,
+		page:     memory.Page,
 	}
 	breakIt(b)
 	return b
@@ -103,10 +101,6 @@ func (b *broken) Amend(ctx context.Context, key, token string, from, to []byte) 
 
 func (b *broken) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (lock.Entry, error) {
 	return b.claimSet(ctx, keys, claims)
-}
-
-func (b *broken) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) ([]bool, error) {
-	return b.releaseSet(ctx, keys, claims)
 }
 
 func (b *broken) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error) {

@@ -100,20 +100,6 @@ func (d *disturbed) ClaimSet(ctx context.Context, keys []string, claims []lock.C
 	return lock.Entry{}, d.fault(ctx, Claim, func(ctx context.Context) { _, _ = sets.ClaimSet(ctx, keys, claims) })
 }
 
-// ReleaseSet implements [lock.SetClaimer], if the inner store does. For faults, it counts as a
-// Release of its first key.
-func (d *disturbed) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
-	sets, is := d.Store.(lock.SetClaimer)
-	switch {
-	case !is:
-		return nil, errNoSets
-	case !d.meets(ctx, Release, keys[0]):
-		return sets.ReleaseSet(ctx, keys, claims)
-	}
-	keys, claims = slices.Clone(keys), slices.Clone(claims)
-	return nil, d.fault(ctx, Release, func(ctx context.Context) { _, _ = sets.ReleaseSet(ctx, keys, claims) })
-}
-
 var errNoSets = fmt.Errorf("latchtest: the store within claims no sets at once: %w", errors.ErrUnsupported)
 
 // Release implements [lock.Store].

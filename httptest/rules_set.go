@@ -32,11 +32,6 @@ func setRules() []rule {
 			setAgainAfterEnd,
 		},
 		{
-			"set_release_each",
-			"a release of a set frees each key that its token holds, and returns for each key whether it did",
-			setReleaseEach,
-		},
-		{
 			"set_race_one_winner",
 			"of many claims at once of sets that overlap in one key, exactly one is granted, and no other holds any of its keys",
 			setRaceOneWinner,
@@ -55,7 +50,7 @@ func (p *probe) sets() lock.SetClaimer {
 	slices.Sort(keys)
 	ctx, cancel := p.within()
 	defer cancel()
-	if _, err := s.ReleaseSet(ctx, keys, p.claimsOf("a", len(keys))); errors.Is(err, errors.ErrUnsupported) {
+	if _, err := s.ClaimSet(ctx, keys, p.claimsOf("a", len(keys))); errors.Is(err, errors.ErrUnsupported) {
 		p.Skipf("the store claims no sets at once: %v", err)
 	}
 	return s
@@ -98,19 +93,6 @@ func (p *probe) wantSet(what string, e lock.Entry, keys []string, claims []lock.
 	}
 	for i, key := range keys {
 		p.wantClaim("Get after "+what, p.get(key), lock.Held, claims[i])
-	}
-}
-
-func (p *probe) releaseSet(s lock.SetClaimer, what string, keys []string, claims []lock.Claim, want ...bool) {
-	p.Helper()
-	ctx, cancel := p.within()
-	defer cancel()
-	ok, err := s.ReleaseSet(ctx, keys, claims)
-	if err != nil {
-		p.failf("ReleaseSet %s: %v", what, err)
-	}
-	if !slices.Equal(ok, want) {
-		p.failf("ReleaseSet %s returned %v, want %v", what, ok, want)
 	}
 }
 
@@ -185,7 +167,9 @@ func setAgainOurs(p *probe) {
 	if e.State != lock.Held || e.Key != keys[0] && e.Key != keys[1] {
 		p.failf("ClaimSet with the tokens of other keys returned %v under %q", e.State, e.Key)
 	}
-	p.releaseSet(s, "by the holder", keys, claims, true, true, true)
+	for i, key := range keys {
+		p.release("by its token", true, key, claims[i].Token)
+	}
 	p.wantSet("ClaimSet after the release", p.claimSet(s, keys, claims), keys, claims)
 }
 
@@ -199,24 +183,6 @@ func setAgainAfterEnd(p *probe) {
 		p.failf("ClaimSet over an own receipt returned %v under %q", e.State, e.Key)
 	}
 	p.wantFree("after it", keys[0])
-	p.releaseSet(s, "of a receipt", keys, claims, false, false, true)
-	if e := p.get(keys[1]); e.State != lock.Settled {
-		p.failf("ReleaseSet has removed a receipt: %v", e.State)
-	}
-}
-
-func setReleaseEach(p *probe) {
-	s := p.sets()
-	keys, claims := p.set(4), p.claimsOf("a", 4)
-	p.wantSet("ClaimSet", p.claimSet(s, keys, claims), keys, claims)
-	p.release("of one key", true, keys[1], claims[1].Token)
-	p.claim(keys[1], p.claimOf("b", p.long, 0))
-	p.releaseSet(s, "of a set that has lost a key", keys, claims, true, false, true, true)
-	p.wantClaim("Get after it", p.get(keys[1]), lock.Held, p.claimOf("b", p.long, 0))
-	for _, i := range []int{0, 2, 3} {
-		p.wantFree("after the release of its set", keys[i])
-	}
-	p.releaseSet(s, "a second time", keys, claims, false, false, false, false)
 }
 
 // claimers is less than racers, because a database makes them wait for each other.

@@ -172,7 +172,7 @@ func TestOptionalPartsAreSkipped(t *testing.T) {
 var optional = []string{
 	"fences_grow", "fence_of_grant_is_stable", "plain_claim_after_fenced_release", "fences_grow_past_unfenced_holders",
 	"amend_replaces_receipt", "amend_compares", "amend_twice_unchanged", "amend_only_settled", "amend_race_one_winner",
-	"set_takes_all", "set_takes_none", "set_again_ours", "set_again_after_end", "set_release_each", "set_race_one_winner",
+	"set_takes_all", "set_takes_none", "set_again_ours", "set_again_after_end", "set_race_one_winner",
 	"list_yields_live", "forget_compares_token", "page_yields_live", "locks_only_refuses",
 }
 

@@ -126,15 +126,6 @@ func (s endsWithContext) ClaimSet(ctx context.Context, keys []string, claims []C
 	return untilEnd(ctx, func() (Entry, error) { return sets.ClaimSet(ctx, keys, claims) })
 }
 
-// ReleaseSet is part of [SetClaimer], if the store is one.
-func (s endsWithContext) ReleaseSet(ctx context.Context, keys []string, claims []Claim) (ok []bool, err error) {
-	sets := setClaimerOf(s.store)
-	if sets == nil {
-		return nil, errNoSets
-	}
-	return untilEnd(ctx, func() ([]bool, error) { return sets.ReleaseSet(ctx, keys, claims) })
-}
-
 var errNoSets = fmt.Errorf("lock: the store claims no sets at once: %w", errors.ErrUnsupported)
 
 var errNoInspector = fmt.Errorf("lock: the store is no Inspector: %w", errors.ErrUnsupported)

@@ -44,10 +44,9 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 // other caller has their keys, at least one of them is granted. This order does not extend over
 // nested calls, one set or key inside another: claim all keys in one call.
 //
-// A store that can take a set in one call ([SetClaimer]) is asked once for all keys, and once more
-// for their release. The keys are claimed one after the other if the claim or the release of a key
-// is pending in this process, under [WithFencing] and [WithFailOpen], and for a caller that waits
-// for a holder.
+// A store that can claim a set in one call ([SetClaimer]) is asked once for all keys. They are claimed
+// one after the other if the claim or the release of a key is pending in this process, under
+// [WithFencing] and [WithFailOpen], and for a caller that waits for a holder.
 //
 // When a key is refused, all keys before it are released. [RefusedError] names the refused key
 // in Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it
@@ -227,40 +226,24 @@ func (s *Set) Release(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	if done, err := s.releaseAtOnce(ctx); done {
-		return err
-	}
 	return s.each(func(e *Lease) error { return e.Release(ctx) })
 }
 
-// each calls end for each lease. If one call panics, or ends its goroutine, the other leases are
-// ended all the same.
+// each calls end for each lease, over a store outside this process at the same time. Otherwise the
+// last comes first, so that each context ends before its parent. If one call panics, or ends its
+// goroutine, the other leases are ended all the same.
 func (s *Set) each(end func(e *Lease) error) error {
 	errs := make([]error, len(s.leases))
-	if last := len(s.leases) - 1; last >= 0 {
-		s.leases[last].locker.core.eachFrom(last, func(i int) { errs[i] = end(s.leases[i]) })
-	}
+	s.eachFrom(len(s.leases)-1, func(i int) { errs[i] = end(s.leases[i]) })
 	return lossFirst(errs)
 }
 
-// lossFirst returns the first loss among errs, or else the first error.
-func lossFirst(errs []error) (first error) {
-	for _, err := range errs {
-		if first == nil || errors.Is(err, ErrLost) && !errors.Is(first, ErrLost) {
-			first = err
-		}
-	}
-	return first
-}
-
-// eachFrom calls do for each index up to last. Over a store outside this process the calls run at
-// the same time. Otherwise the last comes first, so that each context ends before its parent.
-func (c *core) eachFrom(last int, do func(i int)) {
+func (s *Set) eachFrom(last int, do func(i int)) {
 	if last < 0 {
 		return
 	}
-	if c.inProcess {
-		defer c.eachFrom(last-1, do)
+	if s.leases[last].locker.core.inProcess {
+		defer s.eachFrom(last-1, do)
 		do(last)
 		return
 	}
@@ -283,6 +266,16 @@ func (c *core) eachFrom(last int, do func(i int)) {
 		})
 	}
 	do(last)
+}
+
+// lossFirst returns the first loss among errs, or else the first error.
+func lossFirst(errs []error) (first error) {
+	for _, err := range errs {
+		if first == nil || errors.Is(err, ErrLost) && !errors.Is(first, ErrLost) {
+			first = err
+		}
+	}
+	return first
 }
 
 type setKey struct{}

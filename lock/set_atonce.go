@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
@@ -173,116 +172,15 @@ func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) (done bool, e
 	return true, err
 }
 
-// ending is a lease of a set whose end has begun.
-type ending struct {
-	lease *Lease
-	lost  error // nil if the lease was valid
-	err   error // of its end
-}
-
-// releaseAtOnce releases all leases of s in one call to the store. done is false if each lease has
-// to be released by itself: then no release has begun.
-func (s *Set) releaseAtOnce(ctx context.Context) (done bool, err error) {
-	if len(s.leases) < 2 || s.leases[0].locker.core.sets == nil {
-		return false, nil
-	}
-	for _, e := range s.leases {
-		if e.local.Bypassed() {
-			return false, nil
-		}
-	}
-	ends := make([]ending, 0, len(s.leases))
-	for _, e := range s.leases {
-		if why, first := e.validity.End(false); first {
-			e.setEnd(leaseEnd{})
-			ends = append(ends, ending{lease: e, lost: why.orNil()})
-		}
-	}
-	if len(ends) > 0 {
-		s.sendAllEnds(ctx, ends)
-	}
-	errs := make([]error, len(ends))
-	for i := range ends {
-		errs[i] = ends[i].err
-	}
-	return true, lossFirst(errs)
-}
-
-// sendAllEnds releases ends. If the store does not answer, each lease is released by itself, in the
-// background.
-func (s *Set) sendAllEnds(ctx context.Context, ends []ending) {
-	l := ends[0].lease.locker
-	if l.hasObservers() {
-		ctx = context.WithoutCancel(ctx)
-	}
-	r := &setRequest{store: l.core.sets, releases: true, keys: make([]string, len(ends)), claims: make([]Claim, len(ends))}
-	for i := range ends {
-		e := ends[i].lease
-		r.keys[i], r.claims[i] = string(e.entry), e.claimOf(l.cfg.lease)
-	}
-	call, next := new(send.Call), len(ends) // the ends before next are still to be answered
-	var err error
-	unwind.RunOrCleanUp(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
-		err = l.core.ask(ctx, call, l.lastingTerms(), r)
-		if errors.Is(err, errors.ErrUnsupported) {
-			return
-		}
-		for i := len(ends) - 1; i >= 0; i-- { // the last first, so that no context ends below one that goes on
-			n := &ends[i]
-			n.lease.end.unanswered = call.Unanswered()
-			if err != nil {
-				n.lease.reportFailedEnd(context.WithoutCancel(ctx), err)
-			}
-			next = i
-			n.answered(ctx, r.ok, i, err)
-		}
-	}, func() {
-		for i := range ends[:next] {
-			ends[i].lease.end.unanswered = true
-			ends[i].lease.retryEndLater(context.WithoutCancel(ctx))
-		}
-	})
-	if next == len(ends) && errors.Is(err, errors.ErrUnsupported) {
-		l.core.eachFrom(len(ends)-1, func(i int) {
-			n := &ends[i]
-			n.lease.end.unanswered = call.Unanswered()
-			n.err = n.lease.endInStore(ctx, n.lost)
-		})
-	}
-}
-
-// answered ends the lease, which has index i in the request, as it was answered.
-func (n *ending) answered(ctx context.Context, ok []bool, i int, err error) {
-	if err == nil {
-		n.err = n.lease.endAnswered(ctx, ok[i], n.lost)
-		return
-	}
-	n.lease.retryEndLater(context.WithoutCancel(ctx))
-	if n.err = err; n.lost != nil {
-		n.err = n.lost
-	}
-}
-
-// setRequest claims or releases a set of keys.
+// setRequest claims a set of keys.
 type setRequest struct {
 	store    SetClaimer
-	releases bool
 	keys     []string
 	claims   []Claim
-
-	inTheWay Entry  // of a claim
-	ok       []bool // of a release
+	inTheWay Entry
 }
 
 func (r *setRequest) Send(ctx context.Context) (err error) {
-	defer send.Recover(&err)
-	if !r.releases {
-		r.inTheWay, err = r.store.ClaimSet(ctx, r.keys, r.claims)
-		return err
-	}
-	r.ok, err = r.store.ReleaseSet(ctx, r.keys, r.claims)
-	if err == nil && len(r.ok) != len(r.keys) {
-		return fmt.Errorf("lock: the store's ReleaseSet has answered for %d keys of %d", len(r.ok), len(r.keys))
-	}
+	r.inTheWay, err = r.store.ClaimSet(ctx, r.keys, r.claims)
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-func TestSetIsClaimedAndReleasedAtOnce(t *testing.T) {
+func TestSetIsClaimedAtOnce(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
@@ -34,7 +33,7 @@ func TestSetIsClaimedAndReleasedAtOnce(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, 2, s.Count(fault.Claim))
-		require.Equal(t, 1, s.Count(fault.Release))
+		require.Equal(t, 3, s.Count(fault.Release))
 		requireFree(t, s, setKeys...)
 	})
 }
@@ -48,9 +47,9 @@ func TestSetIsClaimedInOrder(t *testing.T) {
 		claims   int
 		releases int
 	}{
-		"with fences":            {opts: []lock.Option{lock.WithFencing()}, claims: 3, releases: 1},
-		"that fails open":        {opts: []lock.Option{lock.WithFailOpen()}, claims: 3, releases: 1},
-		"after a holder was met": {opts: []lock.Option{lock.WithWait(time.Minute)}, held: setKeys[2], claims: 1 + 1 + 3 + 1, releases: 2},
+		"with fences":            {opts: []lock.Option{lock.WithFencing()}, claims: 3, releases: 3},
+		"that fails open":        {opts: []lock.Option{lock.WithFailOpen()}, claims: 3, releases: 3},
+		"after a holder was met": {opts: []lock.Option{lock.WithWait(time.Minute)}, held: setKeys[2], claims: 1 + 1 + 3 + 1, releases: 1 + 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,7 +163,7 @@ func TestLateClaimOfASetLeavesNoOrphan(t *testing.T) {
 	})
 }
 
-func TestReleaseOfASetAtOnce(t *testing.T) {
+func TestReleaseOfASet(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		faults   []fault.Func
@@ -172,12 +171,11 @@ func TestReleaseOfASetAtOnce(t *testing.T) {
 		releases int
 		want     error
 	}{
-		"answered":                  {releases: 1},
-		"the reply is lost":         {faults: []fault.Func{fault.LoseReply}, releases: 2},
-		"the request is lost":       {faults: []fault.Func{fault.LoseRequest}, releases: 2},
-		"refused at first":          {faults: []fault.Func{fault.Refuse}, releases: 2},
-		"one key was taken away":    {removed: setKeys[1], releases: 2, want: lock.ErrLost}, // and one removal of an entry that may remain
-		"silent for a whole budget": {faults: slices.Repeat([]fault.Func{fault.HangRequest}, 2), releases: 2 + 3, want: lock.ErrUnknown},
+		"answered":               {releases: 3},
+		"a reply is lost":        {faults: []fault.Func{fault.LoseReply}, releases: 4},
+		"a request is lost":      {faults: []fault.Func{fault.LoseRequest}, releases: 4},
+		"refused at first":       {faults: []fault.Func{fault.Refuse}, releases: 4},
+		"one key was taken away": {removed: setKeys[1], releases: 4, want: lock.ErrLost}, // and one removal of an entry that may remain
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,11 +187,7 @@ func TestReleaseOfASetAtOnce(t *testing.T) {
 					s.Free(t, tt.removed)
 				}
 				s.Next(fault.Release, tt.faults...)
-				if tt.want == nil {
-					require.NoError(t, set.Release(t.Context()))
-				} else {
-					require.ErrorIs(t, set.Release(t.Context()), tt.want)
-				}
+				require.ErrorIs(t, set.Release(t.Context()), tt.want)
 				require.NoError(t, set.Release(t.Context()), "the second call does nothing")
 				time.Sleep(2 * lease)
 				require.ErrorIs(t, set.Context().Err(), context.Canceled)
@@ -205,58 +199,23 @@ func TestReleaseOfASetAtOnce(t *testing.T) {
 	}
 }
 
-// halfSets is a SetClaimer that can do one of the two at most, as a wrapper over a Cluster, or that
-// answers too little.
-type halfSets struct {
-	*fault.Store
-
-	claims, short bool
-}
+// noSets is a SetClaimer that can claim no set, as a wrapper over a store that is none.
+type noSets struct{ *fault.Store }
 
 var errNoSets = fmt.Errorf("no sets: %w", errors.ErrUnsupported)
 
-func (s halfSets) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (lock.Entry, error) {
-	if s.claims {
-		return s.Store.ClaimSet(ctx, keys, claims)
-	}
+func (noSets) ClaimSet(context.Context, []string, []lock.Claim) (lock.Entry, error) {
 	return lock.Entry{}, errNoSets
 }
 
-func (s halfSets) ReleaseSet(context.Context, []string, []lock.Claim) ([]bool, error) {
-	if s.short {
-		return make([]bool, 1), nil
-	}
-	return nil, errNoSets
-}
-
-func TestStoreThatDoesNotDoSetsIsAskedForEachKey(t *testing.T) {
+func TestStoreThatClaimsNoSetsIsAskedForEachKey(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		half   halfSets
-		claims int
-		want   error
-	}{
-		"neither":              {claims: 3},
-		"claims only":          {half: halfSets{claims: true}, claims: 1},
-		"answers for one only": {half: halfSets{claims: true, short: true}, claims: 1, want: lock.ErrUnavailable},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubbleOver(t, func(s *fault.Store) lock.Store {
-				half := tt.half
-				half.Store = s
-				return half
-			}, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				set, err := open().AcquireAll(t.Context(), setKeys)
-				require.NoError(t, err)
-				require.ErrorIs(t, set.Release(t.Context()), tt.want)
-				time.Sleep(budget)
-				require.Equal(t, tt.claims, s.Count(fault.Claim))
-				require.Equal(t, 3, s.Count(fault.Release))
-				requireFree(t, s, setKeys...)
-			})
-		})
-	}
+	bubbleOver(t, func(s *fault.Store) lock.Store { return noSets{s} }, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		require.NoError(t, open().DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+		require.Equal(t, 3, s.Count(fault.Claim))
+		require.Equal(t, 3, s.Count(fault.Release))
+		requireFree(t, s, setKeys...)
+	})
 }
 
 // An observer ends the goroutine in the middle of the release of a set. The keys are free, and the

@@ -111,17 +111,6 @@ func (h *setHost) ClaimSet(ctx context.Context, keys []string, claims []lock.Cla
 	return sets.ClaimSet(ctx, keys, claims)
 }
 
-func (h *setHost) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) ([]bool, error) {
-	sets, is := h.Store.(lock.SetClaimer)
-	switch {
-	case !is:
-		return nil, errNoSets
-	case !h.leave(ctx):
-		return nil, lock.ErrNotApplied
-	}
-	return sets.ReleaseSet(ctx, keys, claims)
-}
-
 const (
 	campaignLasts = 40 * time.Second
 	campaignJobs  = 120

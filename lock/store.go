@@ -249,26 +249,21 @@ func amenderOf(s Store) Amender {
 	return a
 }
 
-// SetClaimer is a [Store] that can claim the keys of a [Set] in one round trip, and release them in
-// another.
+// SetClaimer is a [Store] that can claim the keys of a [Set] in one round trip.
 //
 // Keys are distinct, and in the order of their bytes. Each has its claim at the same index, with a
 // token of its own. The claims differ in nothing else: they have Lease, Owner and Attempt 1, and no
 // Replaces, Linger, Fingerprint or Fenced.
 //
-// A set that the store cannot claim or release at once, because its keys are on several servers,
-// gets errors.ErrUnsupported, and then nothing was sent. The Locker makes a call for each key
-// in its place. So a wrapper of a store that is no SetClaimer returns this error.
+// A set that the store cannot claim at once, because its keys are on several servers, gets
+// errors.ErrUnsupported, and then no key was claimed. The Locker claims one key after the other in
+// its place. So a wrapper of a store that is no SetClaimer returns this error.
 type SetClaimer interface {
 	// ClaimSet takes all keys for their tokens, or none, in one atomic step. A key that its own
 	// token already holds, because an earlier answer was lost, counts as taken. If all keys are
 	// held by their tokens afterwards, ClaimSet returns the zero [Entry]. Otherwise it has
 	// changed nothing, and returns an entry of another token, with the Key that it was given.
 	ClaimSet(ctx context.Context, keys []string, claims []Claim) (inTheWay Entry, err error)
-
-	// ReleaseSet does what [Store.Release] does for each key, and returns the answer for each key.
-	// If one key no longer belongs to its token, the other keys are released all the same.
-	ReleaseSet(ctx context.Context, keys []string, claims []Claim) (ok []bool, err error)
 }
 
 // setClaimerOf returns s as a [SetClaimer], nil if it is none.

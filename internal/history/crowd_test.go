@@ -137,7 +137,6 @@ func TestPlantedBugsOfSetsAreFound(t *testing.T) {
 	}
 	plant := func(p planting) func(c *crowd) { return func(c *crowd) { c.plant = p } }
 	for name, c := range map[string]crowd{
-		"a set released in part":  bad(setsAtOnce, plant(plantPartRelease)),
 		"a set claimed in part":   bad(setsAtOnce, plant(plantPartClaim)),
 		"one permit more":         bad(setsInOrder, func(c *crowd) { c.more = 1 }),
 		"a ticket resumed twice":  bad(setsInOrder, plant(plantAnyTicket)),

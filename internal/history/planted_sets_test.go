@@ -32,17 +32,6 @@ func (n nested) Release(ctx context.Context) (err error) {
 	return err
 }
 
-// partRelease releases all keys of a set but the last.
-type partRelease struct{ setStore }
-
-func plantPartRelease(_ *testing.T, _ string, s store) store { return partRelease{s.(setStore)} }
-
-func (s partRelease) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) ([]bool, error) {
-	last := len(keys) - 1
-	oks, err := s.setStore.ReleaseSet(ctx, keys[:last], claims[:last])
-	return append(oks, true), err
-}
-
 // partClaim claims all keys of a set but the last.
 type partClaim struct{ setStore }
 

@@ -39,14 +39,3 @@ func (w setWitness) ClaimSet(ctx context.Context, keys []string, claims []lock.C
 	w.h.inspect(inTheWay)
 	return inTheWay, err
 }
-
-// ReleaseSet is part of [lock.SetClaimer].
-func (w setWitness) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) ([]bool, error) {
-	from := w.h.now()
-	oks, err := w.sets().ReleaseSet(ctx, keys, claims)
-	for i, c := range claims {
-		w.write(ctx, call{verb: opRelease, key: keys[i], token: c.Token, from: from}, answer{ok: err == nil && oks[i]}, err)
-	}
-	w.countUnknown(err)
-	return oks, err
-}

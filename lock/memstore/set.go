@@ -54,20 +54,6 @@ func (m *Store) claimSet(keys []string, claims []lock.Claim) (inTheWay record, n
 	return record{}, now, nil
 }
 
-// ReleaseSet is part of [lock.SetClaimer].
-func (m *Store) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
-	ok = make([]bool, len(keys))
-	for i, key := range keys {
-		if err := checkCall(ctx, key, claims[i].Token); err != nil {
-			return nil, err
-		}
-	}
-	for i, key := range keys {
-		ok[i] = m.removeOwned(key, claims[i].Token, false)
-	}
-	return ok, nil
-}
-
 func (m *Store) shardOf(key string) *shard { return &m.shards[maphash.String(m.seed, key)%shardCount] }
 
 // lockAll locks the shards of keys in their order, so that two callers never wait for each other,

@@ -158,18 +158,14 @@ func (m *Store) remove(ctx context.Context, key, token string, receipts bool) (o
 	if err := checkCall(ctx, key, token); err != nil {
 		return false, err
 	}
-	return m.removeOwned(key, token, receipts), nil
-}
-
-func (m *Store) removeOwned(key, token string, receipts bool) (ok bool) {
 	s, now := m.lock(key)
 	defer s.mu.Unlock()
 	r := s.owned(key, token, now)
 	if r == nil || r.settled && !receipts {
-		return false
+		return false, nil
 	}
 	s.drop(r)
-	return true
+	return true, nil
 }
 
 // Get is part of [lock.Store].

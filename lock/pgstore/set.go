@@ -7,8 +7,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// sets sets the statements on the keys of a set. They lock rows in the order of the keys, so
-// that no two of them wait for each other.
+// sets sets the statements on the keys of a set. The claim locks rows in the order of the keys, so
+// that no two claims wait for each other.
 func (s *statements) sets(n names) {
 	// If some of the keys were taken after the snapshot, the division by zero undoes the whole
 	// statement. If one of them was taken before, even by its own token, the statement takes
@@ -31,14 +31,6 @@ SELECT CASE WHEN taken IN (0, cardinality($1::bytea[])) THEN taken > 0 ELSE 1 / 
 FROM (SELECT count(*) AS taken FROM claimed) AS all_of_them`)
 
 	s.getSet = n.in(`SELECT ` + confirmed + `, e.key, ` + columns + `, e.receipt FROM latch_entries e WHERE key = ANY ($1::bytea[]) ORDER BY key`)
-
-	s.releaseSet = n.in(`
-WITH mine AS MATERIALIZED (
-	SELECT e.key, e.token FROM latch_entries e JOIN unnest($1::bytea[], $2::bytea[]) AS w(key, token) ON w.key = e.key AND w.token = e.token
-	WHERE e.key = ANY ($1::bytea[]) AND e.receipt IS NULL AND e.attempt >= 0
-	ORDER BY e.key FOR UPDATE OF e)
-DELETE FROM latch_entries e USING mine WHERE e.key = mine.key AND e.token = mine.token
-RETURNING e.key, ` + live + `, ` + quick("true"))
 }
 
 // ClaimSet is part of [lock.SetClaimer]. It sends one statement, and a second one to read the
@@ -47,7 +39,10 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	if err := rowstore.Admit(ctx, &s.calls, nil); err != nil {
 		return lock.Entry{}, err
 	}
-	names, tokens := setArgs(keys, claims)
+	names, tokens := make([][]byte, len(keys)), make([][]byte, len(keys))
+	for i, key := range keys {
+		names[i], tokens[i] = []byte(key), []byte(claims[i].Token)
+	}
 	s.claims.Add(uint64(len(keys)))
 	s.sweepSometimes(ctx, len(keys))
 	for range maxClaims {
@@ -93,41 +88,4 @@ func (s *Store) firstOf(ctx context.Context, names [][]byte, claims []lock.Claim
 	}
 	rows.Close()
 	return lock.Entry{}, own == len(names), storeError(rows.Err())
-}
-
-// ReleaseSet is part of [lock.SetClaimer]. It is one statement.
-func (s *Store) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
-	names, tokens := setArgs(keys, claims)
-	rows, err := s.query(ctx, s.statements.releaseSet, names, tokens)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	released := make(map[string]bool, len(keys))
-	for rows.Next() {
-		var key blob
-		var lived bool
-		if err := rows.Scan(&key, &lived, nil); err != nil {
-			return nil, storeError(err)
-		}
-		released[string(key)] = lived
-	}
-	rows.Close()
-	if err := rows.Err(); err != nil {
-		return nil, storeError(err)
-	}
-	ok = make([]bool, len(keys))
-	for i, key := range keys {
-		ok[i] = released[key]
-	}
-	return ok, nil
-}
-
-// setArgs returns the parameters that name the entries of a set.
-func setArgs(keys []string, claims []lock.Claim) (names, tokens [][]byte) {
-	names, tokens = make([][]byte, len(keys)), make([][]byte, len(keys))
-	for i, key := range keys {
-		names[i], tokens[i] = []byte(key), []byte(claims[i].Token)
-	}
-	return names, tokens
 }

@@ -4,7 +4,7 @@ package pgstore
 type statements struct {
 	claim, takeover, renew, settle, settled, amend, release, releaseTaken, get string
 	list, page, forget, sweep, lacking, present                                string
-	claimSet, getSet, releaseSet                                               string
+	claimSet, getSet                                                           string
 	takeAway, endIdle, location, fence                                         string
 }
 

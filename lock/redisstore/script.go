@@ -26,8 +26,7 @@ var (
 	roomScript   = loadScript("makeroom")
 	removeScript = loadScript("remove")
 
-	claimSetScript  = loadScript("claimset")
-	removeSetScript = loadScript("removeset")
+	claimSetScript = loadScript("claimset")
 
 	readScript   = loadScript("read")
 	glanceScript = loadScript("glance")
@@ -61,11 +60,11 @@ func (s *Store) eval(ctx context.Context, sc script, c *group.Command, args ...a
 	return s.evalSource(ctx, again.Script("eval", sc.source, args...), err)
 }
 
-// evalAll is eval on the entries of names, in one command.
-func (s *Store) evalAll(ctx context.Context, sc script, names []string, yields bool, args ...any) (any, error) {
+// evalSet is eval on the entries of names, in one command.
+func (s *Store) evalSet(ctx context.Context, sc script, names []string, args []any) (any, error) {
 	command := func(verb string, which any) *group.Command {
 		c := group.NewCommand(names[0])
-		c.Yields = yields
+		c.Yields = true
 		all := []any{verb, which, len(names)}
 		for _, name := range names {
 			all = append(all, name)

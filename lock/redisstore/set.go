@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
@@ -18,17 +17,19 @@ var errSlots = fmt.Errorf("redisstore: the keys of a set are in several slots of
 // ClaimSet is part of [lock.SetClaimer]: one script on all entries. On a Cluster it returns
 // errors.ErrUnsupported.
 func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
-	names, err := s.namesOf(keys, claims)
-	if err != nil {
-		return lock.Entry{}, err
+	if s.cluster != nil {
+		return lock.Entry{}, errSlots
 	}
-	args := []any{keepFor(claims[0])}
+	names, args := make([]string, len(keys)), []any{keepFor(claims[0])}
 	for i, c := range claims {
-		_, kept := entry.Name(s.prefix, keys[i])
+		if len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
+			return lock.Entry{}, failure.NotApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(c.Token)))
+		}
+		name, kept := entry.Name(s.prefix, keys[i])
 		v := entry.New(c, kept)
-		args = append(args, v.AppendTo(nil))
+		names[i], args = name, append(args, v.AppendTo(nil))
 	}
-	answer, err := s.evalAll(ctx, claimSetScript, names, true, args...)
+	answer, err := s.evalSet(ctx, claimSetScript, names, args)
 	if err != nil {
 		return lock.Entry{}, err
 	}
@@ -52,47 +53,4 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	e := there.Entry(left)
 	e.Key = keys[at-1]
 	return e, nil
-}
-
-// ReleaseSet is part of [lock.SetClaimer]: one script on all entries. It works when the server is
-// out of memory. On a Cluster it returns errors.ErrUnsupported.
-func (s *Store) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
-	names, err := s.namesOf(keys, claims)
-	if err != nil {
-		return nil, err
-	}
-	args := make([]any, len(claims), len(claims)+1)
-	for i, c := range claims {
-		args[i] = entry.AppendPrefix(nil, entry.Held, c.Token)
-	}
-	answer, err := s.evalAll(ctx, removeSetScript, names, false, s.published(args...)...)
-	if err != nil {
-		return nil, err
-	}
-	fields, is := answer.([]any)
-	if !is || len(fields) != len(keys) {
-		return nil, failure.BadAnswer(answer)
-	}
-	ok = make([]bool, len(keys))
-	for i, field := range fields {
-		if ok[i], err = boolReply(field, nil); err != nil {
-			return nil, err
-		}
-	}
-	return ok, nil
-}
-
-// namesOf returns the names of the entries of a set.
-func (s *Store) namesOf(keys []string, claims []lock.Claim) (names []string, err error) {
-	if s.cluster != nil {
-		return nil, errSlots
-	}
-	if bad := slices.IndexFunc(claims, func(c lock.Claim) bool { return len(c.Token) == 0 || len(c.Token) > math.MaxUint8 }); bad >= 0 {
-		return nil, failure.NotApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(claims[bad].Token)))
-	}
-	names = make([]string, len(keys))
-	for i, key := range keys {
-		names[i], _ = entry.Name(s.prefix, key)
-	}
-	return names, nil
 }

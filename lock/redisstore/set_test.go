@@ -31,8 +31,9 @@ func setLocker(t *testing.T, s lock.Store) *lock.Locker {
 	return l
 }
 
-// A set is two commands, one after the other, however many keys it has, and a refusal is one.
-func TestRoundTripsOfASet(t *testing.T) {
+// The claim of a set is one command, however many keys it has, and so is a refusal. Its releases are
+// sent at the same time.
+func TestCommandsOfASet(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Start(t).Addr())
 	s := overClient(t, p.Addr(), nil)
@@ -46,8 +47,8 @@ func TestRoundTripsOfASet(t *testing.T) {
 	}
 	nothing := func(context.Context) error { return nil }
 	trips(l, nil, nothing) // the server learns the scripts
-	require.Equal(t, 2, trips(l, nil, nothing))
-	require.Equal(t, 3, trips(other, nil, func(context.Context) error {
+	require.Equal(t, 1+5, trips(l, nil, nothing))
+	require.Equal(t, 1+5+1, trips(other, nil, func(context.Context) error {
 		require.Equal(t, 1, trips(l, lock.ErrHeld, nothing))
 		return nil
 	}))
@@ -90,9 +91,11 @@ func TestSetKeepsTheFenceOfAKey(t *testing.T) {
 	e, err = s.Get(t.Context(), keys[0])
 	require.NoError(t, err)
 	require.Equal(t, before, e.Fence)
-	all, err := s.ReleaseSet(t.Context(), keys, claims)
-	require.NoError(t, err)
-	require.Equal(t, []bool{true, true, true, true, true}, all)
+	for i, key := range keys {
+		ok, err := s.Release(t.Context(), key, claims[i])
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
 	fenced.Token = "next"
 	e, err = s.Claim(t.Context(), keys[0], fenced)
 	require.NoError(t, err)
@@ -105,8 +108,6 @@ func TestSetOnACluster(t *testing.T) {
 	s := redisstore.New(redistest.StartCluster(t, 3, nil).Client(t))
 	keys := fiveKeys(t.Name())
 	_, err := s.ClaimSet(t.Context(), keys, make([]lock.Claim, len(keys)))
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	_, err = s.ReleaseSet(t.Context(), keys, make([]lock.Claim, len(keys)))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	l, other := setLocker(t, s), setLocker(t, s)
 	require.NoError(t, l.DoAll(t.Context(), keys, func(ctx context.Context) error {

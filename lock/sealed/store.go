@@ -142,15 +142,6 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	return s.opened(e.Key, e, err)
 }
 
-// ReleaseSet is part of [lock.SetClaimer], if the store below is one.
-func (s *Store) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
-	sets, is := s.below.(lock.SetClaimer)
-	if !is {
-		return nil, errNoSets
-	}
-	return sets.ReleaseSet(ctx, keys, claims)
-}
-
 var errNoSets = fmt.Errorf("sealed: the store below claims no sets at once: %w", errors.ErrUnsupported)
 
 // Get is part of [lock.Store].

@@ -70,17 +70,6 @@ func (c calls) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim)
 	})
 }
 
-// ReleaseSet is part of [lock.SetClaimer], if the server is one. It has the faults of a Release.
-func (c calls) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
-	return pass(ctx, c, Release, func(ctx context.Context, s lock.Store) ([]bool, error) {
-		sets, is := s.(lock.SetClaimer)
-		if !is {
-			return nil, errNoSets
-		}
-		return sets.ReleaseSet(ctx, keys, claims)
-	})
-}
-
 var errNoSets = fmt.Errorf("fault: the server claims no sets at once: %w", errors.ErrUnsupported)
 
 // Amend is part of [lock.Amender], if the server is one.
