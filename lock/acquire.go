@@ -89,66 +89,53 @@ type acquireTerms struct {
 // acquire takes e's key, or returns the reason for the refusal. After a grant, e is a running
 // lease, protected or not. After a refusal, the cleaner removes what the claim may have left.
 func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) error {
-	if err := ctx.Err(); err != nil {
+	return l.take(ctx, e, terms.oneOf, func(began clock.Moment) error {
+		entered, at, known, err := l.enter(ctx, e, began, terms.wait)
+		if err == nil {
+			err = terms.outage
+		}
+		if err == nil {
+			err = l.contend(ctx, e, known, at, began.Add(terms.wait))
+		}
+		if err == nil || !entered || !l.failsOpen(ctx, err) {
+			return err
+		}
+		if other, is := l.core.keys.Admitted((*holder)(e)); is {
+			return heldBy(e, other.Owner()) // the store does not answer, but this process has the key, by a ticket
+		}
+		l.reportRefusal(ctx, e, began, err)
+		l.bypass(ctx, e, err)
+		return nil
+	})
+}
+
+// take runs claim, which claims e's key, and ends e unless the caller gets it as a running lease. If
+// oneOf is set, it does not report a refusal.
+func (l *Locker) take(ctx context.Context, e *Lease, oneOf bool, claim func(began clock.Moment) error) (err error) {
+	switch {
+	case ctx.Err() != nil:
 		return notAcquired(ctx)
-	}
-	if !l.core.owners.Enter() {
+	case !l.core.owners.Enter():
 		return ErrClosed
 	}
-	var err error
-	unwind.RunOrCleanUp(func() { err = l.tryAcquire(ctx, e, terms) }, e.endUnreturned) // an observer may end this goroutine
+	began := clock.Now()
+	unwind.RunOrCleanUp(func() { err = claim(began) }, func() { e.discard(ctx, nil) }) // an observer may end this goroutine
+	if err == nil && l.core.owners.Closed() {
+		err = ErrClosed // Close may have listed the leases before this one was granted
+	}
+	if err == nil {
+		return nil
+	}
+	e.discard(ctx, err) // before observers are called: other callers wait for the key
+	if !oneOf || !isRefusal(err) {
+		l.reportRefusal(ctx, e, began, err)
+	}
 	return err
 }
 
 // notAcquired returns the error of a caller that had left before its first claim.
 func notAcquired(ctx context.Context) error {
 	return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
-}
-
-// tryAcquire is acquire for a Locker that is not closed yet.
-func (l *Locker) tryAcquire(ctx context.Context, e *Lease, terms acquireTerms) error {
-	began := clock.Now()
-	entered, at, known, err := l.enter(ctx, e, began, terms.wait)
-	if err == nil {
-		err = terms.outage
-	}
-	if err == nil {
-		err = l.contend(ctx, e, known, at, began.Add(terms.wait))
-	}
-	if err != nil {
-		return e.endRefused(ctx, began, terms, entered, err)
-	}
-	if l.core.owners.Closed() {
-		// Close may have listed the leases before this one was granted.
-		_ = e.giveBack(ctx)
-		return ErrClosed
-	}
-	return nil
-}
-
-// endRefused ends an acquire that was refused with err. It returns nil if the work of e runs
-// unprotected, and otherwise the error of the acquire.
-func (e *Lease) endRefused(ctx context.Context, began clock.Moment, terms acquireTerms, entered bool, err error) error {
-	l, c := e.locker, e.locker.core
-	bypass := entered && l.failsOpen(ctx, err)
-	if bypass {
-		if other, is := c.keys.Admitted((*holder)(e)); is {
-			// The store does not answer, but this process has the key, by a ticket.
-			bypass, err = false, heldBy(e, other.Owner())
-		}
-	}
-	if entered && !bypass {
-		l.leave(ctx, e, err) // before observers are called: other callers wait for the key
-	}
-	if !terms.oneOf || !isRefusal(err) {
-		l.reportRefusal(ctx, e, began, err)
-	}
-	if bypass {
-		l.bypass(ctx, e, err)
-		return nil
-	}
-	c.owners.Leave()
-	return err
 }
 
 func isRefusal(err error) bool {
@@ -188,7 +175,7 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait t
 	}
 }
 
-// leave gives up e's key after its claim ended with err.
+// leave gives up e's key after its claim ended with err, nil if the claim did not return.
 func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
 	e.cleanUpClaim()
 	if callerGone(ctx) { // other callers may get another answer

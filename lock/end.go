@@ -205,16 +205,16 @@ func (e *Lease) close(answered bool) {
 	e.locker.core.owners.Leave()
 }
 
-// endUnreturned ends a lease, or its claim, if acquire did not return.
-func (e *Lease) endUnreturned() {
+// discard ends a lease, or its claim, that no caller gets because of err. err also answers the callers
+// that wait for the claim; without err, the next of them claims the key itself.
+func (e *Lease) discard(ctx context.Context, err error) {
 	switch {
 	case e.local.Granted():
-		_ = e.giveBack(e.parent)
+		_ = e.giveBack(ctx)
 	case e.local.Bypassed():
 		e.endBypassed()
 	default:
-		e.cleanUpClaim()
-		e.locker.core.keys.Leave((*holder)(e))
+		e.locker.leave(ctx, e, err)
 		e.locker.core.owners.Leave()
 	}
 }

@@ -173,17 +173,11 @@ func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
 	if err == nil {
 		err = l.core.handsOver()
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case ctx.Err() != nil:
-		return nil, notAcquired(ctx)
-	case !l.core.owners.Enter():
-		return nil, ErrClosed
 	}
 	e := l.newLease(ctx, key)
-	unwind.RunOrCleanUp(func() { err = l.resume(ctx, e, token) }, e.endUnreturned) // an observer may end this goroutine
-	if err != nil {
+	if err := l.take(ctx, e, false, func(began clock.Moment) error { return l.resume(ctx, e, token, began) }); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -200,33 +194,20 @@ func readTicket(text string) (key, token string, err error) {
 // resume claims e's key in place of token. Unlike an acquire it does not ask the local table
 // first: only the store knows whether the ticket is good, and callers of this process may be
 // waiting for the key.
-func (l *Locker) resume(ctx context.Context, e *Lease, token string) error {
-	c, began := l.core, clock.Now()
+func (l *Locker) resume(ctx context.Context, e *Lease, token string, began clock.Moment) error {
 	l.checkIfDue(began)
-	e.claim.token = c.tokens.Next()
+	e.claim.token = l.core.tokens.Next()
 	entry, err := l.replace(ctx, e, token, l.firstLease(&e.identity), send.Terms{Budget: l.cfg.budget})
 	switch {
 	case err != nil:
 		l.logFailure(ctx, err)
+		return err
 	case entry.State != Held || entry.Token != e.claim.token:
 		e.observed.noteFound(entry.Owner)
-		err = errTicketUsed
-	default:
-		c.keys.Admit((*holder)(e))
-		err = l.resumed(ctx, e, entry.Fence, began)
+		return errTicketUsed
 	}
-	if err == nil {
-		if !c.owners.Closed() {
-			return nil
-		}
-		_ = e.giveBack(ctx) // Close may have listed the leases before this one was granted
-		return ErrClosed
-	}
-	e.cleanUpClaim()
-	c.keys.Leave((*holder)(e))
-	l.reportRefusal(ctx, e, began, err)
-	c.owners.Leave()
-	return err
+	l.core.keys.Admit((*holder)(e))
+	return l.resumed(ctx, e, entry.Fence, began)
 }
 
 // resumed makes e a running lease. sent is the moment before the first send of its claim.

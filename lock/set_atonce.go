@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
@@ -23,64 +25,93 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string)
 	if l.core.sets == nil || len(keys) < 2 || l.cfg.fenced || l.cfg.failOpen || ctx.Err() != nil {
 		return false, nil
 	}
-	leases := make([]*Lease, len(keys))
+	c := &setClaim{Locker: l, set: s, leases: make([]*Lease, len(keys)), began: clock.Now()}
 	for i, key := range keys {
-		leases[i] = l.newLease(ctx, key)
-		leases[i].parent = parent //nolint:fatcontext // a set has as many contexts as keys
-		parent = leases[i].Context()
+		c.leases[i] = l.newLease(ctx, key)
+		c.leases[i].parent = parent //nolint:fatcontext // a set has as many contexts as keys
+		parent = c.leases[i].Context()
 	}
-	c := &setClaim{l, s, leases, clock.Now()}
-	if entered, err := c.enter(ctx); !entered {
-		return err != nil, err
+	unwind.RunOrCleanUp(func() { err = c.take(ctx) }, func() { c.discard(ctx, nil) })
+	c.discard(ctx, err) // before observers are called: other callers wait for the keys
+	if c.refused != nil {
+		l.reportRefusal(ctx, c.refused, c.began, err)
 	}
-	unwind.RunOrCleanUp(func() { done, err = c.send(ctx) }, func() {
-		for _, e := range leases[len(s.leases):] {
-			e.endUnreturned()
-		}
-	})
-	for range leases[len(s.leases):] {
-		l.core.owners.Leave()
+	if errors.Is(err, errors.ErrUnsupported) {
+		return false, nil
 	}
-	return done, err
+	return true, err
 }
 
 // setClaim claims the keys of a set.
 type setClaim struct {
 	*Locker
 
-	set    *Set
-	leases []*Lease
-	began  clock.Moment
+	set     *Set
+	leases  []*Lease // that have their keys in this process
+	began   clock.Moment
+	refused *Lease // to which the error of the claim belongs
+}
+
+var errInOrder = fmt.Errorf("lock: the keys have to be claimed one after the other: %w", errors.ErrUnsupported)
+
+// take claims the keys, and gives the leases to the set.
+func (c *setClaim) take(ctx context.Context) error {
+	err := c.enter()
+	if err != nil {
+		return err
+	}
+	sent := clock.Now()
+	inTheWay, err := c.send(ctx)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return err
+	case err != nil:
+		c.logFailure(ctx, err)
+		c.refused = c.leases[0]
+		return err
+	case inTheWay.State != Free:
+		return c.refusal(&inTheWay)
+	}
+	return c.start(ctx, sent)
+}
+
+// discard ends the leases that the set does not get. A refusal concerns the callers that wait for its
+// own key only.
+func (c *setClaim) discard(ctx context.Context, err error) {
+	for _, e := range c.leases[len(c.set.leases):] {
+		if why := err; e == c.refused || !isRefusal(why) {
+			e.discard(ctx, why)
+		} else {
+			e.discard(ctx, nil)
+		}
+	}
 }
 
 // enter gives the leases their keys in this process, all or none, and waits for none of them. A
 // caller that does not wait is refused if one of them is held.
-func (c *setClaim) enter(ctx context.Context) (entered bool, refused error) {
-	core := c.core
+func (c *setClaim) enter() error {
 	for i, e := range c.leases {
-		taken, owner := local.TakenUndecided, ""
-		if core.owners.Enter() {
-			if taken, owner = core.keys.TryEnter((*holder)(e)); taken == local.NotTaken {
-				continue
-			}
-			core.owners.Leave()
+		if !c.core.owners.Enter() {
+			c.leases = c.leases[:i]
+			return errInOrder
 		}
-		for _, entered := range c.leases[:i] {
-			core.keys.Leave((*holder)(entered))
-			core.owners.Leave()
+		taken, owner := c.core.keys.TryEnter((*holder)(e))
+		if taken == local.NotTaken {
+			continue
 		}
+		c.leases = c.leases[:i]
+		c.core.owners.Leave()
 		if taken == local.TakenUndecided || c.cfg.wait > 0 {
-			return false, nil
+			return errInOrder
 		}
-		err := heldBy(e, owner)
-		c.reportRefusal(ctx, e, c.began, err)
-		return false, err
+		c.refused = e
+		return heldBy(e, owner)
 	}
-	return true, nil
+	return nil
 }
 
 // send asks the store for all keys.
-func (c *setClaim) send(ctx context.Context) (done bool, err error) {
+func (c *setClaim) send(ctx context.Context) (inTheWay Entry, err error) {
 	core := c.core
 	c.checkIfDue(c.began)
 	r := &setRequest{store: core.sets, keys: make([]string, len(c.leases)), claims: make([]Claim, len(c.leases))}
@@ -92,45 +123,19 @@ func (c *setClaim) send(ctx context.Context) (done bool, err error) {
 		}
 		r.keys[i], r.claims[i] = string(e.entry), e.claimOf(c.firstLease(&e.identity))
 	}
-	sent := clock.Now()
 	err = core.ask(ctx, call, send.Terms{Budget: c.cfg.budget}, r)
-	switch {
-	case errors.Is(err, errors.ErrUnsupported) && !call.Unanswered():
-		core.leaveAll(c.leases...)
-		return false, nil
-	case err != nil:
-		c.logFailure(ctx, err)
-		for _, e := range c.leases {
-			c.leave(ctx, e, err)
-		}
-		c.reportRefusal(ctx, c.leases[0], c.began, err)
-		return true, err
-	case r.inTheWay.State == Free:
-		return true, c.startAll(ctx, sent)
-	}
-	return c.refuseAll(ctx, &r.inTheWay)
+	return r.inTheWay, err
 }
 
-// leaveAll gives up the keys of leases that have not started. Callers that wait for one of the
-// claims get no decision: the next of them claims the key itself.
-func (c *core) leaveAll(leases ...*Lease) {
-	for _, e := range leases {
-		e.cleanUpClaim()
-		c.keys.Leave((*holder)(e))
-	}
-}
-
-// startAll starts the leases, and appends them to the set. It stops at a lease that is over
-// already: the set then has the leases before it.
-func (c *setClaim) startAll(ctx context.Context, sent clock.Moment) error {
+// start starts the leases, and gives them to the set. It stops at a lease that is over already.
+func (c *setClaim) start(ctx context.Context, sent clock.Moment) error {
 	for _, e := range c.leases {
 		e.claim.orphaned = true // until its lease has started
 	}
-	for i, e := range c.leases {
+	for _, e := range c.leases {
 		e.claim.orphaned = false
 		if err := c.granted(ctx, e, 0, sent); err != nil {
-			c.core.leaveAll(c.leases[i:]...)
-			c.reportRefusal(ctx, e, sent, err)
+			c.refused = e
 			return err
 		}
 		c.set.leases = append(c.set.leases, e)
@@ -141,35 +146,20 @@ func (c *setClaim) startAll(ctx context.Context, sent clock.Moment) error {
 	return nil
 }
 
-// refuseAll ends a claim that was refused because of the entry inTheWay. done is false, and the
-// keys are claimed in order, unless the entry certainly belongs to a holder and the caller does
-// not wait for its end.
-func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) (done bool, err error) {
-	var refused *Lease
-	for _, e := range c.leases {
-		if string(e.entry) == inTheWay.Key {
-			refused = e
-		}
-	}
+// refusal returns the error of a claim with the entry inTheWay. The keys are claimed in order, unless
+// the entry certainly belongs to a holder and the caller does not wait for its end.
+func (c *setClaim) refusal(inTheWay *Entry) error {
+	at := slices.IndexFunc(c.leases, func(e *Lease) bool { return string(e.entry) == inTheWay.Key })
 	var record *record // a lock has none
 	reason := record.refusal(inTheWay.State, nil, false)
 	own := inTheWay.State != Settled && c.core.cleaner.FateOf(inTheWay.Token) != cleanup.NotKnown
-	if refused == nil || own || c.cfg.wait > 0 && errors.Is(reason, ErrHeld) {
-		c.core.leaveAll(c.leases...)
-		return false, nil
+	if at < 0 || own || c.cfg.wait > 0 && errors.Is(reason, ErrHeld) {
+		return errInOrder
 	}
-	inTheWay.Key = refused.label()
-	refused.observed.noteFound(inTheWay.Owner)
-	err = &RefusedError{Reason: reason, Entry: *inTheWay}
-	for _, e := range c.leases {
-		if e == refused {
-			c.leave(ctx, e, err)
-		} else {
-			c.core.leaveAll(e) // the answer does not concern its key
-		}
-	}
-	c.reportRefusal(ctx, refused, c.began, err)
-	return true, err
+	c.refused = c.leases[at]
+	inTheWay.Key = c.refused.label()
+	c.refused.observed.noteFound(inTheWay.Owner)
+	return &RefusedError{Reason: reason, Entry: *inTheWay}
 }
 
 // setRequest claims a set of keys.
