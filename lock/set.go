@@ -50,7 +50,8 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 //
 // When a key is refused, all keys before it are released. [RefusedError] names the refused key
 // in Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it
-// waits for a later one. Each claim, of all keys or of one, has its own budget, and the errors of
+// waits for a later one. If it loses one of them meanwhile, AcquireAll ends with an error that matches
+// [ErrUnavailable]. Each claim, of all keys or of one, has its own budget, and the errors of
 // [Locker.Acquire]. Without any keys, AcquireAll returns an error.
 func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
 	keys, err := sortedKeys(keys)
@@ -98,19 +99,21 @@ func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
 	if !done {
 		bypassed, err = of.claimInOrder(ctx, parent, s, keys, until)
 	}
+	if lost := s.lost(); lost != nil {
+		return fmt.Errorf("%w: a lease of the set ended before all its keys were granted: %s", ErrUnavailable, lost.Error())
+	}
 	if err != nil {
 		return err
 	}
 	s.context = setContext{Context: s.leases[len(s.leases)-1].Context(), outer: ctx, set: s, bypassed: bypassed}
-	if lost := s.lost(); lost != nil {
-		return fmt.Errorf("%w: a lease of the set ended before all its keys were granted: %s", ErrUnavailable, lost.Error())
-	}
 	return nil
 }
 
-// claimInOrder takes keys for s, one after the other. bypassed says that the store has not served
-// one of them, and that the work runs unprotected.
+// claimInOrder takes keys for s, one after the other, until a lease of s ends. bypassed says that the
+// store has not served one of them, and that the work runs unprotected.
 func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, keys []string, until clock.Moment) (bypassed bool, err error) {
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
 	var terms acquireTerms
 	for _, key := range keys {
 		terms.wait = 0
@@ -126,7 +129,9 @@ func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, keys []string
 		if e.local.Bypassed() {
 			terms.outage = errSetOutage // the next keys would each wait for the same store
 		}
-		parent = e.Context()
+		work := e.Context()
+		defer context.AfterFunc(work, func() { leave(context.Cause(work)) })()
+		parent = work
 	}
 	return terms.outage != nil, nil
 }

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -309,6 +310,64 @@ func TestSetWaitsForAllItsKeysTogether(t *testing.T) {
 				require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
 				requireFree(t, s, setKeys...)
 			})
+		})
+	}
+}
+
+// A set loses its first key while it waits for the second. The wait ends at once, and the third is
+// free for other callers.
+func TestSetThatLosesAKeyWhileItWaits(t *testing.T) {
+	t.Parallel()
+	for name, detached := range map[string]bool{"for its caller": false, "detached": true} {
+		for _, where := range []string{"this process", "another process"} {
+			t.Run(name+", "+where, func(t *testing.T) {
+				t.Parallel()
+				bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+					opts := []lock.Option{lock.WithWait(time.Hour)}
+					if detached {
+						opts = append(opts, lock.WithDetached())
+					}
+					l := open(opts...)
+					of := l
+					if where == "another process" {
+						of = open()
+					}
+					held, err := of.Acquire(t.Context(), setKeys[2])
+					require.NoError(t, err)
+					began := time.Now()
+					time.AfterFunc(lease/10, func() { s.Free(t, setKeys[0]) })
+					set, err := l.AcquireAll(t.Context(), setKeys)
+					require.Nil(t, set)
+					require.ErrorIs(t, err, lock.ErrUnavailable)
+					require.NotErrorIs(t, err, lock.ErrLost, "no work has run")
+					require.NotErrorIs(t, err, lock.ErrHeld)
+					require.LessOrEqual(t, time.Since(began), lease/2, "the next renewal finds the loss")
+					requireFree(t, s, setKeys[:2]...)
+					require.NoError(t, held.Release(t.Context()))
+					require.Zero(t, l.Stats().Active)
+				})
+			})
+		}
+	}
+}
+
+// The caller of a set leaves while it waits. The error has the caller's own cause.
+func TestCallerOfASetLeavesWhileItWaits(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, other := open(lock.WithWait(time.Hour)), open()
+			held, err := other.Acquire(t.Context(), setKeys[2])
+			require.NoError(t, err)
+			ctx, leave := context.WithCancelCause(t.Context())
+			left := errors.New("left")
+			time.AfterFunc(time.Second, func() { leave(left) })
+			began := time.Now()
+			_, err = l.AcquireAll(ctx, setKeys)
+			require.ErrorIs(t, err, left)
+			require.Equal(t, time.Second, time.Since(began))
+			require.NoError(t, held.Release(t.Context()))
+			requireFree(t, s, setKeys...)
 		})
 	}
 }
