@@ -485,27 +485,54 @@ func TestWaitBehindAPendingSearchIsNoRefusal(t *testing.T) {
 	})
 }
 
-// A store that answers late, but in time, is asked for one budget, and not for one per key.
-func TestSlowSearchTakesOneBudget(t *testing.T) {
+// A distant store answers in time that each of 64 slots is held. Together, the answers take longer than
+// a budget. They are no outage, so no work runs without a slot, and a wait goes on until one is free.
+func TestAnyOverADistantStore(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l, other, slots := open(), open(), lock.Slots("export", 64)
-		for _, key := range slots {
-			held, err := other.Acquire(t.Context(), key)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, held.Release(t.Context())) }()
-		}
-		s.Every(fault.Slow(budget/4), fault.Claim)
-		began := time.Now()
-		_, err := l.AcquireAny(t.Context(), slots)
-		require.ErrorIs(t, err, lock.ErrUnavailable)
-		require.ErrorContains(t, err, "too slowly")
-		require.Equal(t, budget, time.Since(began))
-
-		_, err = l.AcquireAny(t.Context(), slots[:3])
-		require.ErrorIs(t, err, lock.ErrHeld)
-		s.Every(nil, fault.Claim)
-	})
+	for name, tt := range map[string]struct {
+		opts []lock.Option
+		away time.Duration
+		want error
+		took time.Duration
+	}{
+		"refused":              {nil, budget / 30, lock.ErrHeld, 64 * budget / 30},
+		"refused, farther":     {nil, budget / 4, lock.ErrHeld, 64 * budget / 4},
+		"fails open":           {[]lock.Option{lock.WithFailOpen()}, budget / 30, lock.ErrHeld, 64 * budget / 30},
+		"waits":                {[]lock.Option{lock.WithWait(time.Minute)}, budget / 30, nil, 2 * time.Second},
+		"waits and fails open": {[]lock.Option{lock.WithWait(time.Minute), lock.WithFailOpen()}, budget / 30, nil, 2 * time.Second},
+		"waits in vain":        {[]lock.Option{lock.WithWait(time.Millisecond)}, budget / 30, lock.ErrHeld, 64 * budget / 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l, other, slots := open(tt.opts...), open(), lock.Slots("export", 64)
+				var held []*lock.Lease
+				for _, key := range slots {
+					e, err := other.Acquire(t.Context(), key)
+					require.NoError(t, err)
+					held = append(held, e)
+				}
+				s.Every(fault.Slow(tt.away), fault.Claim)
+				began := time.Now()
+				if tt.want == nil {
+					time.AfterFunc(time.Second, func() { _ = held[17].Release(context.Background()) })
+				}
+				e, err := l.AcquireAny(t.Context(), slots)
+				require.ErrorIs(t, err, tt.want)
+				require.LessOrEqual(t, time.Since(began), tt.took)
+				if tt.want == nil {
+					_, protected := lock.FromContext(e.Context())
+					require.True(t, protected)
+					require.Equal(t, slots[17], e.Key())
+					require.NoError(t, e.Release(t.Context()))
+				}
+				s.Every(nil, fault.Claim)
+				for _, e := range held {
+					require.NoError(t, e.Release(t.Context()))
+				}
+			})
+		})
+	}
 }
 
 // As in Acquire, a poll that the store does not serve does not end the wait for a holder.
