@@ -351,6 +351,49 @@ func TestSetThatLosesAKeyWhileItWaits(t *testing.T) {
 	}
 }
 
+// A set loses its first key while the claim of its last is in flight. That claim is granted, but the set
+// is not.
+func TestSetThatLosesAKeyDuringItsLastClaim(t *testing.T) {
+	t.Parallel()
+	bubbleOver(t, inOrder, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithWait(time.Minute))
+		held, err := l.Acquire(t.Context(), setKeys[1])
+		require.NoError(t, err)
+		renewal := lease / 3
+		time.AfterFunc(renewal/2, func() { s.Free(t, setKeys[0]) })
+		time.AfterFunc(renewal-20*time.Millisecond, func() {
+			s.Next(fault.Claim, nil, fault.Slow(50*time.Millisecond))
+			_ = held.Release(context.Background())
+		})
+		began := time.Now()
+		set, err := l.AcquireAll(t.Context(), setKeys)
+		require.Nil(t, set)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.Equal(t, renewal+30*time.Millisecond, time.Since(began), "the last claim was answered")
+		require.Equal(t, 1+3, s.Count(fault.Claim))
+		requireFree(t, s, setKeys...)
+	})
+}
+
+// The Locker is closed while the claim of a set is in flight, and its Close waits for no holder. The
+// claim is granted, but no work begins under it.
+func TestCloseDuringTheClaimOfASet(t *testing.T) {
+	t.Parallel()
+	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Every(fault.Slow(budget/4), fault.Claim)
+		time.AfterFunc(budget/8, func() {
+			ended, end := context.WithCancel(context.Background())
+			end()
+			_ = l.Close(ended)
+		})
+		set, err := l.AcquireAll(t.Context(), setKeys)
+		require.Nil(t, set)
+		require.ErrorIs(t, err, lock.ErrClosed)
+		requireFree(t, s, setKeys...)
+	})
+}
+
 // The caller of a set leaves while it waits. The error has the caller's own cause.
 func TestCallerOfASetLeavesWhileItWaits(t *testing.T) {
 	t.Parallel()

@@ -70,6 +70,30 @@ func TestIsBoundedInBytes(t *testing.T) {
 	}
 }
 
+// A store becomes full in the middle of a set. None of the keys is taken, and their room is free.
+func TestFullStoreTakesNoPartOfASet(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(memstore.WithLimits(4, 1<<20))
+	claimed(t, s, "held", memoryClaim("a", time.Hour))
+	keys := []string{"1", "2", "3", "4"}
+	claims := make([]lock.Claim, len(keys))
+	for i := range claims {
+		claims[i] = memoryClaim("set"+keys[i], time.Hour)
+	}
+	for range 10 {
+		_, err := s.ClaimSet(t.Context(), keys, claims)
+		require.ErrorIs(t, err, lock.ErrFull)
+		require.ErrorIs(t, err, lock.ErrNotApplied)
+		for _, key := range keys {
+			require.Equal(t, lock.Free, stateOf(t, s, key))
+		}
+	}
+	inTheWay, err := s.ClaimSet(t.Context(), keys[:3], claims[:3])
+	require.NoError(t, err)
+	require.Zero(t, inTheWay)
+	requireFull(t, s, "more")
+}
+
 // An ended entry makes room at once, in any place of the store, whether it
 // ended long ago or just now.
 func TestMakesRoomOfWhatIsOver(t *testing.T) {
