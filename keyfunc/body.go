@@ -13,7 +13,8 @@ import (
 const maxBody = 1 << 20
 
 // body reads the whole body of r, which stays readable for the next reader. The result is empty
-// if earlier code has parsed the body as a form and not put it back.
+// if earlier code has parsed the body as a form and not put it back. With an error that matches
+// [bodybuf.ErrConsumed], it is the rest of the body.
 func (s source) body(r *http.Request) ([]byte, error) {
 	data, err := bodybuf.Bytes(r, maxBody)
 	if err != nil {
@@ -24,7 +25,7 @@ func (s source) body(r *http.Request) ([]byte, error) {
 		case errors.Is(err, bodybuf.ErrConsumed):
 			refusal.Status = http.StatusInternalServerError
 		}
-		return nil, refusal
+		return data, refusal
 	}
 	return data, nil
 }

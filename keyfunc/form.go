@@ -31,8 +31,8 @@ const formMemory = 32 << 20
 //
 // The handler gets the body as the client sent it, and r.Form, r.PostForm and
 // r.MultipartForm untouched. If code before the middleware has already parsed the form, its result
-// is used. If such code has read the body in another way, and not put it back, the request is
-// answered with 500.
+// is used. If such code has read the body, or a part of it, in another way, and not put it back, the
+// request is answered with 500.
 //
 // Form panics on an empty field.
 func Form(field string) Func {

@@ -38,9 +38,9 @@ import (
 //     ShouldBind would read the query
 //
 // A body over the limit of the guard, or over 1 MiB under a guard without a limit, is refused
-// with 413. A body that code before the guard has read and not put back is refused with 500. A
-// missing body, an absent member or element, and an empty string are [ErrMissing]. The handler
-// gets the body as the client sent it.
+// with 413. A body that code before the guard has read, or a part of it, and not put back is
+// refused with 500. A missing body, an absent member or element, and an empty string are
+// [ErrMissing]. The handler gets the body as the client sent it.
 //
 // JSON panics if pointer is empty or malformed.
 func JSON(pointer string) Func {

@@ -47,7 +47,7 @@ func Query(name string) Func {
 }
 
 // notInForm refuses a parameter that is also in the form in the body. If a form does not parse,
-// handlers get the part before the error. If a body was consumed, they get nothing.
+// handlers get the part before the error. If a body was consumed, they get its rest.
 func (s source) notInForm(r *http.Request, name string) error {
 	data, err := s.body(r)
 	if err != nil && !errors.Is(err, bodybuf.ErrConsumed) {

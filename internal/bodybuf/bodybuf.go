@@ -46,9 +46,9 @@ func Limit(r *http.Request, limit int64) {
 // the same bytes. All other fields of r stay as they are. Its trailers are complete once Bytes has
 // returned. A nil body and [http.NoBody] are empty.
 //
-// If other code has read the body and not put it back, the error matches [ErrConsumed]. If that
-// code has parsed a form ([FormParsed]), there is no error, and there are no bytes, or only the
-// white space at the end of the body.
+// If other code has read the body, or a part of it, and not put it back, the error matches
+// [ErrConsumed], and the bytes are the rest. If that code has parsed a form ([FormParsed]), there is
+// no error.
 //
 // Other errors match [ErrTooLarge], or come from the reader of the body. After such an error, a
 // reader of r.Body still gets the client's bytes and then the client's error, and a call with a
@@ -85,7 +85,7 @@ func Bytes(r *http.Request, limit int64) ([]byte, error) {
 		return nil, tooLarge(limit)
 	case b.whole:
 		if err := consumed(r, b.data); err != nil {
-			return nil, err
+			return b.data, err
 		}
 		return b.data, nil
 	case errors.Is(b.err, http.ErrBodyReadAfterClose):

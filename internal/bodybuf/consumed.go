@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// ErrConsumed is matched by the error of [Bytes] for a body that other code has read, and has
-// neither put back nor parsed as a form.
+// ErrConsumed is matched by the error of [Bytes] for a body that other code has read, or a part of
+// it, and has neither put back nor parsed as a form.
 var ErrConsumed = errors.New("the request body was read before, and is gone")
 
 // FormParsed reports whether other code has parsed the body of r as a form. An empty r.PostForm
@@ -36,23 +36,27 @@ var givenAway = func() *multipart.Form {
 
 // consumed returns the error of a body that ended after left, nil if left may be the whole body.
 //
-// A body counts as consumed only if left is empty or white space: a decoder stops after its
-// value, and may leave a line end. Fewer bytes than the Content-Length are no sign by themselves:
-// middleware that decompresses or rewrites a body leaves the client's Content-Length. The handler
-// gets what such middleware has made of the body, so these bytes distinguish requests. A body that
-// middleware turns into an empty one looks like a consumed one, so the middleware has to set
-// r.ContentLength to 0.
+// Two requests may end alike, so a body that is shorter than its Content-Length is consumed.
+// Middleware that makes a body shorter has to set r.ContentLength. Middleware that decompresses
+// often does not: it removes the header, or leaves the Content-Encoding. Its bodies, and those of a
+// request without the header, count as consumed only if left is empty or white space: a decoder
+// stops after its value, and may leave a line end.
 //
 // A chunked body has no Content-Length. It counts as consumed only if its type excludes white
 // space: JSON, XML and multipart bodies are never blank.
 func consumed(r *http.Request, left []byte) error {
+	blank := len(bytes.TrimLeft(left, " \t\r\n")) == 0
 	switch {
-	case len(bytes.TrimLeft(left, " \t\r\n")) > 0:
-		return nil
-	case r.ContentLength > int64(len(left)), r.ContentLength < 0 && neverBlank(r.Header.Get("Content-Type")):
+	case r.ContentLength > int64(len(left)) && (blank || lengthKnown(r.Header)),
+		r.ContentLength < 0 && blank && neverBlank(r.Header.Get("Content-Type")):
 		return lost(r, nil)
 	}
 	return nil
+}
+
+// lengthKnown reports whether the Content-Length is the length of the body that handlers get.
+func lengthKnown(h http.Header) bool {
+	return len(h["Content-Length"]) > 0 && len(h["Content-Encoding"]) == 0
 }
 
 // lost returns the error of a consumed body, nil if it was parsed as a form.

@@ -70,9 +70,10 @@ func (h *Hints) BodyConsumed(ctx context.Context, err error) {
 		return
 	}
 	h.log(ctx, slog.LevelError,
-		"a request was refused because its body, which says what it is, was read before the guard; "+
+		"a request was refused because its body, which says what it is, or a part of it, was read before the guard; "+
 			"mount the guard outside of what reads the body, or put the body back there "+
-			"(r.Body = io.NopCloser(bytes.NewReader(body))), or name what to compare instead (WithFingerprint)",
+			"(r.Body = io.NopCloser(bytes.NewReader(body)), and r.ContentLength if the body has another length), "+
+			"or name what to compare instead (WithFingerprint)",
 		slog.Any("error", err))
 }
 
