@@ -20,10 +20,11 @@
 // in the database, with the rows of the work. All other receipts and cool-downs are in the file of
 // claims.
 //
-// Several processes of one machine may use the files, but not over a network file system. Back up
-// the two files together. Do not remove one of them while a process uses it: another process
-// would make a new one. If the file of claims is lost, work in progress is rolled back, and the
-// receipts of transactions remain.
+// Several processes of one machine may use the files, but not over a network file system, and not
+// by two names of one file (hard links). Back up the two files together. If the file of claims is
+// removed, or restored from a backup, all processes go on with the file that is there then: claims
+// and receipts that it lacks are lost, work in progress is rolled back, and the receipts of
+// transactions remain. Do not replace the database while a process uses it.
 //
 // # Transactions
 //

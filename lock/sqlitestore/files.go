@@ -19,6 +19,8 @@ type files struct {
 	begin, commit                  *sql.Stmt // of the file of claims, like the statements below, except settled
 	get, settled, put, drop, fence *sql.Stmt
 	durable                        bool        // commits of claims wait for the disk
+	path                           string      // of the file of claims
+	opened                         os.FileInfo // of the file of claims
 	all                            []io.Closer // in the order in which they were opened
 }
 
@@ -69,7 +71,11 @@ func (f *files) openClaims(ctx context.Context, path string, s *statements) erro
 		return err
 	}
 	if errors.Is(before, os.ErrNotExist) { // SQLite has made it, and nothing is in it yet
-		err = os.Chmod(path+suffix, database.Mode().Perm())
+		err = errors.Join(os.Chmod(path+suffix, database.Mode().Perm()), giveTo(path+suffix, database))
+	}
+	f.path = path + suffix
+	if err == nil {
+		f.opened, err = os.Stat(f.path)
 	}
 	if err == nil {
 		err = migrate(ctx, f.claims, s.present, s.schema+s.fences)
@@ -141,6 +147,13 @@ func (s *Store) path(ctx context.Context) (path string, err error) {
 	}
 	s.file.Store(&path)
 	return path, nil
+}
+
+// replaced reports whether the file of claims was removed, or another one is in its place, such as
+// one from a backup. Processes that start now use the other one.
+func (f *files) replaced() bool {
+	now, err := os.Stat(f.path)
+	return err != nil || !os.SameFile(now, f.opened)
 }
 
 // exec runs a statement on the file of claims.

@@ -132,21 +132,25 @@ func (s *Store) more() bool {
 // begin begins a transaction on the file of claims. The commit waits for the disk if one of the
 // calls needs the disk. begin waits for other processes as long as a caller waits.
 func (s *Store) begin(ctx context.Context) (durable bool, err error) {
-	if s.files == nil {
-		if s.files, err = s.openFiles(ctx); err != nil {
-			return false, err
-		}
-	}
 	for {
+		if s.files == nil {
+			if s.files, err = s.openFiles(ctx); err != nil {
+				return false, err
+			}
+		}
 		durable, awaited := s.awaited()
 		if !awaited {
 			return false, errAlone
 		}
-		err = s.files.lock(ctx, durable)
-		if !busy(err) {
+		switch err = s.files.lock(ctx, durable); {
+		case busy(err):
+			takePause(ctx)
+		case err == nil && s.files.replaced():
+			s.files.close()
+			s.files = nil
+		default:
 			return durable, err
 		}
-		takePause(ctx)
 	}
 }
 

@@ -39,10 +39,13 @@ INSERT INTO latch_entries_fence SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM latch_e
 
 // statements has the SQL of a store.
 type statements struct {
-	present, schema, fences, get, put, drop, page, sweep, fence string
+	present, schema, fences, get, put, settle, drop, page, sweep, fence string
 }
 
-const columns = `key, token, attempt, fingerprint, owner, fence, settled, receipt, ends_at, over_at`
+const (
+	columns = `key, ` + values
+	values  = `token, attempt, fingerprint, owner, fence, settled, receipt, ends_at, over_at`
+)
 
 func newStatements(table string) statements {
 	quoted := func(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
@@ -57,7 +60,12 @@ func newStatements(table string) statements {
 		fences:  names.Replace(fences),
 		get:     names.Replace(`SELECT ` + columns + ` FROM latch_entries WHERE key = ?1`),
 		put:     names.Replace(`INSERT OR REPLACE INTO latch_entries (` + columns + `) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`),
-		drop:    names.Replace(`DELETE FROM latch_entries WHERE key = ?1`),
+		// A receipt replaces no living row of another token: with the file of claims removed, two
+		// processes can hold one claim each.
+		settle: names.Replace(`INSERT INTO latch_entries (` + columns + `) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+			ON CONFLICT (key) DO UPDATE SET (` + values + `) = (excluded.` + strings.ReplaceAll(values, ", ", ", excluded.") + `)
+			WHERE over_at <= ?11 OR token = excluded.token`),
+		drop: names.Replace(`DELETE FROM latch_entries WHERE key = ?1`),
 		page: names.Replace(`SELECT key, token, attempt, fingerprint, owner, fence, settled, iif(?3, receipt, NULL), ends_at, over_at
 			FROM latch_entries WHERE key > ?1 ORDER BY key LIMIT ?2`),
 		sweep: names.Replace(`DELETE FROM latch_entries WHERE key IN (SELECT key FROM latch_entries WHERE over_at < ?1 ORDER BY over_at LIMIT ?2)`),

@@ -114,12 +114,21 @@ func (w *session) open(ctx context.Context) bool {
 }
 
 func (w *session) exec(ctx context.Context, statement string, args ...any) error {
+	_, err := w.change(ctx, statement, args...)
+	return err
+}
+
+// change returns the number of rows that a statement has changed.
+func (w *session) change(ctx context.Context, statement string, args ...any) (n int64, err error) {
 	named := make([]driver.NamedValue, len(args))
 	for i, arg := range args {
 		named[i] = driver.NamedValue{Ordinal: i + 1, Value: arg}
 	}
-	_, err := w.conn.ExecContext(ctx, statement, named)
-	return err
+	result, err := w.conn.ExecContext(ctx, statement, named)
+	if err == nil {
+		n, err = result.RowsAffected()
+	}
+	return n, err
 }
 
 // take takes the transaction from the work. It waits for a call in progress. If ctx ends first,
@@ -129,10 +138,14 @@ func (w *session) take(ctx context.Context) {
 	_ = w.tx.Rollback() // it only refuses later calls, and closes open rows
 }
 
-// commit writes a receipt and commits. Now and then it removes receipts that have ended.
-func (w *session) commit(ctx context.Context, r *rowstore.Row) error {
+// commit writes a receipt and commits, unless there is a living receipt of another token. Now and
+// then it removes receipts that have ended.
+func (w *session) commit(ctx context.Context, r *rowstore.Row, now int64) error {
 	s := w.store
-	err := w.exec(ctx, s.statements.put, r.Values()...)
+	n, err := w.change(ctx, s.statements.settle, append(r.Values(), now)...)
+	if err == nil && n == 0 {
+		return nil
+	}
 	if err == nil && s.settles.Add(1)%sweepEvery == 0 {
 		err = w.exec(ctx, s.statements.sweep, time.Now().Add(-sweepAfter).UnixMicro(), int64(2*sweepEvery))
 	}

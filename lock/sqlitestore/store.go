@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -62,13 +63,16 @@ func New(db *sql.DB, opts ...Option) *Store {
 	return &Store{db: db, statements: newStatements(cfg.table), out: sync.OnceValue(out.Open), writer: make(chan struct{}, 1)}
 }
 
-// Open returns a store in the database file at path. It makes the file and its table if they are
+// Open returns a store in the database file at path, which is no DSN. It makes the file and its table if they are
 // missing. It opens a *sql.DB for the work ([Store.DB]): a commit on it waits for the disk, and a
 // connection waits for a lock for 5 s. Close closes the *sql.DB.
 func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	absolute, err := filepath.Abs(path)
-	if err != nil || path == "" || path == ":memory:" {
+	switch _, query, _ := strings.Cut(path, "?"); {
+	case err != nil, path == "", path == ":memory:":
 		return nil, errors.Join(errMemory, err)
+	case strings.HasPrefix(path, "file:"), strings.Contains(query, "="):
+		return nil, errDSN
 	}
 	db, err := openFile(absolute, "synchronous(FULL)", "busy_timeout(5000)")
 	if err != nil {
@@ -127,5 +131,6 @@ func (s *Store) Close() {
 
 var (
 	errClosed = fmt.Errorf("%w: sqlitestore: the store was closed", lock.ErrNotApplied)
+	errDSN    = fmt.Errorf("%w: %w: sqlitestore: Open takes the path of a file, and this is a DSN: pass its path, or open the DSN with sql.Open, and pass the *sql.DB to New", lock.ErrNotApplied, lock.ErrDenied)
 	errMemory = fmt.Errorf("%w: %w: sqlitestore: the database is not in a file: name one, or use memstore, which is quicker", lock.ErrNotApplied, lock.ErrDenied)
 )

@@ -87,10 +87,10 @@ func (t *settling) leave(ctx context.Context, f *files, receipt []byte, keep tim
 		return err
 	}
 	r.Settle(receipt, now, keep)
-	if t.err = t.work.commit(ctx, r); t.err != nil {
-		return nil //nolint:nilerr // it is not of the file of claims
+	t.err = t.work.commit(ctx, r, now)
+	if t.committed = t.work.committed; !t.committed {
+		return nil // its error is not of the file of claims
 	}
-	t.committed = true
 	return f.remove(ctx, t.key)
 }
 
@@ -132,7 +132,7 @@ func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 
 // overwrite finds out whether the database has the receipt of t, and writes to it.
 func (s *Store) overwrite(ctx context.Context, t *settling) error {
-	return s.writing(ctx, func(ctx context.Context, f *files, _ int64) error {
+	return s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
 		r, err := read(ctx, f.settled, t.key)
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func (s *Store) overwrite(ctx context.Context, t *settling) error {
 		if r == nil {
 			r = &rowstore.Row{Key: t.key, Token: []byte(t.token)} // a row that has ended
 		}
-		_, err = f.receipts.ExecContext(ctx, s.statements.put, r.Values()...)
+		_, err = f.receipts.ExecContext(ctx, s.statements.settle, append(r.Values(), now)...)
 		return err
 	})
 }
