@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|php|python3|cc|go1.27.4 ...
+# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|php|python3|
+#        urllib3|proxies|cc|go1.27.4 ...
 #
 # Installs the programs that the tests need in addition to Go. Missing ones come
 # from apt, where that asks no question: as root, or with a sudo that needs no
 # password. NO_INSTALL=1 prevents it. Another version of Go comes through the go
 # command, which keeps it in its module cache.
 #
-# Tests without redis-server, postgresql, pgbouncer, mariadb, spin, chromium, curl, npm, php, python3,
-# promtool, nft or a second version of Go are still useful, so their absence is a warning, and an error
-# where CI=true. A missing C compiler is always an error.
+# Tests without most of them are still useful, so their absence is a warning, and an error where
+# CI=true. A missing C compiler is always an error.
 set -euo pipefail
 
 present() {
@@ -29,9 +29,11 @@ present() {
 	php) command -v php ;; # as docs/snippets does
 	postgresql) postgresql ;;
 	promtool) command -v promtool ;;
+	proxies) proxies ;;
 	python3) command -v python3 ;; # as docs/snippets does
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/testkit/redistest does
 	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
+	urllib3) python3 -c 'import urllib3' 2>&1 || /usr/bin/python3 -c 'import urllib3' 2>&1 ;; # as example/internal/proxies does
 	esac >/dev/null
 }
 
@@ -65,6 +67,14 @@ mariadb() {
 	[ "$(basename "$server")" != mariadbd ] || command -v mariadb-install-db
 }
 
+# proxies finds what example/internal/proxies would start.
+proxies() {
+	local name
+	for name in nginx haproxy caddy apache2 varnishd; do
+		PATH=$PATH:/usr/sbin command -v "$name" || return 1
+	done
+}
+
 packages() {
 	case $1 in
 	cc) echo gcc libc6-dev ;;
@@ -78,9 +88,11 @@ packages() {
 	php) echo php-cli ;;
 	postgresql) echo postgresql ;;
 	promtool) echo prometheus ;;
+	proxies) echo nginx haproxy caddy apache2-bin varnish ;;
 	python3) echo python3 ;;
 	redis-server) echo redis-server ;;
 	spin) echo spin gcc libc6-dev ;; # what it makes of a model is compiled
+	urllib3) echo python3-urllib3 ;;
 	esac
 }
 
@@ -157,6 +169,13 @@ how_to() {
 		echo "Prometheus:"
 		echo "    apt-get install prometheus | brew install prometheus"
 		;;
+	proxies)
+		echo "nginx, haproxy, caddy, apache2 or varnishd is missing: what they do with a request that"
+		echo "gets no answer is not shown. Install them:"
+		echo "    apt-get install nginx haproxy caddy apache2-bin varnish"
+		echo "Debian's packages start them at once, which the tests do not need:"
+		echo "    systemctl disable --now nginx haproxy caddy varnish"
+		;;
 	redis-server)
 		echo "redis-server is missing: everything that shows how the Redis store"
 		echo "behaves on a real server is skipped. Install it:"
@@ -167,6 +186,11 @@ how_to() {
 		echo "the model checker spin is missing: everything that shows that the rules"
 		echo "of the protocol are enough is skipped. Install it:"
 		echo "    apt-get install spin gcc libc6-dev | brew install spin"
+		;;
+	urllib3)
+		echo "urllib3 of Python is missing: what this client shows behind a proxy is not shown."
+		echo "Install it:"
+		echo "    apt-get install python3-urllib3 | pip install urllib3"
 		;;
 	esac
 }
@@ -180,6 +204,17 @@ no_cluster() {
 	echo "create_main_cluster = false" | "$@" tee $dir/tests-need-no-cluster.conf >/dev/null
 }
 
+# no_service keeps Debian's packages from starting their services now: two of the proxies want
+# port 80. A machine that has a policy keeps it.
+no_service() {
+	local policy=/usr/sbin/policy-rc.d
+	[ -e $policy ] && return
+	# shellcheck disable=SC2064 # the words of now
+	trap "$* rm -f $policy" EXIT
+	printf '#!/bin/sh\nexit 101\n' | "$@" tee $policy >/dev/null
+	"$@" chmod +x $policy
+}
+
 apt() {
 	local sudo=""
 	[ $# != 0 ] && [ "${NO_INSTALL:-}" = "" ] && command -v apt-get >/dev/null || return 1
@@ -190,8 +225,13 @@ apt() {
 	echo "installing with apt-get: $*"
 	# shellcheck disable=SC2086 # no word, one or two
 	case " $* " in *" postgresql "*) no_cluster $sudo ;; esac
-	local log
+	# shellcheck disable=SC2086
+	no_service $sudo
+	local log service new=""
 	log=$(mktemp)
+	for service in nginx haproxy caddy varnish varnishncsa; do # these neither start at the next boot
+		[ -e "/lib/systemd/system/$service.service" ] || new="$new $service"
+	done
 	# A repository that cannot be refreshed does not matter if the others have
 	# the packages, so only the installation decides.
 	if {
@@ -199,6 +239,9 @@ apt() {
 		$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
 	} >"$log" 2>&1 </dev/null; then
 		rm -f "$log"
+		for service in $new; do
+			$sudo systemctl disable "$service" || true
+		done >/dev/null 2>&1
 	else
 		echo "apt-get failed, see $log" >&2
 		return 1
