@@ -49,7 +49,7 @@ BESIDE = /(lock/quorum|middleware)$$
 
 # The packages that search for broken promises at random, by faults on real servers. They wait
 # more than they work. Those of FAULTY also measure time, and are tested alone.
-SEARCHES = /internal/(campaign|history)$$
+SEARCHES = /internal/(campaign|history|proxies)$$
 FAULTY = /internal/faults$$
 
 # The packages whose tests take longest, mostly by waiting, are tested first: at the end there
@@ -71,7 +71,7 @@ VETTED = -vet=off
 
 # The packages whose tests read files outside of their module, such as pages. The cache of go test
 # does not notice when these change.
-OUTSIDE = /(docs/snippets|example|example/internal/forms|example/internal/journey|internal/telemetry|lock/pgstore)$$
+OUTSIDE = /(docs/snippets|example|example/internal/forms|example/internal/journey|example/internal/proxies|internal/telemetry|lock/pgstore)$$
 
 # How long the tests of a package may take. A machine that is busy with something else needs
 # more than the ten minutes of the go command for the longest.
@@ -115,7 +115,7 @@ test: ## Vet and test all modules with the race detector, in 12 to 20 minutes on
 
 .PHONY: search
 search: ## Search for broken promises: models, histories, fault campaigns, 150 short days, in 7 minutes; may install programs
-	@scripts/deps.sh redis-server postgresql pgbouncer mariadb $(if $(RACE),cc) $(CIONLY)
+	@scripts/deps.sh redis-server postgresql pgbouncer mariadb proxies curl npm urllib3 $(if $(RACE),cc) $(CIONLY)
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST_SEARCH) work | grep -E '$(SEARCHES)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(FAULTY)')
 	@$(MAKE) --no-print-directory models days SEEDS=150
@@ -198,6 +198,14 @@ chain: ## Orders through three services and a provider: each byte cut, FAULTS (1
 	go test $(RACE) -count=1 -v -timeout 120m ./internal/chain -args -chain.faults $(FAULTS)
 	go test $(RACE) -count=1 -v -run Chain ./client -args -chain.every 1
 	go test $(RACE) -count=1 -v -run Chain ./middleware -args -chain.faults $(FAULTS)
+
+# How many orders each client of make proxies places.
+INTENTS ?= 40
+
+.PHONY: proxies
+proxies: ## Orders of 7 clients behind nginx, HAProxy and Caddy, during faults, INTENTS (40) each: .artifacts/proxies.txt
+	@scripts/deps.sh redis-server proxies curl npm urllib3 $(if $(RACE),cc)
+	go test $(RACE) -count=1 -v -timeout 120m ./example/internal/proxies -args -proxies.intents $(INTENTS)
 
 # With the race detector, for which Caddy is compiled once more: make test has none for it.
 .PHONY: gateway
