@@ -96,6 +96,9 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "fail":
 		http.Error(w, "no", http.StatusInternalServerError)
 		return
+	case "be busy":
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
 	case "redirect":
 		w.Header().Set("Location", fmt.Sprint("/orders/", n))
 		w.WriteHeader(http.StatusSeeOther)
