@@ -104,7 +104,7 @@ check: ## Vet all, lint what differs from main (SINCE=another commit), go test -
 
 .PHONY: test
 test: ## Vet and test all modules with the race detector, in 12 to 20 minutes on 2 cores; may install programs (NO_INSTALL=1: none)
-	@scripts/deps.sh redis-server postgresql pgbouncer mariadb chromium curl npm php python3 $(if $(RACE),cc) $(CIONLY)
+	@scripts/deps.sh redis-server postgresql pgbouncer mariadb chromium curl npm php php-fpm python3 $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(BESIDE)|$(SIMULATED)|$(SEARCHES)|$(FAULTY)|$(MODELS)')

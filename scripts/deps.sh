@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|php|python3|
+# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|php|php-fpm|python3|
 #        urllib3|proxies|cc|go1.27.4 ...
 #
 # Installs the programs that the tests need in addition to Go. Missing ones come
@@ -27,6 +27,7 @@ present() {
 	npm) command -v npm && command -v node ;; # as example/internal/forms and middleware do
 	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as internal/testkit/pgtest does
 	php) command -v php ;; # as docs/snippets does
+	php-fpm) fpm ;;
 	postgresql) postgresql ;;
 	promtool) command -v promtool ;;
 	proxies) proxies ;;
@@ -60,6 +61,15 @@ postgresql() {
 	return 1
 }
 
+# fpm finds what middleware/caddy would start.
+fpm() {
+	local program
+	for program in ${PHP_FPM:-/usr/sbin/php-fpm* /usr/bin/php-fpm* /opt/homebrew/sbin/php-fpm* /usr/local/sbin/php-fpm*}; do
+		[ -x "$program" ] && return
+	done
+	return 1
+}
+
 # mariadb finds the programs that internal/testkit/mysqltest would start.
 mariadb() {
 	local server=${MYSQL_SERVER:-mariadbd}
@@ -86,6 +96,7 @@ packages() {
 	npm) echo npm nodejs ;;
 	pgbouncer) echo pgbouncer ;;
 	php) echo php-cli ;;
+	php-fpm) echo php-fpm ;;
 	postgresql) echo postgresql ;;
 	promtool) echo prometheus ;;
 	proxies) echo nginx haproxy caddy apache2-bin varnish ;;
@@ -153,6 +164,12 @@ how_to() {
 		echo "$1 is missing: that the upstreams of docs/gateway.md speak with their gateway"
 		echo "is not shown in this language. Install it:"
 		echo "    apt-get install $(packages "$1") | brew install $1 | dnf install $(packages "$1")"
+		;;
+	php-fpm)
+		echo "php-fpm is missing: that a guard in Caddy knows the routes of a front controller"
+		echo "in PHP is not shown. Install it:"
+		echo "    apt-get install php-fpm | brew install php | dnf install php-fpm"
+		echo "or name one that is elsewhere: PHP_FPM=/path/to/php-fpm"
 		;;
 	postgresql)
 		echo "PostgreSQL is missing: everything that shows how the PostgreSQL store"

@@ -28,7 +28,6 @@ type App struct {
 	// all keys decrypt.
 	Seal []string `json:"seal,omitempty"`
 
-	ctx      caddy.Context
 	source   source
 	shared   *shared // nil until it is in use
 	measured bool
@@ -40,9 +39,8 @@ func (App) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision opens the store, or uses the open store of an earlier configuration. It does not
-// contact a server.
+// contact a server. Then it makes the guards, and looks for a reverse_proxy that would lose answers.
 func (a *App) Provision(ctx caddy.Context) error {
-	a.ctx = ctx
 	var errs []error
 	fill := func(option, text string) string {
 		filled, err := caddy.NewReplacer().ReplaceOrErr(text, true, true)
@@ -68,17 +66,18 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if a.shared, err = a.source.use(ctx, m.telemetry); err != nil {
 		return fmt.Errorf("latch: store: %w", err)
 	}
-	return nil
+	configured, err := ctx.AppIfConfigured("http")
+	if errors.Is(err, caddy.ErrNotConfigured) {
+		return nil
+	}
+	if served, ok := configured.(*caddyhttp.App); ok {
+		err = useRoutes(served, func(h *Handler) error { return h.use(a.shared.locker) })
+	}
+	return err
 }
 
-// Start contacts the store, and looks for a reverse_proxy that would lose answers.
+// Start contacts the store.
 func (a *App) Start() error {
-	configured, err := a.ctx.AppIfConfigured("http")
-	if served, ok := configured.(*caddyhttp.App); err == nil && ok {
-		if err := checkProxies(served); err != nil {
-			return err
-		}
-	}
 	a.shared.start()
 	return nil
 }
@@ -101,10 +100,10 @@ func (a *App) Cleanup() error {
 // parseApp reads the global option:
 //
 //	latch {
-//		store  <url>
+//		store <url>
 //		prefix <text>
-//		table  <name>
-//		seal   <key> [<older key>...]
+//		table <name>
+//		seal <key> [<older key>...]
 //	}
 func parseApp(d *caddyfile.Dispenser, _ any) (any, error) {
 	a := new(App)

@@ -11,17 +11,21 @@
 //
 //	{
 //		latch {
-//			store  {env.REDIS_URL}   # redis://..., postgres://... or memory
-//			prefix shop:             # Redis: redisstore.WithPrefix
-//			table  shop.latch        # PostgreSQL: pgstore.WithTable
-//			seal   {env.LATCH_KEY}   # package sealed, AES-256-GCM: 32 bytes in base64; more keys only open
+//			store {env.REDIS_URL}
+//			prefix shop:
+//			seal {env.LATCH_KEY}
 //		}
 //	}
 //
+// The store is redis://..., postgres://... or memory, and prefix is [redisstore.WithPrefix]. For
+// PostgreSQL, table is [pgstore.WithTable]. seal has the keys of package sealed, with AES-256-GCM:
+// 32 bytes in base64, of which only the first encrypts.
+//
 // All configurations of the process that name the same store share it. So a request keeps its lease
 // during a reload, and its repeats get its answer. If a configuration names another store,
-// requests have ten seconds to release their keys in the old one. Caddy also starts while the
-// store does not answer. Until it answers, guarded requests get 503.
+// requests have ten seconds to release their keys in the old one. A reload to another store that does
+// not answer fails. Caddy also starts while the store does not answer. Until it answers, guarded
+// requests get 503.
 //
 // # Guards
 //
@@ -31,8 +35,8 @@
 //	latch /orders* {
 //		idempotent orders {
 //			scope {http.auth.user.id}
-//			key   idempotency-key
-//			wait  5s
+//			key idempotency-key
+//			wait 5s
 //		}
 //		lock user {
 //			key {http.auth.user.id}
@@ -58,35 +62,38 @@
 // one only if your authentication sets it, as with copy_headers of forward_auth. The host of the
 // request is part of each scope, so two sites can share a store.
 //
+// The URL is the one that the client has asked for: for the matcher, for keys with placeholders, and
+// in the identity of a request. What try_files, php_fastcgi or rewrite have made of it is for the
+// handlers behind the guards. Inside handle_path, and after "uri strip_prefix", the matcher sees the
+// path without the prefix. In JSON, such a matcher is in "match" of the handler: the matchers of its
+// route see the rewritten URL.
+//
 // The work of a guarded request goes on when its client hangs up. handle_errors gets an error of a
 // handler behind the guard, and gets a kept error again for each repeat.
 //
 // # The upstream
 //
-// A reverse_proxy behind a guard needs the transport of this module, which is the transport
-// http with [middleware.Upstream] around it:
+// Each reverse_proxy behind a guard, also one of php_fastcgi, gets the transport of this module: its
+// own with [middleware.Upstream] around it. Without it, a lost answer would free the key, and the
+// repeat would be a second order. Active health checks already use a transport when the guards are
+// made, so a reverse_proxy with such checks has to name it. It takes the fields of the transport
+// http, or the name of another transport and its fields:
 //
 //	reverse_proxy localhost:3000 {
-//		transport latch
-//	}
-//
-// It takes the fields of the transport http, or the name of another transport and its fields.
-// php_fastcgi does not accept a transport. Use these lines instead:
-//
-//	try_files {path} {path}/index.php index.php
-//	@php path *.php
-//	reverse_proxy @php unix//run/php/php-fpm.sock {
-//		transport latch fastcgi {
-//			split .php
+//		health_uri /health
+//		transport latch {
+//			response_header_timeout 30s
 //		}
 //	}
 //
-// Without this transport, a lost answer would free the key, and the repeat would be a second order.
-// So Caddy refuses a configuration in which a reverse_proxy behind a guard has another transport.
-// Unless keepalive is set, the transport closes a connection after four seconds without a
-// request: Node closes it after five. A request that was sent is never sent again, whatever
-// lb_retry_match is. An answer of FastCGI without Content-Length does not show whether it is
-// whole, and is not kept.
+// A reverse_proxy in handle_errors or in handle_response of intercept runs when the guards of its
+// server are over, and would get the request again for each repeat. So Caddy refuses a configuration
+// that has one, unless it has "method GET".
+//
+// The transport closes a connection after four seconds without a request, because Node closes it
+// after five, unless keepalive has another value than the two minutes of Caddy. A request that was
+// sent is never sent again, whatever lb_retry_match is. An answer of FastCGI without Content-Length
+// does not show whether it is whole, and is not kept.
 //
 // The upstream gets Latch-Key and Latch-Attempt, and may answer with Latch-Commit, as
 // [middleware.WithUpstreamHeaders] says. Headers of clients that begin with Latch- do not reach

@@ -6,10 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/rewrite"
+
+	"github.com/httplatch/httplatch/internal/httpmethod"
+	"github.com/httplatch/httplatch/lock"
 )
 
 // Handler guards the handlers behind it.
@@ -18,8 +23,15 @@ type Handler struct {
 	// the guard in "guard". {"kind": "refuse"} refuses requests with an Idempotency-Key.
 	Guards []json.RawMessage `json:"guards,omitempty"`
 
-	parsed []guard
-	chain  http.Handler // all guards, and deliver behind them
+	// The requests that are guarded; all unless set. The matchers see the URL that the client has asked
+	// for, without a prefix that handle_path or "uri strip_prefix" has stripped, and not what
+	// try_files, php_fastcgi or rewrite have made of it.
+	MatcherSetsRaw caddyhttp.RawMatcherSets `json:"match,omitempty" caddy:"namespace=http.matchers"`
+
+	matchers caddyhttp.MatcherSets
+	strips   []*rewrite.Rewrite // before this place
+	parsed   []guard            // the outermost first
+	chain    http.Handler       // all guards, and deliver behind them; nil: there is no app
 }
 
 // CaddyModule is part of [caddy.Module].
@@ -27,35 +39,47 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.handlers.latch", New: func() caddy.Module { return new(Handler) }}
 }
 
-// Provision makes the guards.
+// Provision reads the guards. The App makes them: it has their store.
 func (h *Handler) Provision(ctx caddy.Context) error {
-	configured, err := ctx.App("latch")
-	if err != nil {
-		return err
-	}
-	app, ok := configured.(*App)
-	if !ok {
-		return fmt.Errorf("latch: the app is a %T", configured)
-	}
 	if len(h.Guards) == 0 {
 		return errNoGuard
 	}
-	h.chain = http.HandlerFunc(deliver)
-	var errs []error
-	for _, raw := range slices.Backward(h.Guards) {
-		g, err := guardOf(raw)
-		if err == nil {
-			var wrap func(http.Handler) http.Handler
-			if wrap, err = g.build(app.shared.locker); err == nil {
-				h.parsed, h.chain = append(h.parsed, g), wrap(h.chain)
-			}
-		}
-		errs = append(errs, err)
+	loaded, err := ctx.LoadModule(h, "MatcherSetsRaw")
+	if err != nil {
+		return fmt.Errorf("latch: matchers: %w", err)
 	}
-	return errors.Join(errs...)
+	if err := h.matchers.FromInterface(loaded); err != nil {
+		return fmt.Errorf("latch: matchers: %w", err)
+	}
+	var errs []error
+	for _, raw := range h.Guards {
+		g, err := guardOf(raw)
+		h.parsed, errs = append(h.parsed, g), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return check(h.parsed)
 }
 
-var errNoGuard = errors.New("latch: there is no guard: add idempotent, dedupe, lock or refuse")
+// use makes the guards over l.
+func (h *Handler) use(l *lock.Locker) error {
+	chain := http.Handler(http.HandlerFunc(deliver))
+	for _, g := range slices.Backward(h.parsed) {
+		wrap, err := g.build(l)
+		if err != nil {
+			return err
+		}
+		chain = wrap(chain)
+	}
+	h.chain = chain
+	return nil
+}
+
+var (
+	errNoGuard = errors.New("latch: there is no guard: add idempotent, dedupe, lock or refuse")
+	errNoApp   = errors.New(`latch: the configuration has no app "latch", or this guard is in a module that hides its routes`)
+)
 
 // guards reports whether the handlers behind h run under a guard.
 func (h *Handler) guards() bool {
@@ -65,6 +89,7 @@ func (h *Handler) guards() bool {
 // exchange is one guarded request.
 type exchange struct {
 	next caddyhttp.Handler
+	url  *url.URL     // of the server's request: rewrites change it in place, and placeholders read it
 	err  error        // of next
 	sent []*Transport // through which the request may have left
 }
@@ -77,14 +102,37 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// ServeHTTP is part of [caddyhttp.MiddlewareHandler].
+// with calls f, for which placeholders have the URL u.
+func (x *exchange) with(u *url.URL, f func()) {
+	rewritten := *x.url
+	*x.url = *u
+	defer func() { *x.url = rewritten }()
+	f()
+}
+
+// ServeHTTP is part of [caddyhttp.MiddlewareHandler]. For the guards, the request has the URL that
+// the client has asked for: a front controller like index.php is one URL for all routes.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if safe(r.Method) {
+	if httpmethod.Safe(r.Method) {
 		return next.ServeHTTP(w, r)
 	}
-	x := &exchange{next: next}
+	x := &exchange{next: next, url: r.URL}
+	asked := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
+		u := *original.URL
+		asked.URL = &u
+	}
+	if guarded, err := h.matches(x, asked); err != nil || !guarded {
+		if err == nil {
+			err = next.ServeHTTP(w, r)
+		}
+		return err
+	}
+	if h.chain == nil {
+		return caddyhttp.Error(http.StatusServiceUnavailable, errNoApp)
+	}
 	out := &errorWriter{ResponseWriter: w}
-	h.chain.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	h.chain.ServeHTTP(out, asked)
 	switch {
 	case out.failed == 0:
 		return nil
@@ -95,21 +143,31 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 }
 
-var errReplayed = errors.New("latch: the first request with this key has failed with this status")
-
-// safe reports whether requests with this method have no effect, so that no guard looks at them.
-func safe(method string) bool {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
+// matches reports whether the matchers accept the request.
+func (h *Handler) matches(x *exchange, asked *http.Request) (guarded bool, err error) {
+	if len(h.matchers) == 0 {
+		return true, nil
 	}
-	return false
+	u := *asked.URL
+	stripped := asked.WithContext(asked.Context())
+	stripped.URL = &u
+	replacer, _ := asked.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	for _, strip := range h.strips {
+		strip.Rewrite(stripped, replacer)
+	}
+	x.with(stripped.URL, func() { guarded, err = h.matchers.AnyMatchWithError(stripped) })
+	return guarded, err
 }
+
+var errReplayed = errors.New("latch: the first request with this key has failed with this status")
 
 // deliver runs the handlers behind the guards. For the guards, an error of these handlers is an
 // answer, which they keep or do not keep like other answers.
 func deliver(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r.Context())
+	asked := r.URL // r is the guards' own
+	r.URL = x.url
+	defer func() { r.URL = asked }()
 	if x.err = x.next.ServeHTTP(w, r); x.err == nil {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/process"
@@ -53,7 +54,7 @@ func TestJourney(t *testing.T) {
 		}
 	}
 	reverse_proxy 127.0.0.1:%d {
-		transport latch {
+		transport http {
 			response_header_timeout 2s
 		}
 	}
@@ -121,7 +122,8 @@ func (j *journey) startCaddy(config string) {
 }
 
 func (j *journey) settings(config string) string {
-	return strings.Replace(config, "{", "{\nadmin unix/"+j.admin+"\npersist_config off\nauto_https off\nlog default {\nlevel ERROR\noutput discard\n}\n", 1)
+	return string(caddyfile.Format([]byte(strings.Replace(config, "{",
+		"{\nadmin unix/"+j.admin+"\npersist_config off\nauto_https off\nlog default {\nlevel ERROR\noutput discard\n}\n", 1))))
 }
 
 func listens(port int) bool {

@@ -86,7 +86,9 @@ func placeholder(word string) (keyfunc.Func, error) {
 		if !ok {
 			return "", errors.New("latch: the request has no replacer of Caddy")
 		}
-		value, err := replacer.ReplaceOrErr(word, true, true)
+		var value string
+		var err error
+		exchangeOf(r.Context()).with(r.URL, func() { value, err = replacer.ReplaceOrErr(word, true, true) })
 		if err != nil {
 			return "", &keyfunc.Error{
 				Status: http.StatusBadRequest,

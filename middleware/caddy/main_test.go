@@ -15,6 +15,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/redis/go-redis/v9"
@@ -148,10 +149,11 @@ func start(t *testing.T, caddyfile string) *gateway {
 
 // adapted returns the Caddyfile as JSON. It has the global options that tests need. Caddy cleans its
 // storage in a goroutine for which Stop does not wait, and the directory ends with the test.
-func (g *gateway) adapted(caddyfile string) ([]byte, error) {
-	text := strings.ReplaceAll(caddyfile, "%PORT", fmt.Sprint(g.port))
+func (g *gateway) adapted(text string) ([]byte, error) {
+	text = strings.ReplaceAll(text, "%PORT", fmt.Sprint(g.port))
 	text = strings.Replace(text, "{", "{\nadmin off\npersist_config off\nauto_https off\nlog default {\noutput discard\n}\ngrace_period 20s\nstorage_check off\nstorage_clean_interval off\nstorage file_system "+g.t.TempDir(), 1)
-	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+	config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt(caddyfile.Format([]byte(text)), map[string]any{"filename": "Caddyfile"})
+	require.Empty(g.t, warnings)
 	return config, err
 }
 
@@ -160,6 +162,7 @@ func (g *gateway) load(caddyfile string) error {
 	if err != nil {
 		return err
 	}
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections() // which the configuration before it has closed
 	return caddy.Load(config, true)
 }
 
@@ -224,7 +227,7 @@ http://127.0.0.1:%PORT {
 		}
 	}
 	reverse_proxy ` + s.Listener.Addr().String() + ` {
-		transport latch {
+		transport http {
 			response_header_timeout 30s
 		}
 	}

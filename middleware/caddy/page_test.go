@@ -3,27 +3,75 @@ package latchcaddy_test
 import (
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/walk"
 )
 
-// caddyfiles returns the Caddyfiles of docs/gateway.md.
+// blocks returns the blocks of a page in a language.
+func blocks(t *testing.T, page, language string) []string {
+	t.Helper()
+	var all []string
+	for _, b := range walk.Blocks(t, page) {
+		if b.Language == language {
+			all = append(all, b.Text)
+		}
+	}
+	return all
+}
+
+// caddyfiles returns the Caddyfiles of docs/gateway.md, with the user bob.
 func caddyfiles(t *testing.T) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/gateway.md")
-	require.NoError(t, err)
-	var all []string
-	for _, block := range regexp.MustCompile("(?s)```caddyfile\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		all = append(all, strings.ReplaceAll(block[1], "import /etc/caddy/users", "bob $2a$04$I.fl2tkMeA6UF9.1b.nWCO5LmJxwGK2MA6Rdg2e2xrkeeYiin/rLG"))
-	}
+	all := blocks(t, gatewayPage, "caddyfile")
 	require.Len(t, all, 2)
+	for i := range all {
+		all[i] = strings.ReplaceAll(all[i], "import /etc/caddy/users", "bob "+hiccup)
+	}
 	return all
+}
+
+const gatewayPage = "../../docs/gateway.md"
+
+// hiccup is the hash of a password.
+const hiccup = "$2a$04$SauPpOGTjCDR8V0fw8fv1uEZNBQSH7N/YYRgI3BUDcis4zlF5gawm"
+
+// TestCaddyfilesAreFormatted as caddy fmt formats them: those of all pages, and of the comments of this
+// module.
+func TestCaddyfilesAreFormatted(t *testing.T) {
+	var found int
+	formatted := func(file, text string) {
+		found++
+		require.Equal(t, string(caddyfile.Format([]byte(text))), text, file)
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	for _, page := range append(pages, "../../README.md") {
+		for _, text := range blocks(t, page, "caddyfile") {
+			formatted(page, text)
+		}
+	}
+	sources, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		require.NoError(t, err)
+		for _, block := range regexp.MustCompile(`(?m)(^//\t.*\n(//\n)?)+`).FindAllString(string(text), -1) {
+			lines := strings.TrimSpace(regexp.MustCompile(`(?m)^//\t?`).ReplaceAllString(block, ""))
+			if strings.HasSuffix(lines, "}") {
+				formatted(source, lines+"\n")
+			}
+		}
+	}
+	require.GreaterOrEqual(t, found, 6)
 }
 
 func TestPageIsValid(t *testing.T) {

@@ -12,14 +12,26 @@ func init() {
 	caddy.RegisterModule(Handler{})
 	caddy.RegisterModule(Transport{})
 	httpcaddyfile.RegisterGlobalOption("latch", parseApp)
-	httpcaddyfile.RegisterHandlerDirective("latch", parseHandler)
+	httpcaddyfile.RegisterDirective("latch", parseHandler)
 	httpcaddyfile.RegisterDirectiveOrder("latch", httpcaddyfile.Before, "invoke")
 }
 
-func parseHandler(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+// parseHandler reads the directive. The Handler has its matcher, because a rewrite comes before it.
+func parseHandler(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
+	h.Next()
+	if h.Option("latch") == nil {
+		return nil, h.Err("latch: there is no store: add { latch { store redis://localhost:6379 } } to the global options")
+	}
+	matchers, err := h.ExtractMatcherSet()
+	if err != nil {
+		return nil, err
+	}
 	handler := new(Handler)
+	if matchers != nil {
+		handler.MatcherSetsRaw = caddyhttp.RawMatcherSets{matchers}
+	}
 	if err := handler.UnmarshalCaddyfile(h.Dispenser); err != nil {
 		return nil, err
 	}
-	return handler, nil
+	return h.NewRoute(nil, handler), nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
+	"github.com/httplatch/httplatch/internal/httpmethod"
 	"github.com/httplatch/httplatch/middleware"
 )
 
@@ -38,37 +39,44 @@ func (Transport) CaddyModule() caddy.ModuleInfo {
 
 // idleTime is shorter than the five seconds after which Node closes an idle connection: if the
 // upstream closes a connection while a request is sent, the outcome of the request is unknown.
-const idleTime = 4 * time.Second
+const (
+	idleTime       = 4 * time.Second
+	caddysIdleTime = 2 * time.Minute // of the transport http unless keepalive is set
+)
 
 // Provision loads the other transport.
 func (t *Transport) Provision(ctx caddy.Context) error {
 	if t.TransportRaw == nil {
 		t.TransportRaw = json.RawMessage(`{"protocol":"http"}`)
 	}
-	var configured struct {
-		KeepAlive struct {
-			IdleConnTimeout caddy.Duration `json:"idle_timeout"`
-		} `json:"keep_alive"`
-	}
-	_ = json.Unmarshal(t.TransportRaw, &configured) // LoadModule reports it
 	module, err := ctx.LoadModule(t, "TransportRaw")
 	if err != nil {
 		return err
 	}
-	switch inner := module.(type) {
+	loaded, err := around(module)
+	if err == nil {
+		t.inner, t.send = loaded.inner, loaded.send
+	}
+	return err
+}
+
+// around returns the transport for requests behind a guard that sends through inner.
+func around(inner any) (*Transport, error) {
+	t := new(Transport)
+	switch inner := inner.(type) {
 	case *Transport:
-		return errNested
+		return nil, errNested
 	case *reverseproxy.HTTPTransport:
-		if configured.KeepAlive.IdleConnTimeout == 0 {
+		if inner.Transport.IdleConnTimeout == caddysIdleTime {
 			inner.Transport.IdleConnTimeout = idleTime
 		}
 		t.inner, t.send = inner, middleware.Upstream(inner, middleware.WithUpstreamHeaders())
 	case http.RoundTripper:
 		t.inner, t.send = inner, middleware.Upstream(&traced{inner}, middleware.WithUpstreamHeaders())
 	default:
-		return fmt.Errorf("latch: %T is no transport", module)
+		return nil, fmt.Errorf("latch: %T is no transport", inner)
 	}
-	return nil
+	return t, nil
 }
 
 var (
@@ -81,7 +89,7 @@ var (
 // its effect, and a retry of the reverse_proxy could have it a second time.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
-	if x == nil || safe(r.Method) {
+	if x == nil || httpmethod.Safe(r.Method) {
 		return unmarked(t.send.RoundTrip(r))
 	}
 	if slices.Contains(x.sent, t) {
