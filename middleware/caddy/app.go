@@ -3,6 +3,7 @@ package latchcaddy
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -41,20 +42,9 @@ func (App) CaddyModule() caddy.ModuleInfo {
 // Provision opens the store, or uses the open store of an earlier configuration. It does not
 // contact a server. Then it makes the guards, and looks for a reverse_proxy that would lose answers.
 func (a *App) Provision(ctx caddy.Context) error {
-	var errs []error
-	fill := func(option, text string) string {
-		filled, err := caddy.NewReplacer().ReplaceOrErr(text, true, true)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("latch: %s: %w", option, err))
-		}
-		return filled
-	}
-	a.source = source{url: fill("store", a.Store), prefix: fill("prefix", a.Prefix), table: fill("table", a.Table)}
-	for _, key := range a.Seal {
-		a.source.seal += fill("seal", key) + " "
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	var err error
+	if a.source, err = a.sourceOf(); err != nil {
+		return fmt.Errorf("latch: %w", err)
 	}
 	m, err := useMeters(ctx.GetMetricsRegistry())
 	if m != nil {
@@ -64,7 +54,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("latch: metrics: %w", err)
 	}
 	if a.shared, err = a.source.use(ctx, m.telemetry); err != nil {
-		return fmt.Errorf("latch: store: %w", err)
+		return fmt.Errorf("latch: %w", err)
 	}
 	configured, err := ctx.AppIfConfigured("http")
 	if errors.Is(err, caddy.ErrNotConfigured) {
@@ -76,9 +66,13 @@ func (a *App) Provision(ctx caddy.Context) error {
 	return err
 }
 
-// Start contacts the store.
+// Start contacts the store. A reload to a store that does not answer fails, because the running
+// configuration may have one that does.
 func (a *App) Start() error {
-	a.shared.start()
+	running := caddy.ActiveContext()
+	if err := a.shared.start(running.Context != nil); err != nil {
+		return fmt.Errorf("latch: the store of the new configuration is not ready, and the running one stays: %w", err)
+	}
 	return nil
 }
 
@@ -97,6 +91,23 @@ func (a *App) Cleanup() error {
 	return errors.Join(errs...)
 }
 
+// sourceOf returns the store that a names, with the values of its placeholders.
+func (a *App) sourceOf() (source, error) {
+	var errs []error
+	fill := func(option, text string) string {
+		filled, err := caddy.NewReplacer().ReplaceOrErr(text, true, true)
+		if err != nil {
+			errs = append(errs, &mistake{option, err})
+		}
+		return filled
+	}
+	s := source{url: fill("store", a.Store), prefix: fill("prefix", a.Prefix), table: fill("table", a.Table)}
+	for _, key := range a.Seal {
+		s.seal += fill("seal", key) + " "
+	}
+	return s, errors.Join(errs...)
+}
+
 // parseApp reads the global option:
 //
 //	latch {
@@ -105,17 +116,23 @@ func (a *App) Cleanup() error {
 //		table <name>
 //		seal <key> [<older key>...]
 //	}
-func parseApp(d *caddyfile.Dispenser, _ any) (any, error) {
+func parseApp(d *caddyfile.Dispenser, before any) (any, error) {
 	a := new(App)
 	d.Next()
-	if d.NextArg() {
+	switch {
+	case before != nil:
+		return nil, d.Err("latch: the global options have latch twice: remove one of them")
+	case d.NextArg():
 		return nil, d.Err("latch: write its options in a block: latch { store ... }")
 	}
+	at := make(map[string]place)
 	for d.NextBlock(0) {
 		option := d.Val()
 		args := d.RemainingArgs()
 		one := map[string]*string{"store": &a.Store, "prefix": &a.Prefix, "table": &a.Table}[option]
 		switch {
+		case at[option] != place{}:
+			return nil, d.Errf("latch: there are two lines with %s: remove one of them", option)
 		case one != nil && len(args) == 1:
 			*one = args[0]
 		case option == "seal" && len(args) > 0:
@@ -125,13 +142,22 @@ func parseApp(d *caddyfile.Dispenser, _ any) (any, error) {
 		default:
 			return nil, d.Errf("latch: there is no option %q: use one of prefix, seal, store, table", option)
 		}
+		at[option] = place{d.File(), d.Line()}
 	}
 	if a.Store == "" {
-		return nil, d.Err("latch: there is no store: add store redis://localhost:6379, or store memory for one process " +
-			"that may forget its answers when it restarts")
+		return nil, d.Err("latch: there is no store: add " + addStore)
+	}
+	// The value of a placeholder may be known only where the configuration is loaded.
+	if !strings.Contains(a.Store+a.Prefix+a.Table+strings.Join(a.Seal, ""), "{") {
+		s, _ := a.sourceOf()
+		if m, wrong := errors.AsType[*mistake](s.check()); wrong {
+			return nil, fmt.Errorf("%v%w", at[m.option], m)
+		}
 	}
 	return httpcaddyfile.App{Name: "latch", Value: caddyconfig.JSON(a, nil)}, nil
 }
+
+const addStore = "store redis://localhost:6379, or store memory for one process that may forget its answers when it restarts"
 
 var (
 	_ caddy.App          = (*App)(nil)

@@ -40,6 +40,9 @@ func parseGuard(d *caddyfile.Dispenser) (guard, error) {
 	if len(args) == 1 {
 		g.name = args[0]
 	}
+	if strings.HasPrefix(g.name, "/") || strings.HasPrefix(g.name, "@") {
+		return g, d.Errf("latch: %q would be the name of the guard, and not a matcher: write latch %s { %s { ... } }", g.name, g.name, g.kind)
+	}
 	switch g.kind {
 	case kindIdempotent, kindDedupe, kindRefuse:
 	case kindLock:
@@ -53,6 +56,9 @@ func parseGuard(d *caddyfile.Dispenser) (guard, error) {
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		f := field{name: d.Val(), at: place{d.File(), d.Line()}}
+		if slices.Contains(onlyJSON, f.name) {
+			return g, d.Errf("latch: guard %q: there is no %s: write idempotent, dedupe or lock, and a name behind it", g.kind, f.name)
+		}
 		if slices.ContainsFunc(g.fields, func(o field) bool { return o.name == f.name }) {
 			return g, d.Errf("latch: guard %q has %s twice: remove one of them", g.kind, f.name)
 		}
@@ -61,7 +67,9 @@ func parseGuard(d *caddyfile.Dispenser) (guard, error) {
 		if err != nil {
 			return g, d.Errf("latch: guard %q, %s: %v", g.kind, f.name, err)
 		}
-		f.value = value
+		if f.value = value; string(value) == "false" {
+			continue // the default of each switch
+		}
 		g.fields = append(g.fields, f)
 	}
 	return g, nil
@@ -70,6 +78,7 @@ func parseGuard(d *caddyfile.Dispenser) (guard, error) {
 // The fields that are neither keys nor texts. A switch may stand alone.
 var ( //nolint:gochecknoglobals // tables
 	switches = []string{"fail_open", "lifetime_header", "rerun_abandoned"}
+	onlyJSON = []string{"kind", "guard", "name"}
 	numbers  = []string{"cooldown_status", "contention_status", "body_first", "in_progress_status", "final_below", "request_limit", "response_limit"}
 )
 

@@ -190,6 +190,15 @@ func (g *guard) text(name string) (text string, at []place) {
 	return b.String(), at
 }
 
+// inCaddyfile returns the cure of an error of package policy, which is for JSON, for a Caddyfile.
+func inCaddyfile(text string) string {
+	i := strings.LastIndex(text, ": ") + 1
+	return text[:i] + forCaddyfile.Replace(text[i:])
+}
+
+var forCaddyfile = strings.NewReplacer( //nolint:gochecknoglobals // a table
+	", in quotes", "", " in quotes", "", ", without quotes", "", `"`, "", "the field", "it", " kind,", "", " name,", "")
+
 var located = regexp.MustCompile(`^line (\d+), column \d+: `) //nolint:gochecknoglobals // compiled once
 
 // relocated returns err with the places of the configuration.
@@ -203,6 +212,9 @@ func relocated(err error, at []place) error {
 			if line, _ := strconv.Atoi(m[1]); line > 0 && line <= len(at) {
 				p = at[line-1]
 			}
+		}
+		if p.file != "" {
+			text = inCaddyfile(text)
 		}
 		errs = append(errs, errors.New(p.String()+text))
 	}

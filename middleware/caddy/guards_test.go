@@ -177,30 +177,38 @@ func TestMistakes(t *testing.T) {
 	const app = "{\nlatch {\nstore memory\n}\n}\n"
 	guard := func(lines string) string { return app + "http://127.0.0.1:%PORT {\nlatch {\n" + lines + "\n}\n}" }
 	tests := map[string][]string{
-		"{\nlatch {\nprefix shop:\n}\n}":                  {"there is no store: add store redis://localhost:6379"},
-		"{\nlatch {\nstore memory\nstorr x\n}\n}":         {`there is no option "storr": use one of prefix, seal, store, table`},
-		"{\nlatch {\nstore a b\n}\n}":                     {"store has 2 values: write one"},
-		guard(""):                                         {"there is no guard: add idempotent, dedupe, lock or refuse"},
-		guard("idempotnt"):                                {`there is no guard "idempotnt": use idempotent, dedupe, lock or refuse`},
-		guard("lock {\nkey global\n}"):                    {`a lock has no name: say what its key is, like "lock user"`},
-		guard("idempotent {\nscope {header.X\n}"):         {"scope"},
-		guard("idempotent {\nscope\n}"):                   {`guard "idempotent", scope: write one value behind it`},
-		guard("refuse {\nscope global\n}"):                {`"scope" is for other guards than refuse: remove it`},
-		guard("dedupe {\nscope a\nscope b\n}"):            {"has scope twice: remove one of them"},
-		guard("lock user {\nkey {http.request.body}\n}"):  {"would take the body from the handler: write json:/pointer or form:field"},
-		guard("lock user {\nkey {header.A}{header.B}\n}"): {"two placeholders in a word are ambiguous: write a blank between them"},
-		guard("lock user {\nkey user\n}"):                 {`"user" is no key: write a placeholder like {http.auth.user.id}, or idempotency-key`},
-		guard("lock user {\nkey json:order\n}"):           {"json:order"},
+		"{\nlatch {\nprefix shop:\n}\n}":                              {"there is no store: add store redis://localhost:6379"},
+		"{\nlatch {\nstore memory\nstorr x\n}\n}":                     {`there is no option "storr": use one of prefix, seal, store, table`},
+		"{\nlatch {\nstore a b\n}\n}":                                 {"store has 2 values: write one"},
+		guard(""):                                                     {"there is no guard: add idempotent, dedupe, lock or refuse"},
+		strings.Replace(guard("refuse"), app, "{\n}\n", 1):            {"there is no store: add { latch { store redis://localhost:6379 } } to the global options", "at Caddyfile:"},
+		"{\nlatch {\nstore memory\nstore memory\n}\n}":                {"there are two lines with store: remove one of them"},
+		"{\nlatch {\nstore memory\n}\nlatch {\nstore redis://a\n}\n}": {"the global options have latch twice: remove one of them"},
+		guard("idempotent /orders* {\nscope global\n}"):               {`"/orders*" would be the name of the guard, and not a matcher: write latch /orders* { idempotent { ... } }`},
+		guard("lock @keyed {\nkey global\n}"):                         {`"@keyed" would be the name of the guard, and not a matcher: write latch @keyed { lock { ... } }`},
+		guard("idempotent {\nkind lock\n}"):                           {`there is no kind: write idempotent, dedupe or lock, and a name behind it`},
+		guard("lock user {\nkey global\ncooldown_status 429\n}"):      {"add cooldown, like 2s, or remove it"},
+		guard("lock user {\nkey global\nxyzzyxyzzy 1\n}"):             {"use one of body_first, contention_status, cooldown, cooldown_status, fail_open, key, lease"},
+		guard("idempotnt"):                                            {`there is no guard "idempotnt": use idempotent, dedupe, lock or refuse`},
+		guard("lock {\nkey global\n}"):                                {`a lock has no name: say what its key is, like "lock user"`},
+		guard("idempotent {\nscope {header.X\n}"):                     {"scope"},
+		guard("idempotent {\nscope\n}"):                               {`guard "idempotent", scope: write one value behind it`},
+		guard("refuse {\nscope global\n}"):                            {`"scope" is for other guards than refuse: remove it`},
+		guard("dedupe {\nscope a\nscope b\n}"):                        {"has scope twice: remove one of them"},
+		guard("lock user {\nkey {http.request.body}\n}"):              {"would take the body from the handler: write json:/pointer or form:field"},
+		guard("lock user {\nkey {header.A}{header.B}\n}"):             {"two placeholders in a word are ambiguous: write a blank between them"},
+		guard("lock user {\nkey user\n}"):                             {`"user" is no key: write a placeholder like {http.auth.user.id}, or idempotency-key`},
+		guard("lock user {\nkey json:order\n}"):                       {"json:order"},
 		guard("idempotent orders {\nscope {header.X-User}\nkey idempotency-key\ncontract acp\nkeep 1h\n}"): {
 			`:22: latch: guard "orders", keep: its contract demands that answers are kept for 24h0m0s or longer, and they are kept for 1h0m0s`,
 		},
 		guard("idempotent orders {\nscope {header.X-User}\nwait 5\nleese 1s\ncontract paypal\nfinal_below 40x\nfail_open perhaps\n}"): {
 			`:18: latch: guard "orders": it has no key, which guards of kind idempotent need: add it`,
-			`:20: latch: guard "orders", wait: "5" is not a duration: write a number with a unit`,
+			`:20: latch: guard "orders", wait: "5" is not a duration: write a number with a unit, like 30s, 500ms or 24h`,
 			`:21: latch: guard "orders": there is no field "leese": write lease`,
-			`:22: latch: guard "orders", contract: "paypal" is not a known contract: write "acp", "ucp" or "stripe"`,
-			`:23: latch: guard "orders", final_below: "40x" is not a status: write a number`,
-			`:24: latch: guard "orders", fail_open: "perhaps" is not true or false`,
+			`:22: latch: guard "orders", contract: "paypal" is not a known contract: write acp, ucp or stripe`,
+			`:23: latch: guard "orders", final_below: "40x" is not a status: write a number, like 400`,
+			`:24: latch: guard "orders", fail_open: "perhaps" is not true or false: write one of them`,
 		},
 	}
 	for text, want := range tests {
@@ -209,6 +217,29 @@ func TestMistakes(t *testing.T) {
 		for _, part := range want {
 			require.ErrorContains(t, err, part)
 		}
+	}
+}
+
+// TestStoresThatCannotBe are found without a server, and with their line.
+func TestStoresThatCannotBe(t *testing.T) {
+	for options, want := range map[string]string{
+		"store redis://localhost:99999":     `Caddyfile:13: latch: store: URL: invalid port "99999"`,
+		"store redis://a:6379,b:6379":       "Caddyfile:13: latch: store: URL: one server has one host",
+		"store redis://localhost/x":         "Caddyfile:13: latch: store: URL: invalid database number",
+		"store redis-sentinel://h:1":        "Caddyfile:13: latch: store: URL: no master name",
+		"store redis//localhost":            "Caddyfile:13: latch: store: URL: malformed",
+		"store postgres://u@h:99999/db":     "Caddyfile:13: latch: store: the URL cannot be read",
+		"store postgres:/x":                 "Caddyfile:13: latch: store: the URL cannot be read",
+		"store postgresx://h/db":            "Caddyfile:13: latch: store: this is no store: write redis://host:6379",
+		"store memory://":                   "Caddyfile:13: latch: store: this is no store",
+		"store memory\ntable x":             "Caddyfile:14: latch: table: it is for a store in PostgreSQL",
+		"prefix x\nstore memory":            "Caddyfile:13: latch: prefix: it is for a store in Redis",
+		"store postgres://a/b\nprefix x":    "Caddyfile:14: latch: prefix: it is for a store in Redis",
+		"store postgres://a/b\ntable a.b.c": "Caddyfile:14: latch: table: ",
+		"store memory\nseal " + "c2hvcnQ=":  "Caddyfile:14: latch: seal: key 1 is no base64 of 32 bytes",
+	} {
+		_, err := (&gateway{t: t}).adapted("{\nlatch {\n" + options + "\n}\n}\nhttp://127.0.0.1:1 {\nrespond ok\n}")
+		require.ErrorContains(t, err, want, options)
 	}
 }
 
@@ -236,13 +267,13 @@ func TestMistakesWithoutLines(t *testing.T) {
 		handler(`[{"guard": "x"}]`): `guard "x": it has no kind`,
 		handler(`[{"kind": "lock", "name": "user", "key": "global", "lease": "1ms"}]`):     "a lease of 1ms is too short",
 		handler(`[{"kind": "idempotent", "guard": "o", "scope": "who", "key": "global"}]`): `guard "o", scope: "who" is no key`,
-		app(``):                                            "there is no store",
-		app(`"store": "mysql://x"`):                        "this is no store: write redis://host:6379",
-		app(`"store": "memory", "table": "x"`):             "table is for a store in PostgreSQL",
-		app(`"store": "memory", "prefix": "x"`):            "prefix is for a store in Redis",
-		app(`"store": "postgres://a/b", "prefix": "x"`):    "prefix is for a store in Redis",
+		app(``):                                            "latch: store: there is none",
+		app(`"store": "mysql://x"`):                        "latch: store: this is no store: write redis://host:6379",
+		app(`"store": "memory", "table": "x"`):             "latch: table: it is for a store in PostgreSQL",
+		app(`"store": "memory", "prefix": "x"`):            "latch: prefix: it is for a store in Redis",
+		app(`"store": "postgres://a/b", "prefix": "x"`):    "latch: prefix: it is for a store in Redis",
 		app(`"store": "postgres://a/b", "table": "a.b.c"`): "at most one schema",
-		app(`"store": "memory", "seal": ["short"]`):        "key 1 of seal is no base64 of 32 bytes",
+		app(`"store": "memory", "seal": ["short"]`):        "latch: seal: key 1 is no base64 of 32 bytes",
 		app(`"store": "{env.NO_SUCH_VARIABLE}"`):           "latch: store: ",
 	} {
 		var parsed *caddy.Config

@@ -108,6 +108,26 @@ func TestTheStoreIsDown(t *testing.T) {
 	require.Equal(t, 2, s.placed())
 }
 
+// TestReloadToAStoreThatIsDown fails, and the running configuration stays. A store that was down when
+// Caddy started does not keep a reload back.
+func TestReloadToAStoreThatIsDown(t *testing.T) {
+	up, down := redistest.Start(t), redistest.Start(t)
+	down.Kill()
+	s := newShop(t)
+	g := start(t, guarded(s, up.URL()))
+	require.Equal(t, 201, g.order("k", "").status)
+	require.ErrorContains(t, g.load(guarded(s, down.URL())), "the store of the new configuration is not ready, and the running one stays: ")
+	require.Equal(t, "true", g.order("k", "").header.Get("Idempotent-Replayed"))
+	up.Kill()
+	require.NoError(t, g.load(guarded(s, up.URL())+"\n"))
+
+	require.NoError(t, caddy.Stop())
+	require.NoError(t, g.load(guarded(s, down.URL())))
+	require.NoError(t, g.load(guarded(s, down.URL())+"\n"))
+	require.Equal(t, 503, g.order("k", "").status)
+	require.Equal(t, 1, s.placed())
+}
+
 // TestValidateContactsNoServer, so that a configuration can be checked where there is none.
 func TestValidateContactsNoServer(t *testing.T) {
 	for _, store := range []string{"redis://127.0.0.1:1", "postgres://u@127.0.0.1:1/shop"} {

@@ -33,11 +33,22 @@ type opened struct {
 	close   func()
 }
 
-// open makes the store without contacting its server.
+// mistake is an error in an option of the app.
+type mistake struct {
+	option string
+	error
+}
+
+func (m *mistake) Error() string { return m.option + ": " + m.error.Error() }
+func (m *mistake) Unwrap() error { return m.error }
+
+func wrongOption(option, text string) error { return &mistake{option, errors.New(text)} }
+
+// open makes the store without contacting its server. Its error is a *mistake.
 func (s source) open(ctx context.Context) (opened, error) {
 	seals, err := s.seals()
 	if err != nil {
-		return opened{}, err
+		return opened{}, &mistake{"seal", err}
 	}
 	o, err := s.openPlain(ctx)
 	if err == nil && len(seals) > 0 {
@@ -46,25 +57,33 @@ func (s source) open(ctx context.Context) (opened, error) {
 	return o, err
 }
 
+// check returns the error of open.
+func (s source) check() error {
+	o, err := s.open(context.Background()) //nolint:forbidigo // a Caddyfile is read without a context
+	if err == nil {
+		o.close()
+	}
+	return err
+}
+
 func (s source) openPlain(ctx context.Context) (opened, error) {
 	scheme, _, _ := strings.Cut(s.url, ":")
 	switch {
 	case s.url == "":
-		return opened{}, errors.New("there is no store: add { latch { store redis://localhost:6379 } } to the global options, " +
-			"or store memory for one process that may forget its answers when it restarts")
-	case strings.HasPrefix(scheme, "postgres"):
+		return opened{}, wrongOption("store", "there is none: add "+addStore)
+	case scheme == "postgres", scheme == "postgresql":
 		return s.openPostgres(ctx)
 	case s.table != "":
-		return opened{}, errors.New("table is for a store in PostgreSQL: remove it, or write store postgres://host/database")
+		return opened{}, wrongOption("table", "it is for a store in PostgreSQL: remove it, or write store postgres://host/database")
 	case s.url == "memory":
 		if s.prefix != "" {
-			return opened{}, errors.New("prefix is for a store in Redis: remove it, or write store redis://host:6379")
+			return opened{}, wrongOption("prefix", "it is for a store in Redis: remove it, or write store redis://host:6379")
 		}
 		return opened{store: memstore.New(), close: func() {}}, nil
 	case scheme == "unix", strings.HasPrefix(scheme, "redis"):
 		return s.openRedis(ctx)
 	}
-	return opened{}, errors.New("this is no store: write redis://host:6379, postgres://user@host/database or memory")
+	return opened{}, wrongOption("store", "this is no store: write redis://host:6379, postgres://user@host/database or memory")
 }
 
 func (s source) openRedis(ctx context.Context) (opened, error) {
@@ -74,28 +93,28 @@ func (s source) openRedis(ctx context.Context) (opened, error) {
 	}
 	store, err := redisstore.Open(ctx, s.url, opts...)
 	if err != nil {
-		return opened{}, err
+		return opened{}, wrongOption("store", strings.TrimPrefix(err.Error(), "redisstore.Open: "))
 	}
 	return opened{store, store.Check, func() { _ = store.Close() }}, nil
 }
 
 func (s source) openPostgres(ctx context.Context) (o opened, err error) {
 	if s.prefix != "" {
-		return opened{}, errors.New("prefix is for a store in Redis: write table, or store redis://host:6379")
+		return opened{}, wrongOption("prefix", "it is for a store in Redis: write table, or store redis://host:6379")
 	}
 	var opts []pgstore.Option
 	if s.table != "" {
 		if opts, err = tableOption(s.table); err != nil {
-			return opened{}, err
+			return opened{}, &mistake{"table", err}
 		}
 	}
 	cfg, err := pgxpool.ParseConfig(s.url)
 	if err != nil {
-		return opened{}, fmt.Errorf("the URL of the store cannot be read: %w", err)
+		return opened{}, &mistake{"store", fmt.Errorf("the URL cannot be read: %w", err)}
 	}
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
 	if err != nil {
-		return opened{}, err
+		return opened{}, &mistake{"store", err}
 	}
 	store := pgstore.New(pool, opts...)
 	prepare := func(ctx context.Context) error {
@@ -123,7 +142,7 @@ func (s source) seals() ([]cipher.AEAD, error) {
 	for i, text := range strings.Fields(s.seal) {
 		key, err := base64.StdEncoding.DecodeString(text)
 		if err != nil || len(key) != 32 {
-			return nil, fmt.Errorf("key %d of seal is no base64 of 32 bytes: make one with openssl rand -base64 32", i+1)
+			return nil, fmt.Errorf("key %d is no base64 of 32 bytes: make one with openssl rand -base64 32", i+1)
 		}
 		block, err := aes.NewCipher(key)
 		if err != nil {
@@ -192,17 +211,19 @@ func (s source) leave() error {
 	return err
 }
 
-// start contacts the server. If the server does not answer, the configuration is loaded all the
-// same, because it may serve other sites. start then tries again in the background, and guarded
-// requests get 503.
-func (s *shared) start() {
+// start contacts the server, the first time that it is called. If the server does not answer at the
+// start of Caddy, the configuration is loaded all the same, because it may serve other sites: start
+// then tries again in the background, and guarded requests get 503. In a reload, that is an error.
+func (s *shared) start(reload bool) (err error) {
 	if s.prepare == nil {
-		return
+		return nil
 	}
 	s.once.Do(func() {
-		if s.prepared() {
+		if err = s.prepared(); err == nil || reload {
 			return
 		}
+		s.notReady(err)
+		err = nil
 		s.preparing.Go(func() {
 			ticker := time.NewTicker(prepareAgain)
 			defer ticker.Stop()
@@ -212,24 +233,29 @@ func (s *shared) start() {
 					return
 				case <-ticker.C:
 				}
-				if s.prepared() {
-					s.logger.InfoContext(s.ctx, "the store is ready")
-					return
+				if err := s.prepared(); err != nil {
+					s.notReady(err)
+					continue
 				}
+				s.logger.InfoContext(s.ctx, "the store is ready")
+				return
 			}
 		})
 	})
+	return err
 }
 
-func (s *shared) prepared() bool {
+func (s *shared) prepared() error {
 	ctx, cancel := context.WithTimeout(s.ctx, prepareTime)
 	defer cancel()
-	err := s.prepare(ctx)
-	if err != nil && s.ctx.Err() == nil {
-		s.logger.ErrorContext(ctx, "the store is not ready", slog.Any("error", err),
+	return s.prepare(ctx)
+}
+
+func (s *shared) notReady(err error) {
+	if s.ctx.Err() == nil {
+		s.logger.ErrorContext(s.ctx, "the store is not ready", slog.Any("error", err),
 			slog.String("do", "Do what the error says. Guarded requests get 503 until then, and the store is tried again every 5 s."))
 	}
-	return err == nil
 }
 
 // Destruct closes the store when no configuration names it any longer.
