@@ -86,6 +86,8 @@
 //		}
 //	}
 //
+// It also has to name it in routes that a module of another author hides in unexported fields.
+//
 // A reverse_proxy in handle_errors or in handle_response of intercept runs when the guards of its
 // server are over, and would get the request again for each repeat. So Caddy refuses a configuration
 // that has one, unless it has "method GET".
