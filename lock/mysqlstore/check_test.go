@@ -177,28 +177,3 @@ func TestUnusable(t *testing.T) {
 	_, _, err = s.Begin(t.Context(), "k", "t")
 	require.ErrorIs(t, err, lock.ErrDenied)
 }
-
-// Ended rows are removed ten minutes after their end, also by claims.
-func TestSweep(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	age := "UPDATE latch_entries SET over_at = over_at - 1000000 * "
-	for _, key := range []string{"old", "new"} {
-		_, err := s.store.Claim(t.Context(), key, lock.Claim{Token: "t", Attempt: 1, Lease: time.Millisecond})
-		require.NoError(t, err)
-	}
-	s.exec(t, age+"601 WHERE lock_key = 'old'")
-	removed, err := s.store.Sweep(t.Context(), 10)
-	require.NoError(t, err)
-	require.Equal(t, 1, removed)
-	s.exec(t, age+"601")
-	for i := range 64 {
-		_, err := s.store.Claim(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Hour})
-		require.NoError(t, err)
-	}
-	require.Eventually(t, func() bool {
-		var n int
-		err := s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM latch_entries WHERE lock_key = 'new'").Scan(&n)
-		return err == nil && n == 0
-	}, 20*time.Second, 20*time.Millisecond)
-}

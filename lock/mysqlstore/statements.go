@@ -78,7 +78,7 @@ WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
 
 	s.forget = n.in(`DELETE FROM latch_entries WHERE lock_key = $1 AND token = $2 AND ` + live)
 
-	s.ended = n.in(`SELECT lock_key FROM latch_entries WHERE over_at < ` + now + ` - $1 ORDER BY over_at LIMIT $2 FOR UPDATE SKIP LOCKED`)
+	s.ended = n.in(`SELECT lock_key, over_at FROM latch_entries WHERE over_at >= $1 AND over_at < $2 ORDER BY over_at LIMIT $3 FOR UPDATE SKIP LOCKED`)
 	s.remove = n.in(`DELETE FROM latch_entries WHERE lock_key IN ($1)`)
 }
 

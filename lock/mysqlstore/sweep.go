@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// sweepAfter is the time for which an ended row stays. Work may settle its claim after the
-	// lease, and a row that takeAway has marked keeps a late claim from taking the key.
+	// sweepAfter is the time for which an ended row stays: work may settle its claim after the
+	// lease.
 	sweepAfter = 10 * time.Minute
 
 	sweepTime = 5 * time.Second
@@ -21,7 +21,7 @@ func (s *Store) sweepSometimes(ctx context.Context) {
 	s.sweeps.Claim(1, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 		defer cancel()
-		_, _ = s.Sweep(ctx, rowstore.SweepRows) // the next sweep finds the remaining rows
+		_, _ = s.sweep(ctx, rowstore.SweepRows, s.sweeps.From()) // the next sweep finds the remaining rows
 	})
 }
 
@@ -29,17 +29,29 @@ func (s *Store) sweepSometimes(ctx context.Context) {
 // returns how many it has removed. It skips rows that another process is removing. Claims
 // sweep by themselves, so only a program that makes no claims needs to call it.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
+	return s.sweep(ctx, limit, 0)
+}
+
+func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, err error) {
+	var upTo int64
 	err = s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
 			removed = 0
+			var before int64
+			if err := conn.QueryRowContext(ctx, text("SELECT "+now+" - $1", sweepAfter.Microseconds())).Scan(&before); err != nil {
+				return err //nolint:wrapcheck // by with
+			}
 			var keys list
-			rows, err := conn.QueryContext(ctx, text(s.statements.ended, sweepAfter.Microseconds(), int64(limit)))
+			rows, err := conn.QueryContext(ctx, text(s.statements.ended, from, before, int64(limit)))
 			err = rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
 				var key []byte
-				err := rows.Scan(&key)
+				err := rows.Scan(&key, &upTo)
 				keys = append(keys, key)
 				return err //nolint:wrapcheck // by with
 			})
+			if len(keys) < limit {
+				upTo = before
+			}
 			if err != nil || len(keys) == 0 {
 				return err //nolint:wrapcheck // by with
 			}
@@ -51,5 +63,6 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	s.sweeps.UpTo(upTo)
 	return removed, nil
 }

@@ -39,7 +39,6 @@ type Store struct {
 	gate   rowstore.Gate  // to the store's own connections
 	begins rowstore.Queue // for the connections of work
 	sweeps rowstore.Sweeps
-	swept  swept
 }
 
 var (

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,51 +9,20 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// swept is the moment, on the server's clock, up to which this process has removed ended rows.
-// A sweep begins at this moment, and not at the start of the index. Earlier index entries belong
-// to removed rows, but are expensive to skip as long as a transaction has an old snapshot.
-type swept struct {
-	mu     sync.Mutex
-	micros int64     // since 1970
-	again  time.Time // when to begin at the first row again
-}
-
 const (
 	sweepTime = 5 * time.Second
 
 	// sweepWorkAfter is the shortest time for which the row of a transaction stays after the
 	// lease of its claim. The work may settle its claim after the lease.
 	sweepWorkAfter = 10 * time.Minute
-
-	// sweepAllEvery is the interval at which a sweep begins at the first row, to find rows that an
-	// earlier sweep has missed: a row that was locked, or that was committed after its end.
-	sweepAllEvery = time.Minute
 )
-
-// begin returns the moment at which a sweep begins.
-func (s *swept) begin() (micros int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := time.Now(); now.After(s.again) {
-		s.micros, s.again = 0, now.Add(sweepAllEvery)
-	}
-	return s.micros
-}
-
-// upTo notes the moment up to which a sweep has removed rows. A server before version 14 rounds
-// this moment.
-func (s *swept) upTo(micros int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.micros = max(s.micros, micros-1000)
-}
 
 // sweepSometimes removes rows in the background, one statement at a time.
 func (s *Store) sweepSometimes(ctx context.Context, keys int) {
 	s.sweeps.Claim(keys, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 		defer cancel()
-		_, _ = s.sweep(ctx, rowstore.SweepRows, s.swept.begin()) // the next sweep finds the remaining rows
+		_, _ = s.sweep(ctx, rowstore.SweepRows, s.sweeps.From()) // the next sweep finds the remaining rows
 	})
 }
 
@@ -82,7 +50,7 @@ func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, 
 		err = storeError(rows.Err())
 	}
 	if err == nil {
-		s.swept.upTo(upTo)
+		s.sweeps.UpTo(upTo)
 	}
 	return removed, err
 }

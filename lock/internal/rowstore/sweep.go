@@ -1,6 +1,10 @@
 package rowstore
 
-import "sync/atomic"
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
 
 const (
 	// SweepEvery is the number of claims of a process between two sweeps.
@@ -9,6 +13,10 @@ const (
 	// SweepRows is the largest number of ended rows that a sweep removes: twice as many as claims
 	// can have made since the last sweep, so that rows are removed faster than they end.
 	SweepRows = 2 * SweepEvery
+
+	// sweepAllEvery is the interval at which a sweep begins at the first row, to find rows that an
+	// earlier sweep has missed: a row that was locked, or that was committed after its end.
+	sweepAllEvery = time.Minute
 )
 
 // Sweeps counts claims, which remove ended rows in the background, a few at a time. Its
@@ -16,6 +24,29 @@ const (
 type Sweeps struct {
 	claims atomic.Int64
 	runs   atomic.Bool
+
+	mu    sync.Mutex
+	from  int64     // where a sweep begins, on the server's clock, in microseconds since 1970
+	again time.Time // when to begin at the first row again
+}
+
+// From returns the moment at which a sweep begins: up to it, this process has removed ended rows. Earlier
+// entries of the index belong to removed rows, but are expensive to skip as long as a transaction has
+// an old snapshot.
+func (s *Sweeps) From() (micros int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.After(s.again) {
+		s.from, s.again = 0, now.Add(sweepAllEvery)
+	}
+	return s.from
+}
+
+// UpTo notes the moment up to which a sweep has removed rows. A server may round this moment.
+func (s *Sweeps) UpTo(micros int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.from = max(s.from, micros-1000)
 }
 
 // Claim counts a claim of one or more keys. If a sweep is due and none runs, it calls sweep on its
