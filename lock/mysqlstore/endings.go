@@ -16,29 +16,37 @@ const (
 )
 
 // word matches a quoted text, a comment, a semicolon or a word.
-var word = regexp.MustCompile("(?s)'(?:[^'\\\\]|\\\\.)*(?:'|$)|\"(?:[^\"\\\\]|\\\\.)*(?:\"|$)|`[^`]*(?:`|$)|--[^\n]*|#[^\n]*|/\\*.*?(?:\\*/|$)|;|[\\pL\\d_$@]+")
+var word = regexp.MustCompile("(?s)'(?:[^'\\\\]|\\\\.)*(?:'|$)|\"(?:[^\"\\\\]|\\\\.)*(?:\"|$)|`[^`]*(?:`|$)|--(?:[\\s\\x00-\\x1f][^\n]*|$)|#[^\n]*|/\\*.*?(?:\\*/|$)|;|[\\pL\\d_$@]+")
+
+// firstWord matches the first word of a text, unless a comment is before it.
+var firstWord = regexp.MustCompile(`^[A-Za-z]*`)
 
 // plainWords are the first words of statements that never commit. A word that is in neither list
 // is unclear.
 var plainWords = strings.Fields(`SELECT INSERT UPDATE DELETE REPLACE WITH VALUES VALUE TABLE SET SHOW EXPLAIN DESCRIBE DESC
-	SAVEPOINT RELEASE DO USE HANDLER LOAD PREPARE DEALLOCATE KILL CHECKSUM HELP`)
+	SAVEPOINT RELEASE DO USE HANDLER PREPARE DEALLOCATE KILL CHECKSUM HELP`)
 
 // endingWords are the first words of statements that commit the statements before them, or roll
 // them back.
 var endingWords = strings.Fields(`COMMIT ROLLBACK BEGIN START ALTER CREATE DROP TRUNCATE RENAME GRANT REVOKE LOCK UNLOCK ANALYZE
 	OPTIMIZE REPAIR CHECK FLUSH RESET CACHE INSTALL UNINSTALL CHANGE STOP PURGE XA IMPORT`)
 
-// endingSettings are the settings that work must not change.
-var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP"}
+// endingSettings are the settings that work must not change, and DEFAULT ROLE, which commits.
+var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP", "ROLE"}
 
 // kindOf returns the kind of a text of SQL, which may contain several statements. It returns
 // unclear if the server's settings or version decide which parts are quoted or comments.
 func kindOf(text string) kind {
-	upper := strings.ToUpper(text)
+	executes := strings.Contains(text, "/*!") || strings.Contains(text, "/*M!") || strings.Contains(text, "/*m!")
+	several := strings.Contains(text, ";")
+	if first := strings.ToUpper(firstWord.FindString(strings.TrimLeft(text, " \t\r\n("))); !executes && !several && first != "SET" && slices.Contains(plainWords, first) {
+		return plain // without a look at the rest, which may have megabytes
+	}
 	how := plain
-	if strings.Contains(upper, "/*!") || strings.Contains(upper, "/*M!") || strings.ContainsAny(upper, `\"`) && strings.Contains(upper, ";") {
+	if executes || several && strings.ContainsAny(text, `\"`) {
 		how = unclear
 	}
+	upper := strings.ToUpper(text)
 	var statement []string
 	for _, w := range append(word.FindAllString(upper, -1), ";") {
 		switch {
@@ -57,9 +65,12 @@ func kindOfStatement(statement []string) kind {
 		return plain
 	}
 	first := statement[0]
-	switch has := func(w string) bool { return slices.Contains(statement[:min(4, len(statement))], w) }; {
-	case first == "ROLLBACK" && has("TO"), (first == "CREATE" || first == "DROP") && has("TEMPORARY"):
+	switch of := strings.TrimPrefix(strings.Join(statement[1:min(4, len(statement))], " ")+" ", "OR REPLACE "); {
+	case first == "ROLLBACK" && strings.HasPrefix(strings.TrimPrefix(of, "WORK "), "TO "),
+		(first == "CREATE" || first == "DROP") && strings.HasPrefix(of, "TEMPORARY "):
 		return plain
+	case first == "SET" && strings.HasPrefix(of, "STATEMENT "):
+		return unclear // FOR any statement
 	case first == "SET" && slices.ContainsFunc(statement, func(w string) bool { return slices.Contains(endingSettings, strings.TrimLeft(w, "@")) }):
 		return ending
 	case slices.Contains(endingWords, first):

@@ -1,7 +1,9 @@
 package mysqlstore_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,7 +42,27 @@ func TestKindsOfStatements(t *testing.T) {
 		"SET @@session.autocommit = 1":   "ending",
 		"SET timestamp = 1":              "ending",
 		"LOCK TABLES orders WRITE":       "ending",
+
+		"CREATE TABLE temporary (n INT)":                 "ending",
+		"CREATE TABLE IF NOT EXISTS temporary (n INT)":   "ending",
+		"DROP TABLE IF EXISTS temporary":                 "ending",
+		"ROLLBACK AND CHAIN":                             "ending",
+		"SET DEFAULT ROLE NONE":                          "ending",
+		"SET STATEMENT a = 1 FOR CREATE TABLE o (n INT)": "unclear",
+		"UPDATE orders SET id = 2--1; COMMIT":            "ending",
+		"UPDATE orders SET id = 2-- 1; COMMIT":           "plain",
+		"SELECT 1 --":                                    "plain",
+		"LOAD INDEX INTO CACHE orders":                   "unclear",
 	} {
 		require.Equal(t, kind, mysqlstore.Kind(text), text)
 	}
+}
+
+// A statement with many rows is not read to its end.
+func TestKindOfALongStatement(t *testing.T) {
+	t.Parallel()
+	rows := "INSERT INTO orders (name) VALUES " + strings.Repeat("('a name'), ", 1_000_000)
+	began := time.Now()
+	require.Equal(t, "plain", mysqlstore.Kind(rows))
+	require.Less(t, time.Since(began), time.Second, "of %d MB", len(rows)>>20)
 }
