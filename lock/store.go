@@ -206,6 +206,8 @@ type Transaction interface {
 	// receipt that is kept for keep, as [Store.Settle] does, and commits the receipt with the
 	// work. ok is false if the entry no longer belongs to the claim: then all was rolled back.
 	//
+	// If the store has no room for the receipt, Settle leaves an empty one.
+	//
 	// An error that matches [ErrNotApplied] says that all was rolled back, for certain. If
 	// it matches [ErrUnavailable] too, the work may succeed when it is run again, as after
 	// a serialization failure. After every other error the outcome is unknown.

@@ -358,7 +358,7 @@ func (s *came) reason() string {
 		}
 		text, _ := strconv.QuotedPrefix(quoted)
 		text, _ = strconv.Unquote(text)
-		for _, before := range []string{"transaction was rolled back: ", "all was rolled back: pgstore: ", "middleware: "} {
+		for _, before := range []string{"transaction was rolled back: ", "all was rolled back: pgstore: ", "the question for its outcome: mysqlstore: ", "middleware: "} {
 			if _, why, ok := strings.Cut(text, before); ok {
 				text = why
 			}

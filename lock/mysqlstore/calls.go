@@ -13,8 +13,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// maxClaims bounds the claims of a key that each claim finds taken, and each read finds free. This
-// always happens to a late send of a claim whose row takeAway has marked.
+// maxClaims bounds the claims of a key that each claim finds taken, and each read finds free.
 const maxClaims = 8
 
 var errUnsettled = fmt.Errorf("%w: mysqlstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
@@ -112,13 +111,11 @@ func (s *Store) draw(ctx context.Context, conn *sql.Conn) (fence int64, err erro
 // read returns a receipt only when the replica has it, too.
 func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *rowstore.Row, at int64, err error) {
 	err = s.withOwn(ctx, r, func(conn *sql.Conn) error {
-		waits, err := s.waits(ctx, conn)
-		if err != nil {
-			return err
-		}
-		found = new(rowstore.Row)
 		var replicated bool
-		err = found.Scan(followed{conn.QueryRowContext(ctx, text(s.statements.get, key, waits)), []any{&at, &replicated}})
+		err := s.withServer(ctx, conn, func(is *server) error {
+			found = new(rowstore.Row)
+			return found.Scan(followed{conn.QueryRowContext(ctx, text(s.statements.get, key, is.waits)), []any{&at, &replicated}})
+		})
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			found, err = nil, nil
@@ -171,9 +168,6 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 // Release is part of [lock.Store].
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	n, err := s.exec(ctx, rowstore.First, text(s.statements.release, key, c.Token))
-	if err == nil && n == 0 {
-		n, err = s.exec(ctx, rowstore.First, text(s.statements.releaseTaken, key, c.Token))
-	}
 	return n > 0, err
 }
 

@@ -60,17 +60,6 @@ func (s *Store) checkServer(ctx context.Context, conn *sql.Conn) error {
 // replicationRoles are the names for the server that replicas follow, in MariaDB and in MySQL.
 var replicationRoles = []string{"master", "source"}
 
-func variables(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
-	rows, err := conn.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format') OR Variable_name LIKE 'rpl\\_semi\\_sync\\_%'")
-	set := make(map[string]string)
-	return set, rowstore.EachRow(rows, err, func(rows *sql.Rows) error { //nolint:wrapcheck // by with
-		var name, value string
-		err := rows.Scan(&name, &value)
-		set[name] = value
-		return err //nolint:wrapcheck // by with
-	})
-}
-
 // supported reports whether the store supports a server of this version, and returns the oldest
 // version that it supports.
 func supported(version string) (oldest string, ok bool) {

@@ -118,7 +118,7 @@ func TestReadOnlyServer(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Settle(t.Context(), []byte("receipt"), time.Hour)
 	require.ErrorIs(t, err, lock.ErrNotApplied)
-	require.ErrorContains(t, err, "it is read only")
+	require.ErrorIs(t, err, lock.ErrUnavailable)
 }
 
 func TestMigrateByManyAtOnce(t *testing.T) {

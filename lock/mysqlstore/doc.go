@@ -23,8 +23,10 @@
 // as its caller waits, 10 s at most.
 //
 // The settings of the driver and of the work's sessions do not matter, such as parseTime,
-// clientFoundRows, sql_mode, time_zone and character sets: keys, tokens and receipts are bytes,
-// and times are numbers. Waiters poll: they are not notified when a key is free.
+// clientFoundRows, sql_mode, time_zone, isolation (innodb_snapshot_isolation, too) and character
+// sets: keys, tokens and receipts are bytes, and times are numbers. A receipt takes twice its size
+// in a packet. If max_allowed_packet is smaller, the receipt is left empty, and later callers get
+// no answer. Waiters poll: they are not notified when a key is free.
 //
 // # Overload
 //
@@ -40,7 +42,8 @@
 // ALTER TABLE commits it, and later statements are committed one by one. So the store refuses
 // statements that would end the transaction, statements after a deadlock, and a receipt without
 // the savepoint. If a procedure of the database commits, its changes stay, later statements are
-// refused, and the receipt is committed separately.
+// refused, and the receipt is committed separately. If nothing shows how the transaction has ended,
+// the outcome is unknown, and an empty receipt is left.
 //
 // Other failed statements leave the transaction as it is: work may go on after a duplicate key.
 //
@@ -53,8 +56,7 @@
 // rpl_semi_sync_master_timeout must be longer than any outage of the replica: after this time, the
 // server does not wait. A server that has recovered from a crash can show commits that no replica
 // has. So the store reads a receipt together with a write of its own, for which the server waits
-// as well: a replay then costs a commit. The store checks only once whether the server has the
-// setting. With Galera or group replication, write to one node only.
+// as well: a replay then costs a commit. With Galera or group replication, write to one node only.
 //
 // Leases end by the server's clock. If the clock is set back, leases last longer by the
 // difference, and nothing is granted twice. If it is set forward, leases end earlier than their
@@ -62,9 +64,14 @@
 // affected: its receipt is refused with the claim.
 //
 // A COMMIT is never cancelled. After a COMMIT without an answer, the store asks for the outcome by
-// a write, which a read-only server does not execute. The write takes the claim away from the
-// transaction, so a COMMIT that arrives later finds no claim. The store ends a session of the
-// same user that is idle in its transaction by KILL, which needs no privilege.
+// a write, which a read-only server does not execute. The entry is locked until the transaction of
+// the COMMIT is over. If it is idle instead, the store ends its session by KILL, which needs no
+// privilege.
+//
+// A connection to a server that refuses writes (read_only, or a node of Galera that is not ready) is
+// closed, and the next one leads to the new primary. A connection that answers the beginning of a
+// transaction not within a second is closed, too, and the transaction begins on a new one. Set
+// readTimeout in the DSN to bound the statements of the work itself.
 //
 // A fence is drawn after its claim has won the key, in the same transaction, so that the
 // fences of a key rise in the order of its grants.

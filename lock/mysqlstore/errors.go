@@ -22,6 +22,8 @@ const (
 	errLockWaitTimeout = 1205
 	errDeadlock        = 1213
 	errRecordChanged   = 1020 // MariaDB, with innodb_snapshot_isolation
+	errNoVariable      = 1193
+	errNotReady        = 1047 // Galera; "unknown command" elsewhere, which the driver does not send
 	errNoSavepoint     = 1305
 	errLockNowait      = 3572 // MySQL; MariaDB answers with errLockWaitTimeout
 )
@@ -31,8 +33,8 @@ var (
 	denials  = []uint16{1044, 1045, 1049, 1142, 1143, 1227, 1290, 1665, 1698, 1792, 1836}
 	noRooms  = []uint16{1021, 1037, 1038, 1041, 1114, 1118, 1153, 1301, 1406}
 	readOnly = []uint16{1290, 1792, 1836}
-	pass     = []uint16{errLockWaitTimeout, errDeadlock, errRecordChanged, errLockNowait, 1040, 1047, 1158, 1159, 1160, 1161, 1180, 1203, 1206, 1226, 1317, 1614, 1927, 1969, 3024, 3101}
-	refusals = slices.Concat(denials, noRooms, []uint16{errLockWaitTimeout, errDeadlock, errRecordChanged, errLockNowait, 1040, 1047, 1203, 1206, 1226, 1969, 3024, 3101})
+	pass     = []uint16{errLockWaitTimeout, errDeadlock, errRecordChanged, errLockNowait, 1040, errNotReady, 1158, 1159, 1160, 1161, 1180, 1203, 1206, 1226, 1317, 1614, 1927, 1969, 3024, 3101}
+	refusals = slices.Concat(denials, noRooms, []uint16{errLockWaitTimeout, errDeadlock, errRecordChanged, errLockNowait, 1040, errNotReady, 1203, 1206, 1226, 1969, 3024, 3101})
 )
 
 // storeError converts the error of a statement to an error of [lock.Store], and nil to nil. An
@@ -46,7 +48,7 @@ func storeError(err error) error {
 	case errors.Is(err, lock.ErrNotApplied):
 		return err
 	case errors.Is(err, mysql.ErrPktTooLarge): // nothing was sent
-		return fmt.Errorf("%w: mysqlstore: %w: the driver's maxAllowedPacket is smaller: %w", lock.ErrNotApplied, lock.ErrFull, err)
+		return fmt.Errorf("%w: mysqlstore: %w: max_allowed_packet of the server, or maxAllowedPacket of the driver, is smaller: %w", lock.ErrNotApplied, lock.ErrFull, err)
 	case !errors.Is(err, errUncommitted) && (committing && !rolledBack(err) || !refused(err)):
 		return fmt.Errorf("mysqlstore: %w", classified(err))
 	default:
@@ -130,6 +132,13 @@ func refused(err error) bool {
 func rolledBack(err error) bool {
 	n := number(err)
 	return n == errDeadlock || n == 3101 || slices.Contains(readOnly, n)
+}
+
+// isDemoted reports whether err says that the server, or a node of a Galera cluster, no longer takes
+// writes. Another connection to its address may lead to the primary.
+func isDemoted(err error) bool {
+	n := number(err)
+	return slices.Contains(readOnly, n) || n == errNotReady
 }
 
 // passes reports whether a statement that was refused may succeed later.

@@ -2,35 +2,51 @@ package mysqlstore_test
 
 import (
 	"context"
+	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
+
+// commit begins the COMMIT of work.
+const commit = "COMMIT AND"
+
+// late is the delay of a COMMIT that arrives late.
+const late = 1500 * time.Millisecond
+
+// behind returns a shop of a server whose store's statements have faults.
+func behind(tb testing.TB, server *mysqltest.Server, decide func(statement string) mysqlproxy.Fault) (*shop, *mysqlproxy.Proxy) {
+	tb.Helper()
+	p := mysqlproxy.Start(tb, server.Addr(), decide)
+	return shopOf(tb, server, p.Addr()), p
+}
 
 // A COMMIT without an answer was executed or not, which the caller is answered, and a repeat
 // confirms.
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		fate      fate
+		fate      mysqlproxy.Action
 		committed bool
 	}{
-		"its answer is lost":            {loses, true},
-		"the connection ends after it":  {cuts, true},
-		"it arrives late":               {delays, false},
-		"it never arrives":              {swallows, false},
-		"the connection ends before it": {cutsBefore, false},
-		"it is answered":                {passes, true},
+		"its answer is lost":            {mysqlproxy.LoseReply, true},
+		"the connection ends after it":  {mysqlproxy.CutReply, true},
+		"it arrives late":               {mysqlproxy.DelayRequest, false},
+		"it never arrives":              {mysqlproxy.LoseRequest, false},
+		"the connection ends before it": {mysqlproxy.CutRequest, false},
+		"it is answered":                {mysqlproxy.Pass, true},
+		"the server ends after it":      {mysqlproxy.FailReply, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := mysqltest.Shared(t)
-			s := shopOf(t, server, startProxy(t, server.Addr(), first(tt.fate)).Addr().String())
+			s, _ := behind(t, mysqltest.Shared(t), mysqlproxy.First(commit, mysqlproxy.Fault{Action: tt.fate, Delay: late}))
 			l := s.locker(t, lock.WithBudget(time.Second))
 			began := time.Now()
 			receipt, _, err := l.Once(t.Context(), "k", nil, order("first"))
@@ -52,18 +68,24 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// Without the fence, a look at the receipt says that nothing was committed, and then the COMMIT
-// arrives.
-func TestTwinWithoutAFence(t *testing.T) {
-	t.Parallel()
-	server := mysqltest.Shared(t)
-	s := shopOf(t, server, startProxy(t, server.Addr(), first(delays)).Addr().String())
-	ctx, tx := s.begin(t, "k")
+// unanswered returns a transaction whose COMMIT gets no answer in time.
+func (s *shop) unanswered(t *testing.T, key string) lock.Transaction {
+	t.Helper()
+	ctx, tx := s.begin(t, key)
 	require.NoError(t, exec(ctx, insert, "first"))
 	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, err := tx.Settle(impatient, []byte("receipt"), time.Hour)
 	require.ErrorContains(t, err, "COMMIT was not answered")
+	return tx
+}
+
+// Without the fence, a look at the receipt says that nothing was committed, and then the COMMIT
+// arrives.
+func TestTwinWithoutAFence(t *testing.T) {
+	t.Parallel()
+	s, _ := behind(t, mysqltest.Shared(t), mysqlproxy.First(commit, mysqlproxy.Fault{Action: mysqlproxy.DelayRequest, Delay: late}))
+	tx := s.unanswered(t, "k")
 	e, err := s.store.Get(t.Context(), "k")
 	require.NoError(t, err)
 	require.Equal(t, lock.Held, e.State, "it looks as if nothing was committed")
@@ -73,15 +95,72 @@ func TestTwinWithoutAFence(t *testing.T) {
 	require.True(t, committed)
 }
 
+// A server counts its sessions from its start. After a restart, the session with the number of one
+// whose COMMIT has no answer is another's, and is not ended.
+func TestOutcomeEndsNoOtherSession(t *testing.T) {
+	t.Parallel()
+	server := mysqltest.Start(t)
+	s, _ := behind(t, server, mysqlproxy.First(commit, mysqlproxy.Fault{Action: mysqlproxy.LoseRequest}))
+	tx := s.unanswered(t, "k")
+	var newest int64
+	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT MAX(id) FROM information_schema.processlist").Scan(&newest))
+	server.Restart(t)
+	if !isMariaDB(t) {
+		time.Sleep(2 * time.Second) // MySQL shows in seconds how long a session has been idle
+	}
+	others := dial(t, server.DSN(s.name, ""))
+	var jobs []*sql.Tx
+	for id := int64(0); id <= newest; {
+		job, err := others.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, job.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id))
+		jobs = append(jobs, job)
+	}
+	committed, err := tx.Outcome(t.Context())
+	require.NoError(t, err)
+	require.False(t, committed)
+	for _, job := range jobs {
+		_, err := job.ExecContext(t.Context(), insert, "of a job")
+		require.NoError(t, err, "the session was ended")
+		require.NoError(t, job.Rollback())
+	}
+}
+
+// A session that executes COMMIT waits for its replica, here in vain. It is not ended: the order
+// would be visible, and on no other server.
+func TestOutcomeEndsNoCommit(t *testing.T) {
+	t.Parallel()
+	if !isMariaDB(t) {
+		t.Skip("SKIPPED: the settings are MariaDB's")
+	}
+	server := mysqltest.Start(t, mysqltest.Replicated(1, mysqltest.SemiSynchronous()...)...)
+	s := shopOf(t, server, server.Addr())
+	ctx, tx := s.begin(t, "k")
+	require.NoError(t, exec(ctx, insert, "first"))
+	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
+	defer s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+	impatient, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := tx.Settle(impatient, []byte("receipt"), time.Hour)
+	require.ErrorContains(t, err, "COMMIT was not answered")
+	impatient, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err = tx.Outcome(impatient)
+	require.Error(t, err)
+	require.Empty(t, s.orders(t))
+	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+	committed, err := tx.Outcome(t.Context())
+	require.NoError(t, err)
+	require.True(t, committed)
+}
+
 // The server ends a session of the store's own whose COMMIT never arrives, and with it the lock
 // of its row.
 func TestOwnCommitThatNeverArrives(t *testing.T) {
 	t.Parallel()
-	testmain.SkipIn(t, testmain.Short, "waits for 30 s")
-	server := mysqltest.Shared(t)
-	p := startProxy(t, server.Addr(), first(swallows))
-	p.commit = "COMMIT"
-	s := shopOf(t, server, p.Addr().String())
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits for 30 s")
+	decide := mysqlproxy.First("COMMIT", mysqlproxy.Fault{Action: mysqlproxy.LoseRequest})
+	s, _ := behind(t, mysqltest.Shared(t), decide)
 	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fenced: true}
 	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -94,4 +173,18 @@ func TestOwnCommitThatNeverArrives(t *testing.T) {
 		return err == nil
 	}, 60*time.Second, 100*time.Millisecond)
 	t.Logf("the key was locked for %v", time.Since(began))
+}
+
+// dial returns a database that is closed with the test.
+func dial(tb testing.TB, dsn string) *sql.DB {
+	tb.Helper()
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
+	return db
+}
+
+// through replaces the address in the DSN of a server by another one.
+func through(server *mysqltest.Server, dsn, addr string) string {
+	return strings.Replace(dsn, server.Addr(), addr, 1)
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// openOwn returns the store's own connections, which are dialled on their first use.
-func openOwn(cfg *mysql.Config) (*sql.DB, error) {
+// openOwn returns the store's own connections, which are dialled on their first use. It calls dialled
+// for each.
+func openOwn(cfg *mysql.Config, dialled func()) (*sql.DB, error) {
 	cfg = cfg.Clone()
 	cfg.ClientFoundRows = false // the count of rows is the count of changes
 	cfg.Logger = &mysql.NopLogger{}
@@ -24,7 +25,7 @@ func openOwn(cfg *mysql.Config) (*sql.DB, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // by its caller
 	}
-	own := sql.OpenDB(ownConnector{connector})
+	own := sql.OpenDB(ownConnector{connector, dialled})
 	own.SetMaxOpenConns(rowstore.OwnConnections)
 	own.SetMaxIdleConns(rowstore.OwnConnections)
 	own.SetConnMaxIdleTime(idleTime / 2) // before the server ends it
@@ -38,15 +39,20 @@ const idleTime = 30 * time.Second
 
 // ownSession has the settings of the store's own sessions. The configuration, the user or the
 // server may set others for the work: with such settings, the store's statements could fail, wait
-// or have another meaning. The wait for a row lock is shorter than a caller's budget, so that no
-// claim takes effect long after its caller has gone.
+// or have another meaning. The waits for locks of rows and of tables are short, so that no claim takes
+// effect long after its caller has gone, and no session waits for long.
 var ownSession = []string{
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
-	"SET SESSION sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0, innodb_lock_wait_timeout = 1, sql_safe_updates = 0, wait_timeout = " + strconv.Itoa(int(idleTime/time.Second)),
+	"SET SESSION sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, sql_safe_updates = 0, wait_timeout = " + strconv.Itoa(int(idleTime/time.Second)),
+	"SET SESSION innodb_snapshot_isolation = 0", // last: MySQL and older servers do not know it
 }
 
 // ownConnector sets ownSession in each session.
-type ownConnector struct{ driver.Connector }
+type ownConnector struct {
+	driver.Connector
+
+	dialled func()
+}
 
 // Connect is part of [driver.Connector].
 func (c ownConnector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -56,11 +62,12 @@ func (c ownConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	session := conn.(driver.ExecerContext) //nolint:errcheck,forcetypeassert // the driver's
 	for _, statement := range ownSession {
-		if _, err := session.ExecContext(ctx, statement, nil); err != nil {
+		if _, err := session.ExecContext(ctx, statement, nil); err != nil && number(err) != errNoVariable {
 			_ = conn.Close()
 			return nil, err //nolint:wrapcheck // the driver's
 		}
 	}
+	c.dialled()
 	return conn, nil
 }
 
@@ -69,17 +76,23 @@ func (c ownConnector) Connect(ctx context.Context) (driver.Conn, error) {
 const staleConnections = rowstore.OwnConnections + 1
 
 // withOwn calls do with one of the store's own connections, and converts its error. do is called
-// again if its connection had ended before.
+// again if its connection had ended before, and on a new connection after the first that led to a
+// server which is no longer the primary.
 func (s *Store) withOwn(ctx context.Context, r rowstore.Rank, do func(conn *sql.Conn) error) (err error) {
+	demoted := false
 	for range staleConnections {
 		var conn *sql.Conn
 		if conn, err = s.acquire(ctx, r); err != nil { // nothing was sent
 			return err
 		}
-		err = s.use(conn, do)
-		if !errors.Is(err, driver.ErrBadConn) {
-			return storeError(err)
+		if err = s.use(conn, do); errors.Is(err, driver.ErrBadConn) {
+			continue
 		}
+		err = storeError(err)
+		if demoted || !isDemoted(err) || !errors.Is(err, lock.ErrNotApplied) {
+			return err
+		}
+		demoted = true
 	}
 	return fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, rowstore.Classed(err, "connection"))
 }
@@ -87,7 +100,30 @@ func (s *Store) withOwn(ctx context.Context, r rowstore.Rank, do func(conn *sql.
 func (s *Store) use(conn *sql.Conn, do func(conn *sql.Conn) error) error {
 	defer s.gate.Leave()
 	defer conn.Close() //nolint:errcheck // its calls have their errors
-	return do(conn)
+	err := do(conn)
+	if isDemoted(err) || errors.Is(err, context.DeadlineExceeded) {
+		discard(conn)
+		discardIdle(s.own)
+	}
+	return err
+}
+
+// discard closes a connection, which the pool would otherwise use again.
+func discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = conn.Close()
+}
+
+// discardIdle closes the idle connections of a pool after one of them led to a server that is no
+// longer the primary, or that does not answer: the others probably lead there, too.
+func discardIdle(db *sql.DB) {
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond) // in case another caller was faster
+	defer cancel()
+	for n := db.Stats().Idle; n > 0 && db.Stats().Idle > 0; n-- {
+		if conn, err := db.Conn(ctx); err == nil {
+			discard(conn)
+		}
+	}
 }
 
 func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*sql.Conn, error) {
@@ -118,7 +154,13 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*sql.Conn, error)
 // changed.
 func (s *Store) exec(ctx context.Context, r rowstore.Rank, statement string) (changed int64, err error) {
 	err = s.withOwn(ctx, r, func(conn *sql.Conn) error {
-		changed, err = changes(conn.ExecContext(ctx, statement))
+		is, err := s.server(ctx, conn)
+		if err == nil {
+			err = is.fits(statement)
+		}
+		if err == nil {
+			changed, err = changes(conn.ExecContext(ctx, statement))
+		}
 		return err
 	})
 	return changed, err
@@ -151,7 +193,7 @@ func inTx(ctx context.Context, conn *sql.Conn, do func() error) error {
 		return nil
 	}
 	if _, failed := conn.ExecContext(ctx, rollback); failed != nil {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		discard(conn)
 	}
 	return err
 }

@@ -45,3 +45,30 @@ func TestReceiptWaitsForTheReplica(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, lock.Settled, e.State)
 }
+
+// The plugin of semi-synchronous replication goes, as in a failover to a server without it, and comes.
+func TestPluginOfReplicationThatGoes(t *testing.T) {
+	t.Parallel()
+	if isMariaDB(t) {
+		t.Skip("SKIPPED: MariaDB has it built in")
+	}
+	server := mysqltest.Start(t)
+	server.Exec(t, "", "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
+	s := shopOf(t, server, server.Addr())
+	for range 2 {
+		_, tx := s.begin(t, "k")
+		ok, err := tx.Settle(t.Context(), []byte("receipt"), time.Hour)
+		require.NoError(t, err)
+		require.True(t, ok)
+		e, err := s.store.Get(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, lock.Settled, e.State)
+		ok, err = s.store.Forget(t.Context(), "k", e.Token)
+		require.NoError(t, err)
+		require.True(t, ok)
+		server.Exec(t, "", "UNINSTALL PLUGIN rpl_semi_sync_source")
+		_, err = s.store.Get(t.Context(), "k")
+		require.NoError(t, err)
+		server.Exec(t, "", "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
+	}
+}

@@ -22,7 +22,7 @@ const (
 CREATE TABLE IF NOT EXISTS latch_entries (
 	lock_key    VARBINARY(1024) NOT NULL PRIMARY KEY,
 	token       VARBINARY(255)  NOT NULL,
-	attempt     BIGINT          NOT NULL, -- negative if no transaction may settle it any more
+	attempt     BIGINT          NOT NULL,
 	fingerprint BLOB            NOT NULL,
 	owner       BLOB            NOT NULL,
 	fence       BIGINT          NOT NULL, -- 0 if there is none

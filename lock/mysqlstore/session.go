@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -36,7 +37,8 @@ type session struct {
 	endErr  error // the reason if the transaction has ended before its work, else nil
 	mark    int64 // number of a row that the work's transaction has written; 0 if there is none
 
-	broken bool // its connection must not be used again
+	broken  bool // its connection must not be used again
+	demoted bool // it leads to a server that is no longer the primary
 }
 
 // savepoint is made at the beginning of the transaction, and released before the receipt is
@@ -59,24 +61,29 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 		return nil, err
 	}
 	w = &session{store: s}
-	if w.user, err = s.db.Conn(ctx); err != nil {
-		return nil, dialError(err)
+	if err := w.connect(ctx); err != nil {
+		return nil, err
 	}
-	err = w.user.Raw(func(conn any) (err error) {
-		w.conn, err = rawConnOf(s.db, conn)
-		return err
-	})
-	if err == nil {
-		w.id, err = s.sessions.id(ctx, w.user, w.conn)
-	}
-	if err == nil {
-		w.cut, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-		w.tx, err = rowstore.Lend(w.cut, s.out(), w.lent())
-	}
-	if err != nil {
+	w.cut, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if w.tx, err = rowstore.Lend(w.cut, s.out(), w.lent()); err != nil {
 		return nil, errors.Join(err, ignoreDone(w.user.Close()))
 	}
 	return w, nil
+}
+
+// connect takes a connection of the pool.
+func (w *session) connect(ctx context.Context) (err error) {
+	if w.user, err = w.store.db.Conn(ctx); err != nil {
+		return dialError(err)
+	}
+	err = w.user.Raw(func(conn any) (err error) {
+		w.conn, err = rawConnOf(w.store.db, conn)
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, ignoreDone(w.user.Close()))
+	}
+	return nil
 }
 
 // rawConnOf returns an error unless a connection is of go-sql-driver/mysql.
@@ -94,30 +101,36 @@ type sessions struct {
 	ids map[driver.Conn]int64
 }
 
-// mostSessions bounds the numbers, because a connection does not report its end.
-const mostSessions = 1000
-
-func (s *sessions) id(ctx context.Context, user *sql.Conn, conn driver.Conn) (id int64, err error) {
+// id returns the number of the session of w. A connection does not report its end, so the numbers are
+// forgotten when there are twice as many as the pool has connections.
+func (s *sessions) id(ctx context.Context, w *session) (id int64, err error) {
 	s.mu.Lock()
-	id, ok := s.ids[conn]
+	id, ok := s.ids[w.conn]
 	s.mu.Unlock()
 	if ok {
 		return id, nil
 	}
-	if err := user.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+	if err := w.user.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
 		return 0, err //nolint:wrapcheck // by its caller
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ids == nil || len(s.ids) >= mostSessions {
+	if s.ids == nil || len(s.ids) > 2*w.store.db.Stats().OpenConnections {
 		s.ids = make(map[driver.Conn]int64)
 	}
-	s.ids[conn] = id
+	s.ids[w.conn] = id
 	return id, nil
 }
 
 func (w *session) exec(ctx context.Context, statement string) (driver.Result, error) {
-	return w.conn.ExecContext(ctx, statement, nil) //nolint:wrapcheck // by its callers
+	result, err := w.conn.ExecContext(ctx, statement, nil)
+	return result, w.see(err)
+}
+
+// see notes an error of a server that is no longer the primary, and returns it.
+func (w *session) see(err error) error {
+	w.demoted = w.demoted || isDemoted(err)
+	return err
 }
 
 // run executes statements until one fails.
@@ -136,19 +149,52 @@ func (w *session) ready(ctx context.Context, how kind) error {
 	if how == ending {
 		return errWouldEnd
 	}
-	if err := w.settled(ctx); err != nil {
+	if !w.begun && w.endErr == nil {
+		if err := w.begin(ctx); err != nil {
+			w.endErr = transient(classified(err))
+		}
+	}
+	if how == plain && w.stmtErr == nil {
+		return w.settled(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if err := w.settled(ctx); err != nil || how == plain {
 		return err
 	}
-	if !w.begun {
-		if err := w.run(ctx, begin, setPoint); err != nil {
-			return transient(classified(err))
-		}
-		w.begun = true
+	return w.writeMark(ctx)
+}
+
+// answerTime bounds the statements of the store itself on a connection of the work. A server that
+// is gone, or a network that has forgotten the connection, may never answer.
+const answerTime = time.Second
+
+// begin begins the transaction. If the first connection fails, no statement of the work was sent on
+// it, and a new one may work.
+func (w *session) begin(ctx context.Context) error {
+	err := w.beginHere(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err
 	}
-	if how == unclear {
-		return w.writeMark(ctx)
+	discard(w.user)
+	discardIdle(w.store.db)
+	w.demoted = false
+	waits, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait)
+	defer cancel()
+	if err := w.connect(waits); err != nil {
+		return err
 	}
-	return nil
+	return w.beginHere(ctx)
+}
+
+func (w *session) beginHere(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if err = w.run(ctx, begin, setPoint); err == nil {
+		w.id, err = w.store.sessions.id(ctx, w)
+	}
+	w.begun = err == nil
+	return err
 }
 
 // settled returns an error if the transaction has ended.
@@ -157,7 +203,7 @@ func (w *session) settled(ctx context.Context) error {
 	case w.endErr != nil:
 	case !w.conn.IsValid():
 		w.endErr = transient(errSessionEnded)
-	case w.stmtErr == nil || !w.begun:
+	case w.stmtErr == nil:
 		return nil
 	case rollsBack(w.stmtErr):
 		w.endErr = transient(fmt.Errorf("%w: %w", errUndone, classified(w.stmtErr)))
@@ -203,7 +249,8 @@ func (w *session) writeMark(ctx context.Context) error {
 
 var errUnclear = errors.New("a statement that may have ended the transaction")
 
-// committedByWork reports whether the work's own statement has committed its transaction.
+// committedByWork reports whether the work's own statement has committed its transaction, if a mark
+// was written.
 func (w *session) committedByWork(ctx context.Context) (bool, error) {
 	if w.mark == 0 {
 		return false, nil
@@ -222,13 +269,16 @@ func (w *session) take(ctx context.Context) {
 // end gives the connection back. A connection that may be in a transaction is closed, and the
 // server rolls back.
 func (w *session) end(ctx context.Context, committed bool) {
+	w.stop()
 	if w.user == nil {
 		return
 	}
-	w.stop()
-	if w.broken || w.begun && !committed && w.run(ctx, rollback) != nil || !w.conn.IsValid() {
-		_ = w.user.Raw(func(any) error { return driver.ErrBadConn })
+	if w.broken || w.demoted || w.begun && !committed && w.run(ctx, rollback) != nil || !w.conn.IsValid() {
+		discard(w.user)
 	}
 	_ = w.user.Close()
 	w.user = nil
+	if w.demoted {
+		discardIdle(w.store.db)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +16,8 @@ import (
 )
 
 var quiet = slog.New(slog.DiscardHandler)
+
+const ordersTable = "CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(100) NOT NULL) ENGINE = InnoDB"
 
 // shop is a store and a table of orders without a unique constraint.
 type shop struct {
@@ -35,13 +36,8 @@ func openShop(tb testing.TB, params ...string) *shop {
 func shopOf(tb testing.TB, server *mysqltest.Server, addr string, params ...string) *shop {
 	tb.Helper()
 	name := server.Database(tb)
-	dsn := strings.Replace(server.DSN(name, "", params...), server.Addr(), addr, 1)
-	s := &shop{store: open(tb, dsn), name: name}
-	var err error
-	s.db, err = sql.Open("mysql", server.DSN(name, ""))
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, s.db.Close()) })
-	s.exec(tb, "CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(100) NOT NULL) ENGINE = InnoDB")
+	s := &shop{store: open(tb, through(server, server.DSN(name, "", params...), addr)), name: name, db: dial(tb, server.DSN(name, ""))}
+	s.exec(tb, ordersTable)
 	return s
 }
 

@@ -8,12 +8,12 @@ import (
 
 // statements has the SQL of a store, with $1, $2 ... in the place of values.
 type statements struct {
-	claim, takeover, renew, settle, release, releaseTaken, forget string
-	drawFence, fence, dropFence                                   string
-	get, page, list, ended, remove                                string
-	settleInside, lockRow, takeAway, idle                         string
-	present, presentFences, engine                                string
-	writes                                                        []string
+	claim, takeover, renew, settle, release, forget string
+	drawFence, fence, dropFence                     string
+	get, page, list, ended, remove                  string
+	settleInside, lockRow, idle                     string
+	present, presentFences, engine                  string
+	writes                                          []string
 }
 
 const (
@@ -38,14 +38,9 @@ func newStatements(n names) (s statements) {
 // setClaims sets the statements that take and keep a key.
 func (s *statements) setClaims(n names) {
 	// If the row is taken, the claim only reads the row, and so does not wait for the lock of a
-	// transaction that settles it. A row that is taken after the read stays unchanged. A row that
-	// takeAway has marked for this token also stays unchanged: a COMMIT that arrives even later
-	// would settle it.
-	//
-	// Each assignment sees the new values of the assignments before it. The condition has one
-	// value for all of them: attempt, which is set to a positive number, is the first, and
-	// over_at is the last.
-	const free = `IF(over_at <= ` + now + ` AND NOT (token = $2 AND attempt < 0), `
+	// transaction that settles it. A row that is taken after the read stays unchanged. Each
+	// assignment sees the new values of the assignments before it, so over_at is the last.
+	const free = `IF(over_at <= ` + now + `, `
 	s.claim = n.in(`INSERT INTO latch_entries (` + columns + `)
 SELECT $1, $2, $3, $4, $5, 0, 0, NULL, ` + now + ` + $6, ` + now + ` + $6 + $7 FROM DUAL
 WHERE NOT EXISTS (SELECT 1 FROM latch_entries AS e WHERE e.lock_key = $1 AND e.` + live + `)
@@ -71,10 +66,7 @@ func (s *statements) setEnds(n names) {
 	s.settle = n.in(`UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
 WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
 
-	s.release = n.in(`DELETE FROM latch_entries WHERE lock_key = $1 AND token = $2 AND settled = 0 AND attempt >= 0 AND ` + live)
-
-	// A row that takeAway has marked stays, though the key is free: see claim.
-	s.releaseTaken = n.in(`UPDATE latch_entries SET ends_at = ` + now + `, over_at = ` + now + ` WHERE lock_key = $1 AND token = $2 AND settled = 0 AND attempt < 0 AND ` + live)
+	s.release = n.in(`DELETE FROM latch_entries WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
 
 	s.forget = n.in(`DELETE FROM latch_entries WHERE lock_key = $1 AND token = $2 AND ` + live)
 
@@ -100,13 +92,14 @@ func (s *statements) setReads(n names) {
 }
 
 // setWork sets the statements of a transaction of work, and the statements that ask for its
-// outcome. A positive attempt marks an entry that the transaction may settle.
+// outcome.
 func (s *statements) setWork(n names) {
 	s.settleInside = n.in(`UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
-WHERE lock_key = $1 AND token = $2 AND settled = 0 AND attempt > 0`)
+WHERE lock_key = $1 AND token = $2 AND settled = 0`)
 	s.lockRow = n.in(`SELECT token, settled FROM latch_entries WHERE lock_key = $1 FOR UPDATE NOWAIT`)
-	s.takeAway = n.in(`UPDATE latch_entries SET attempt = -ABS(attempt) WHERE lock_key = $1`)
-	s.idle = `SELECT 1 FROM information_schema.processlist WHERE id = $1 AND user = SUBSTRING_INDEX(USER(), '@', 1) AND command = 'Sleep'`
+	// How long a session has been idle, and the error of the value, in milliseconds: 10 for MariaDB,
+	// which reads these comments, and 1,000 for MySQL.
+	s.idle = `SELECT /*M! time_ms + 0 * */ 1000 * time, /*M! 0.01 * */ 1000 FROM information_schema.processlist WHERE id = $1 AND user = SUBSTRING_INDEX(USER(), '@', 1) AND command = 'Sleep'`
 }
 
 // text returns a statement with its values. Bytes are written in hexadecimal digits, so that no

@@ -24,8 +24,8 @@ type Store struct {
 	statements statements
 
 	closed   atomic.Bool
-	keyTaken atomic.Bool                // the last claim has found an entry
-	semi     atomic.Pointer[expression] // see waits
+	keyTaken atomic.Bool            // the last claim has found an entry
+	known    atomic.Pointer[server] // see Store.server
 
 	out      func() *sql.DB // makes the *sql.Tx of the work
 	sessions sessions       // of the work
@@ -65,7 +65,7 @@ func New(db *sql.DB, own *mysql.Config, opts ...Option) *Store {
 	n := namesOf(cfg.table, own.DBName)
 	s := &Store{db: db, names: n, statements: newStatements(n), out: sync.OnceValue(out.Open)}
 	var err error
-	if s.own, err = openOwn(own); err != nil {
+	if s.own, err = openOwn(own, func() { s.known.Store(nil) }); err != nil {
 		s.unfit = fmt.Errorf("%w: %w: mysqlstore: the configuration of the store's own connections: %w", lock.ErrNotApplied, lock.ErrDenied, err)
 	}
 	return s

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
@@ -29,18 +30,19 @@ func TestStormOfOrders(t *testing.T) {
 	const keys, callers, kills = 150, 3, 2
 	server := mysqltest.Start(t)
 	var faults atomic.Int64
-	pick := func() fate {
-		if mathrand.IntN(5) > 0 {
-			return passes
+	decide := func(statement string) mysqlproxy.Fault {
+		if !strings.HasPrefix(statement, commit) || mathrand.IntN(5) > 0 {
+			return mysqlproxy.Fault{}
 		}
 		faults.Add(1)
-		return []fate{loses, cuts, delays, swallows, cutsBefore}[mathrand.IntN(5)]
+		fates := []mysqlproxy.Action{mysqlproxy.LoseReply, mysqlproxy.CutReply, mysqlproxy.DelayRequest, mysqlproxy.LoseRequest, mysqlproxy.CutRequest}
+		return mysqlproxy.Fault{Action: fates[mathrand.IntN(len(fates))], Delay: late}
 	}
 	s := shopOf(t, server, server.Addr())
 	var lockers []*lock.Locker
 	for range 3 {
-		addr := startProxy(t, server.Addr(), pick).Addr().String()
-		store := open(t, strings.Replace(server.DSN(s.name, "", "interpolateParams=true"), server.Addr(), addr, 1))
+		addr := mysqlproxy.Start(t, server.Addr(), decide).Addr()
+		store := open(t, through(server, server.DSN(s.name, "", "interpolateParams=true"), addr))
 		lockers = append(lockers, lockerOver(t, store, lock.WithLease(3*time.Second), lock.WithBudget(time.Second)))
 	}
 
@@ -101,8 +103,8 @@ func TestTwinWithTheReceiptOutside(t *testing.T) {
 	server := mysqltest.Shared(t)
 	s := shopOf(t, server, server.Addr())
 	for i := range 5 {
-		addr := startProxy(t, server.Addr(), first(cuts)).Addr().String()
-		store := open(t, strings.Replace(server.DSN(s.name, "", "interpolateParams=true"), server.Addr(), addr, 1))
+		addr := mysqlproxy.Start(t, server.Addr(), mysqlproxy.First("COMMIT", mysqlproxy.Fault{Action: mysqlproxy.CutReply})).Addr()
+		store := open(t, through(server, server.DSN(s.name, "", "interpolateParams=true"), addr))
 		_, err := insist(t.Context(), lockerOver(t, outside{store}), fmt.Sprintf("order%d", i))
 		require.NoError(t, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -31,14 +30,19 @@ type workTransaction struct {
 	work       *session
 	key, token string
 
-	sent      bool // COMMIT was sent
-	answered  bool // COMMIT was answered, or its outcome was found out
+	asked     time.Time // when the last statement before COMMIT was sent
+	sent      time.Time // when COMMIT was sent
+	answered  bool      // COMMIT was answered, or its outcome was found out
 	committed bool
+
+	keep        time.Duration // of the receipt
+	unexplained bool          // the transaction has ended, and it is not known how
 }
 
 // Settle is part of [lock.Transaction].
 func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	w := t.work
+	t.keep = keep
 	w.take(ctx)
 	defer func() { w.end(ctx, t.committed) }()
 	if err := w.ready(ctx, plain); err != nil {
@@ -47,14 +51,20 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	_, err = w.exec(ctx, dropPoint)
 	if number(err) == errNoSavepoint {
 		w.broken = true // another transaction may be open on its connection
+		if t.unexplained = w.mark == 0; t.unexplained {
+			return false, errUnexplained
+		}
 		return t.ended(ctx, permanent(errEnded), receipt, keep)
 	}
-	var changed int64
 	if err == nil && w.mark != 0 {
 		_, err = w.exec(ctx, text(t.store.statements.dropFence, w.mark))
 	}
+	var changed int64
 	if err == nil {
-		changed, err = changes(w.exec(ctx, text(t.store.statements.settleInside, t.key, t.token, receipt, rowstore.Micros(keep))))
+		changed, err = t.leave(ctx, receipt, keep)
+	}
+	if errors.Is(storeError(err), lock.ErrFull) {
+		changed, err = t.leave(ctx, nil, keep) // the effect is worth more than its answer
 	}
 	switch {
 	case err != nil:
@@ -65,9 +75,23 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	return t.commit(ctx)
 }
 
+// leave writes the receipt, and returns how many rows it has changed: 1, or 0.
+func (t *workTransaction) leave(ctx context.Context, receipt []byte, keep time.Duration) (changed int64, err error) {
+	err = t.store.withServer(ctx, t.work.user, func(is *server) error {
+		statement := is.settleInside(text(t.store.statements.settleInside, t.key, t.token, receipt, rowstore.Micros(keep)))
+		if err := is.fits(statement); err != nil {
+			return err
+		}
+		t.asked = time.Now()
+		changed, err = changes(t.work.exec(ctx, statement))
+		return err
+	})
+	return changed, err
+}
+
 // commit sends COMMIT. The driver closes the connection when ctx ends, which cancels no COMMIT.
 func (t *workTransaction) commit(ctx context.Context) (bool, error) {
-	t.sent = true
+	t.sent = time.Now()
 	_, err := t.work.exec(ctx, commit)
 	switch {
 	case err == nil:
@@ -98,24 +122,22 @@ func (t *workTransaction) ended(ctx context.Context, why error, receipt []byte, 
 var (
 	errEnded = errors.New("it has ended before its work, by a statement such as CALL of a procedure that commits or rolls back: " +
 		"leave that to the guard, and return an error, or an answer that is not kept, to have it rolled back")
+	errUnexplained = errors.New("mysqlstore: the work's transaction was ended by a statement of the work that the store does not know, " +
+		"and it is not known whether it was committed: leave its end to the guard")
 	errUndone       = errors.New("the server has rolled it back, after a deadlock or another error of a statement")
 	errSessionEnded = errors.New("its session has ended, by the server, or with the context of a statement that was in progress")
-	errReadOnly     = errors.New("it is read only, and the receipt is to be written in it")
 )
 
 // permanent and transient return the errors of a transaction that was rolled back.
 var permanent, transient = rowstore.RolledBack("mysqlstore")
 
-// notCommitted converts the error of a Settle whose COMMIT was not sent or was refused.
+// notCommitted converts the error of a Settle whose COMMIT was not sent or was refused. If the server
+// is no longer the primary, the work may succeed on another one.
 func notCommitted(err error) error {
-	switch {
-	case slices.Contains(readOnly, number(err)):
-		return permanent(errors.Join(errReadOnly, err))
-	case passes(err):
+	if isDemoted(err) || passes(err) {
 		return transient(classified(err))
-	default:
-		return permanent(explain(err))
 	}
+	return permanent(explain(err))
 }
 
 // Outcome is part of [lock.Transaction]. It asks by a write. When the write is committed, the
@@ -123,7 +145,9 @@ func notCommitted(err error) error {
 // both commits.
 func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
-	case !t.sent:
+	case t.unexplained:
+		return t.close(ctx)
+	case t.sent.IsZero():
 		return false, t.Rollback(ctx)
 	case t.answered:
 		return t.committed, nil
@@ -137,14 +161,29 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	return ok, nil
 }
 
-// TakeClaim is part of [outcome.Row]. It writes in any case, because a replica refuses a write.
+// close leaves an empty receipt for a transaction whose outcome nothing shows, so that its work never
+// runs again, and then returns an error once: the caller is not answered by it.
+func (t *workTransaction) close(ctx context.Context) (ok bool, err error) {
+	if t.answered {
+		return true, nil
+	}
+	if _, err = t.store.Settle(ctx, t.key, lock.Claim{Token: t.token}, nil, t.keep); err != nil {
+		return false, fmt.Errorf("mysqlstore: leaving an empty receipt: %s", err.Error())
+	}
+	t.answered = true
+	return false, fmt.Errorf("%w: %w: %w", lock.ErrNotApplied, lock.ErrDenied, errUnexplained)
+}
+
+// TakeClaim is part of [outcome.Row]. It writes in any case, because a replica refuses a write. A
+// transaction whose COMMIT was sent has written the row: while the transaction is not over, the row is
+// locked. So if the row has the claim and no receipt, the transaction was rolled back.
 func (t *workTransaction) TakeClaim(ctx context.Context) (found outcome.Found, err error) {
 	s := t.store
 	err = s.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
 			_, err := s.draw(ctx, conn)
 			if err == nil {
-				found, err = t.takeAway(ctx, conn)
+				found, err = t.look(ctx, conn)
 			}
 			return err
 		})
@@ -155,8 +194,8 @@ func (t *workTransaction) TakeClaim(ctx context.Context) (found outcome.Found, e
 	return found, err
 }
 
-// takeAway takes the claim from the transaction of the work, if the claim exists.
-func (t *workTransaction) takeAway(ctx context.Context, conn *sql.Conn) (outcome.Found, error) {
+// look locks the row.
+func (t *workTransaction) look(ctx context.Context, conn *sql.Conn) (outcome.Found, error) {
 	var token []byte
 	var settled bool
 	err := conn.QueryRowContext(ctx, text(t.store.statements.lockRow, t.key)).Scan(&token, &settled)
@@ -169,20 +208,25 @@ func (t *workTransaction) takeAway(ctx context.Context, conn *sql.Conn) (outcome
 		return outcome.Gone, nil
 	case settled:
 		return outcome.Settled, nil
+	default:
+		return outcome.Taken, nil
 	}
-	_, err = conn.ExecContext(ctx, text(t.store.statements.takeAway, t.key))
-	return outcome.Taken, err //nolint:wrapcheck // by with
 }
 
 // EndIdle is part of [outcome.Row]. Ending an idle session is safe: a session that waits for its
-// client in the middle of a transaction is not executing a COMMIT.
+// client in the middle of a transaction is not executing a COMMIT. Servers count their sessions, so
+// after a restart, or on another server, the number may belong to another session, which has not been
+// idle since the COMMIT was sent.
 func (t *workTransaction) EndIdle(ctx context.Context) {
 	_ = t.store.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
-		var idle int
-		if err := conn.QueryRowContext(ctx, text(t.store.statements.idle, t.work.id)).Scan(&idle); err != nil {
+		atLeast := time.Since(t.sent)
+		var idle, unit float64
+		err := conn.QueryRowContext(ctx, text(t.store.statements.idle, t.work.id)).Scan(&idle, &unit)
+		since, off := time.Duration(idle*float64(time.Millisecond)), time.Duration(unit*float64(time.Millisecond))
+		if err != nil || since+off < atLeast || since-off > time.Since(t.asked) {
 			return err //nolint:wrapcheck // it is not looked at
 		}
-		_, err := conn.ExecContext(ctx, text("KILL CONNECTION $1", t.work.id))
+		_, err = conn.ExecContext(ctx, text("KILL CONNECTION $1", t.work.id))
 		return err //nolint:wrapcheck // it is not looked at
 	})
 }

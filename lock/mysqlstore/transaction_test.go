@@ -1,9 +1,11 @@
 package mysqlstore_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
@@ -70,6 +73,7 @@ func TestWhatWorkDoes(t *testing.T) {
 		"prepared COMMIT": {statements("PREPARE p FROM 'COMMIT'", "EXECUTE p"), []string{"first"}, ""},
 		"duplicate key":   {statements("INSERT INTO orders (id, name) SELECT id, 'x' FROM orders"), both, ""},
 		"read only":       {statements("SET SESSION TRANSACTION READ ONLY"), both, ""},
+		"hidden COMMIT":   {statements("UPDATE orders SET id = 2--1; COMMIT"), both, ""},
 		"session killed": {func(ctx context.Context) error {
 			return errors.Join(exec(ctx, insert, "first"), ignore(exec(ctx, "KILL CONNECTION_ID()")))
 		}, nil, "the work's transaction was rolled back"},
@@ -140,6 +144,91 @@ func TestWhatWorkDoes(t *testing.T) {
 
 func ignore(error) error { return nil }
 
+// Work has read before its entry is written: by a renewal, or by a note of lock.Commit. It is
+// committed in any isolation.
+func TestWorkThatReadsBeforeItIsRenewed(t *testing.T) {
+	t.Parallel()
+	for name, params := range map[string][]string{
+		"default":            nil,
+		"snapshot isolation": {"innodb_snapshot_isolation=1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !isMariaDB(t) && name == "snapshot isolation" {
+				t.Skip("SKIPPED: MySQL has no innodb_snapshot_isolation")
+			}
+			s := openShop(t, params...)
+			ctx, tx := s.begin(t, "k")
+			work, _ := mysqlstore.Tx(ctx)
+			var n int
+			require.NoError(t, work.QueryRowContext(ctx, "SELECT COUNT(*) FROM latch_entries").Scan(&n))
+			ok, err := s.store.Renew(t.Context(), "k", lock.Claim{Token: "token of k", Lease: time.Hour, Linger: time.Hour})
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.NoError(t, exec(ctx, insert, "first"))
+			ok, err = tx.Settle(t.Context(), []byte("receipt"), time.Hour)
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Equal(t, []string{"first"}, s.orders(t))
+		})
+	}
+}
+
+// The transaction has ended, and nothing shows how. It is not answered as a success or as a failure,
+// and its work does not run again.
+func TestWorkWithAnUnknownEnd(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	l := s.locker(t)
+	receipt, replayed, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+		return []byte("receipt"), errors.Join(exec(ctx, insert, "first"), exec(ctx, "RELEASE SAVEPOINT latch_work"))
+	})
+	require.ErrorIs(t, err, lock.ErrUnknown)
+	require.NotErrorIs(t, err, lock.ErrNotApplied)
+	require.ErrorContains(t, err, "it is not known whether it was committed")
+	require.Eventually(t, func() bool {
+		receipt, replayed, err = l.Once(t.Context(), "k", nil, order("second"))
+		return err == nil
+	}, 20*time.Second, 10*time.Millisecond)
+	require.True(t, replayed)
+	require.Empty(t, receipt)
+}
+
+// A receipt that the server does not take, since a packet has its size in hexadecimal digits at
+// least, is left empty. The effect is committed, and its caller is answered.
+func TestReceiptThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	server := mysqltest.Start(t, "max_allowed_packet=1M")
+	for name, params := range map[string][]string{"for the server": nil, "for the driver": {"maxAllowedPacket=500000"}} {
+		s := shopOf(t, server, server.Addr(), params...)
+		for _, inTx := range []bool{true, false} {
+			for size, kept := range map[int]bool{200 << 10: true, 600 << 10: false} {
+				key, runs := fmt.Sprint(inTx, size), 0
+				work := func(ctx context.Context) (receipt []byte, err error) {
+					if runs++; inTx {
+						err = exec(ctx, insert, key)
+					}
+					return bytes.Repeat([]byte("x"), size), err
+				}
+				l := s.locker(t)
+				if !inTx {
+					l = lock.New(s.store, lock.WithLogger(quiet), lock.WithBudget(5*time.Second))
+				}
+				receipt, _, err := l.Once(t.Context(), key, nil, work)
+				require.NoError(t, err, "%s, %s", name, key)
+				require.Len(t, receipt, size)
+				receipt, replayed, err := l.Once(t.Context(), key, nil, work)
+				require.NoError(t, err)
+				require.True(t, replayed)
+				require.Equal(t, kept, len(receipt) > 0)
+				require.Equal(t, 1, runs)
+				require.NoError(t, l.Close(t.Context()))
+			}
+		}
+		require.Len(t, s.orders(t), 2)
+	}
+}
+
 // A deadlock rolls back all of a transaction, and a server would commit its later statements at
 // once. Work that goes on nevertheless leaves none of its rows.
 func TestWorkThatIgnoresADeadlock(t *testing.T) {
@@ -149,6 +238,7 @@ func TestWorkThatIgnoresADeadlock(t *testing.T) {
 		"autocommit off":      {"autocommit=0"},
 		"snapshot isolation":  {"innodb_snapshot_isolation=1"},
 		"interpolated values": {"interpolateParams=true"},
+		"among rows":          nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,9 +257,18 @@ func TestWorkThatIgnoresADeadlock(t *testing.T) {
 						const byID = "UPDATE orders SET name = CONCAT(name, '+') WHERE id = ?"
 						id := map[string]int{"a": 1, "b": 2}
 						err := exec(ctx, byID, id[names[0]])
+						for range 10 {
+							if name == "among rows" && names[0] == "b" { // it changes more, so the other one is rolled back
+								_ = exec(ctx, byID, 2)
+							}
+						}
 						both.Done()
 						both.Wait()
-						_ = exec(ctx, byID, id[names[1]])
+						if name == "among rows" && names[0] == "a" {
+							readAndLock(ctx)
+						} else {
+							_ = exec(ctx, byID, id[names[1]])
+						}
 						_ = exec(ctx, insert, "of "+names[0])
 						return []byte("receipt"), err
 					})
@@ -186,6 +285,16 @@ func TestWorkThatIgnoresADeadlock(t *testing.T) {
 			require.NoError(t, second)
 			require.Len(t, s.orders(t), 3, "a row of the winner")
 		})
+	}
+}
+
+// readAndLock reads rows while the server locks them. The server has sent the first row, which fills
+// its buffer, when it waits for the second. Its error is not looked at.
+func readAndLock(ctx context.Context) {
+	tx, _ := mysqlstore.Tx(ctx)
+	rows, err := tx.QueryContext(ctx, "SELECT REPEAT('x', 100000) FROM orders WHERE id < 3 ORDER BY id FOR UPDATE") //nolint:rowserrcheck // see above
+	for err == nil && rows.Next() {
+		err = rows.Scan(new(string))
 	}
 }
 

@@ -40,11 +40,11 @@ type lent struct {
 
 // lent returns the session's connection for the work.
 func (w *session) lent() lent {
-	return lent{rowstore.Lent{Lender: out, Session: w, Conn: w.conn, Cut: w.cut}, w.conn}
+	return lent{rowstore.Lent{Lender: out, Session: w, Conn: func() rowstore.RawConn { return w.conn }, Cut: w.cut}, w.conn}
 }
 
 // Ready is part of [rowstore.Session].
 func (w *session) Ready(ctx context.Context, text string) error { return w.ready(ctx, kindOf(text)) }
 
 // NoteError is part of [rowstore.Session].
-func (w *session) NoteError(err error) { w.stmtErr = err }
+func (w *session) NoteError(err error) { w.stmtErr = w.see(err) }

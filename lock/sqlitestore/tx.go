@@ -35,7 +35,7 @@ type lent struct{ rowstore.Lent }
 
 // lent returns the session's connection for the work.
 func (w *session) lent() lent {
-	return lent{rowstore.Lent{Lender: out, Session: w, Conn: w.conn, Cut: w.cut}}
+	return lent{rowstore.Lent{Lender: out, Session: w, Conn: func() rowstore.RawConn { return w.conn }, Cut: w.cut}}
 }
 
 // Ready is part of [rowstore.Session].

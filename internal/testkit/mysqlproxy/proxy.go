@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,9 +38,11 @@ const (
 	// DelayRequest forwards it after Fault.Delay, even if the client has closed its connection
 	// meanwhile.
 	DelayRequest
+	// FailReply forwards it, and answers with an error of a server that ends.
+	FailReply
 )
 
-var actionNames = [...]string{"passes", "lose request", "lose reply", "cut request", "cut reply", "freeze", "delay reply", "delay request"}
+var actionNames = [...]string{"passes", "lose request", "lose reply", "cut request", "cut reply", "freeze", "delay reply", "delay request", "fail reply"}
 
 // String returns the name of a in reports.
 func (a Action) String() string {
@@ -59,8 +62,24 @@ type Fault struct {
 type Proxy struct {
 	*relay.Relay
 
-	decide atomic.Pointer[func(statement string) Fault]
+	decide   atomic.Pointer[func(statement string) Fault]
+	silences atomic.Int64
 }
+
+// First returns a function for [Start], with a fault of the first statement that begins with text.
+func First(text string, f Fault) (decide func(statement string) Fault) {
+	var struck atomic.Bool
+	return func(statement string) Fault {
+		if strings.HasPrefix(statement, text) && !struck.Swap(true) {
+			return f
+		}
+		return Fault{}
+	}
+}
+
+// Silence has all present connections pass on nothing more, in no direction, as a network does
+// that has forgotten them. Neither side is notified, and new connections work.
+func (p *Proxy) Silence() { p.silences.Add(1) }
 
 // Start starts a proxy before the server at upstream, and ends it with tb. decide returns the
 // fault of each statement, concurrently; nil lets all pass. Statements that are prepared at the
@@ -70,7 +89,7 @@ func Start(tb testing.TB, upstream string, decide func(statement string) Fault) 
 	p := new(Proxy)
 	p.Decide(decide)
 	r, err := relay.Start(0, upstream, func(client, server *net.TCPConn) relay.Conn {
-		return &wire{client: client, server: server, proxy: p, dead: make(chan struct{})}
+		return &wire{client: client, server: server, proxy: p, silences: p.silences.Load(), dead: make(chan struct{})}
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -92,6 +111,7 @@ func (p *Proxy) Decide(decide func(statement string) Fault) {
 type wire struct {
 	client, server *net.TCPConn
 	proxy          *Proxy
+	silences       int64 // before the connection
 	kill           sync.Once
 	dead           chan struct{} // closed by Kill
 
@@ -147,8 +167,12 @@ func (w *wire) ask() {
 				return
 			case DelayRequest:
 				w.sleep(fault.Delay)
-			case Pass, LoseReply, CutReply, DelayReply:
+			case Pass, LoseReply, CutReply, DelayReply, FailReply:
 			}
+		}
+		if w.proxy.silences.Load() > w.silences {
+			<-w.dead
+			return
 		}
 		if _, err := w.server.Write(packet); err != nil {
 			return
@@ -174,6 +198,8 @@ func (w *wire) answer() {
 			return
 		case DelayReply:
 			w.sleep(fault.Delay)
+		case FailReply:
+			n = copy(buffer, "\x24\x00\x00\x01\xff\x1d\x04#08S01Server shutdown in progress")
 		case Pass, LoseRequest, CutRequest, Freeze, DelayRequest:
 		}
 		if _, failed := w.client.Write(buffer[:n]); err != nil || failed != nil && n > 0 {

@@ -29,7 +29,7 @@ type RawConn interface {
 type Lent struct {
 	Lender  Lender
 	Session Session
-	Conn    RawConn
+	Conn    func() RawConn  // the session's, which may change until Ready has returned
 	Cut     context.Context //nolint:containedctx // ends the calls of the work that are in progress
 }
 
@@ -67,12 +67,12 @@ func (c Lent) sees(err error) error {
 
 // ExecContext is part of [driver.ExecerContext].
 func (c Lent) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
-	return c.exec(ctx, text, func(ctx context.Context) (driver.Result, error) { return c.Conn.ExecContext(ctx, text, args) })
+	return c.exec(ctx, text, func(ctx context.Context) (driver.Result, error) { return c.Conn().ExecContext(ctx, text, args) })
 }
 
 // QueryContext is part of [driver.QueryerContext].
 func (c Lent) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.query(ctx, text, func(ctx context.Context) (driver.Rows, error) { return c.Conn.QueryContext(ctx, text, args) })
+	return c.query(ctx, text, func(ctx context.Context) (driver.Rows, error) { return c.Conn().QueryContext(ctx, text, args) })
 }
 
 func (c Lent) exec(ctx context.Context, text string, run func(context.Context) (driver.Result, error)) (driver.Result, error) {
@@ -109,7 +109,7 @@ func (c Lent) PrepareContext(ctx context.Context, text string) (driver.Stmt, err
 		return nil, err
 	}
 	defer leave()
-	stmt, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, text) //nolint:errcheck,forcetypeassert // it is one
+	stmt, err := c.Conn().(driver.ConnPrepareContext).PrepareContext(ctx, text) //nolint:errcheck,forcetypeassert // it is one
 	if c.sees(err) != nil {
 		return nil, err
 	}

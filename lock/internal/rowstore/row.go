@@ -15,7 +15,7 @@ import (
 // methods State, Of, YieldsTo and Entry take a nil Row as a free key.
 type Row struct {
 	Key, Token         []byte
-	Attempt            int64 // the store may keep a mark in its sign
+	Attempt            int64
 	Fingerprint, Owner []byte
 	Fence              int64
 	Settled            bool
@@ -92,7 +92,7 @@ func (r *Row) Entry(now int64) lock.Entry {
 		end = r.Ends
 	}
 	return lock.Entry{
-		Key: string(r.Key), State: state, Token: string(r.Token), Attempt: int(max(r.Attempt, -r.Attempt)),
+		Key: string(r.Key), State: state, Token: string(r.Token), Attempt: int(r.Attempt),
 		Fingerprint: bytes.Clone(r.Fingerprint), Owner: string(r.Owner),
 		Receipt: r.Receipt, Fence: r.Fence, Left: time.Duration(min(end-now, math.MaxInt64/1000)) * time.Microsecond,
 	}

@@ -17,8 +17,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestRow(t *testing.T) {
 	t.Parallel()
 	held := rowstore.RowOf("k", &lock.Claim{Token: "t", Attempt: 2, Lease: 10 * time.Microsecond, Linger: 5 * time.Microsecond}, 100)
-	marked := *held
-	marked.Attempt = -2
 	settled := *held
 	settled.Settle([]byte("receipt"), 100, 30*time.Microsecond)
 	takeover := lock.Claim{Token: "u", Replaces: "t"}
@@ -33,7 +31,6 @@ func TestRow(t *testing.T) {
 	}{
 		"none":                {nil, 100, lock.Free, 0, true, false, false},
 		"held":                {held, 109, lock.Held, time.Microsecond, false, false, true},
-		"held and marked":     {&marked, 109, lock.Held, time.Microsecond, false, false, true},
 		"its lease has ended": {held, 110, lock.Abandoned, 5 * time.Microsecond, false, true, true},
 		"over":                {held, 115, lock.Free, 0, true, false, false},
 		"settled":             {&settled, 129, lock.Settled, time.Microsecond, false, false, false},

@@ -1,0 +1,136 @@
+package mysqlstore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// atOnce places orders at the same time, so that the pools have several connections.
+func atOnce(t *testing.T, l *lock.Locker, keys string) {
+	t.Helper()
+	var all, begun sync.WaitGroup
+	begun.Add(2) // as many as the pool of the work keeps
+	for i := range 2 {
+		all.Go(func() {
+			_, _, err := l.Once(context.WithoutCancel(t.Context()), fmt.Sprint(keys, i), nil, func(ctx context.Context) ([]byte, error) {
+				err := exec(ctx, insert, keys)
+				begun.Done()
+				begun.Wait()
+				return nil, err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// galera is the library of the cluster, in a package that Debian's mariadb-server needs.
+const galera = "/usr/lib/galera/libgalera_smm.so"
+
+// The primary is switched as operators plan it: the old one goes on and refuses writes, and new
+// connections to the same address lead to the new one. At most one order fails, and not for good.
+func TestDemotedPrimary(t *testing.T) {
+	t.Parallel()
+	cluster := []string{
+		"wsrep-on=ON", "wsrep-provider=" + galera, "wsrep-cluster-address=gcomm://", "wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:0",
+		"binlog-format=ROW", "innodb-autoinc-lock-mode=2",
+	}
+	for demotion, settings := range map[string][]string{"read_only = ON": nil, "wsrep_reject_queries = ALL": cluster} {
+		t.Run(demotion, func(t *testing.T) {
+			t.Parallel()
+			if _, err := os.Stat(galera); settings != nil && (err != nil || !isMariaDB(t)) {
+				t.Skip("SKIPPED: no MariaDB with Galera")
+			}
+			hosts := []*mysqltest.Server{mysqltest.Start(t, settings...), mysqltest.Shared(t)}
+			name := hosts[0].Database(t)
+			for _, host := range hosts {
+				host.Exec(t, "", fmt.Sprintf("CREATE DATABASE IF NOT EXISTS %[1]s; CREATE USER of_%[1]s@'127.0.0.1'; GRANT ALL ON %[1]s.* TO of_%[1]s@'127.0.0.1'", name))
+				host.Exec(t, name, ordersTable)
+			}
+			p := mysqlproxy.Start(t, hosts[0].Addr(), nil)
+			store := open(t, through(hosts[0], hosts[0].DSN(name, "of_"+name), p.Addr()))
+			heir := open(t, hosts[1].DSN(name, ""))
+			l := lockerOver(t, store)
+			atOnce(t, l, "before")
+			p.To(hosts[1].Addr())
+
+			// In the middle of an order.
+			_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+				err := exec(ctx, insert, "first")
+				hosts[0].Exec(t, "", "SET GLOBAL "+demotion)
+				return nil, err
+			})
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.ErrorIs(t, err, lock.ErrNotApplied)
+			for i := range 10 {
+				_, _, err := l.Once(t.Context(), fmt.Sprint("after", i), nil, order("after"))
+				require.NoError(t, err)
+			}
+			_, _, err = l.Once(t.Context(), "k", nil, order("again"))
+			require.NoError(t, err)
+			var orders int
+			require.NoError(t, heir.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders").Scan(&orders))
+			require.Equal(t, 11, orders)
+			hosts[0].Kill()
+		})
+	}
+}
+
+// A network forgets all connections, and notifies neither side. The next orders are placed over new
+// ones, in a few seconds, those of other customers too.
+func TestSilentConnections(t *testing.T) {
+	t.Parallel()
+	s, p := behind(t, mysqltest.Shared(t), nil)
+	l := s.locker(t, lock.WithBudget(2*time.Second))
+	atOnce(t, l, "before")
+	p.Silence()
+	began := time.Now()
+	atOnce(t, l, "after")
+	t.Logf("%v", time.Since(began))
+	require.Less(t, time.Since(began), 20*time.Second)
+	require.Len(t, s.orders(t), 4)
+}
+
+// The table of the entries is locked, as by a dump or an ALTER TABLE. The calls of its callers fail,
+// and their sessions end at the server, too.
+func TestLockedTable(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	conn, err := s.db.Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), "LOCK TABLES latch_entries WRITE")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 100*time.Millisecond)
+			defer cancel()
+			_, err := s.store.Claim(ctx, fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+			if err == nil {
+				t.Error("claimed")
+			}
+		})
+	}
+	all.Wait()
+	sessions := func() (n int) {
+		require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND state LIKE '%lock%'", s.name).Scan(&n))
+		return n
+	}
+	require.Positive(t, sessions(), "they wait for the table")
+	require.Eventually(t, func() bool { return sessions() == 0 }, 20*time.Second, 50*time.Millisecond)
+	_, err = conn.ExecContext(t.Context(), "UNLOCK TABLES")
+	require.NoError(t, err)
+}
