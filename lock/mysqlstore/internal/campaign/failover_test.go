@@ -205,6 +205,10 @@ var troubles = []trouble{
 		w.endWaiting(primary)
 		wait()
 	}},
+	{"the primary was demoted", func(w *pair, primary, _ *mysqltest.Server, wait func()) {
+		primary.Exec(w.t, "", "SET GLOBAL read_only = ON")
+		wait()
+	}},
 	{"the link is cut, and the primary has recovered from a crash", func(w *pair, primary, _ *mysqltest.Server, wait func()) {
 		w.link.Cut()
 		wait()

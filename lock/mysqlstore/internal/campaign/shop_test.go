@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -95,13 +96,18 @@ func ordersOf(ctx context.Context, db *sql.DB) (all []once.Row, ok bool) {
 	return all, rows.Err() == nil
 }
 
-// Strike is part of [once.Shop]. It kills sessions, and the server.
+// Strike is part of [once.Shop]. It kills sessions and the server, and locks the table.
 func (w *shop) Strike(ctx context.Context, r *rand.Rand) {
 	for w.Pause(ctx, time.Duration(500+r.IntN(3000))*time.Millisecond) {
-		if r.IntN(8) == 0 {
+		switch r.IntN(8) {
+		case 0:
 			w.Faults.Add("server: killed, recovered")
 			w.server.Kill()
 			w.server.Restart(w.t)
+			continue
+		case 1:
+			w.Faults.Add("table: locked")
+			w.server.Exec(w.t, w.name, fmt.Sprintf("LOCK TABLES latch_entries WRITE; DO SLEEP(%.2f)", 1.5*r.Float64()))
 			continue
 		}
 		var id int
@@ -175,6 +181,12 @@ func (p *process) Order(ctx context.Context, o *once.Order) (reply once.Reply) {
 	slow := !p.w.Over() && o.Dice.IntN(10) == 0
 	deadlocks := !p.w.Over() && o.Dice.IntN(15) == 0
 	fails := o.Dice.IntN(30) == 0
+	if !p.w.Over() && o.Dice.IntN(60) == 0 {
+		p.w.Faults.Add("network: forgets all connections")
+		for _, proxy := range p.proxies {
+			proxy.Silence()
+		}
+	}
 	reply.Receipt, reply.Replayed, reply.Err = p.locker.Once(ctx, o.Name, nil, func(ctx context.Context) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, lease+budget)
 		defer cancel()
