@@ -140,11 +140,16 @@ test-newer: ## Vet the library with NEWER_GO (downloaded by the go command), and
 SERVERS ?= $(CURDIR)/.artifacts/servers
 
 .PHONY: test-servers
-test-servers: ## Test the Redis store on newer servers that apt can fetch into SERVERS (Valkey 9.1, Redis 8.6), in 4 minutes
-	@scripts/deps.sh redis-server $(CIONLY)
+test-servers: ## Test the stores on newer servers that apt can fetch into SERVERS (Valkey, Redis, MariaDB, MySQL, PostgreSQL), in 6 minutes
+	@scripts/deps.sh redis-server postgresql pgbouncer mariadb $(CIONLY)
 	@for server in $$(scripts/newer-servers.sh $(SERVERS)); do \
 		echo "make test-servers: $$($$server --version)"; \
-		REDIS_SERVER=$$server TEST_REPEATS_WITH='newer servers' go test $(VETTED) $(PATIENCE) -count=1 -shuffle=on -p 2 $(TESTFLAGS) ./lock/redisstore ./internal/faults || exit 1; \
+		case $${server##*/} in \
+		mariadbd | mysqld) packages=./lock/mysqlstore; export MYSQL_SERVER=$$server ;; \
+		postgres) packages=./lock/pgstore; export POSTGRES_BIN=$${server%/*} ;; \
+		*) packages="./lock/redisstore ./internal/faults"; export REDIS_SERVER=$$server ;; \
+		esac; \
+		TEST_REPEATS_WITH='newer servers' go test $(VETTED) $(PATIENCE) -count=1 -shuffle=on -p 2 $(TESTFLAGS) $$packages || exit 1; \
 	done
 
 .PHONY: faults

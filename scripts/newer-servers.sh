@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # usage: scripts/newer-servers.sh DIR
 #
-# Unpacks the newest Valkey and Redis of Debian's later suites into DIR, and prints the path of a
-# program for each that starts it with the libraries of its own suite. Nothing is installed. They
-# come through apt, from the Debian mirror that apt is configured with, and are checked as apt
-# checks all packages.
+# Unpacks the newest Valkey, Redis, MariaDB, MySQL and PostgreSQL of Debian's later suites into DIR,
+# and prints the path of each server, which starts with the libraries of its own suite. The other
+# programs of a server are where its package has them. Nothing is installed. They come through apt,
+# from the Debian mirror that apt is configured with, and are checked as apt checks all packages.
 #
 # A server that cannot be had is a warning. NO_INSTALL=1 downloads nothing: what DIR has from an
 # earlier call is printed.
@@ -29,7 +29,7 @@ lay() {
 		echo "Components: main"
 		[ ! -e $keys ] || echo "Signed-By: $keys"
 	} >"$dir/later.sources"
-	cat >"$dir/apt.conf" <<-EOF
+	cat >"$dir/apt.conf" <<-EOC
 		Dir::Etc::SourceList "$dir/later.sources";
 		Dir::Etc::SourceParts "-";
 		Dir::State::Lists "$dir/lists";
@@ -41,44 +41,69 @@ lay() {
 		Acquire::Languages "none";
 		Acquire::IndexTargets { deb::DEP-11 { DefaultEnabled "false"; }; deb::Contents-deb { DefaultEnabled "false"; }; };
 		Debug::NoLocking "true";
-	EOF
+	EOC
 	export APT_CONFIG=$dir/apt.conf
 	apt-get update
 }
 
-# unpack makes the server NAME, of the packages NAME-server and NAME-tools.
-unpack() {
-	local name=$1 root=$dir/$1 version loader package
-	[ -e "$dir/lists" ] || return 1
-	version=$(apt-cache madison "$name-server" | awk 'NR == 1 {print $3}')
-	[ "$version" != "" ] || return 1
-	rm -rf "$root" "$dir"/archives/*.deb
-	apt-get install --download-only "$name-server=$version" "$name-tools=$version" || return 1
-	mkdir -p "$root"
-	for package in "$dir"/archives/*.deb; do
-		dpkg-deb -x "$package" "$root" || return 1
-	done
-	loader=$(find "$root" -name 'ld-linux*.so*' -print -quit)
-	cat >"$root.tmp" <<-EOF
+# newest prints the newest version of a package as apt takes it.
+newest() {
+	local version
+	version=$(apt-cache madison "$1" | awk 'NR == 1 {print $3}')
+	[ "$version" != "" ] && echo "$1=$version"
+}
+
+# wrap has a program start with the loader and the libraries of its suite.
+wrap() {
+	mv "$1" "$1.elf"
+	cat >"$1" <<-EOC
 		#!/bin/sh
-		exec "$loader" --library-path "$(dirname "$loader")" "$root/usr/bin/$name-server" "\$@"
-	EOF
-	chmod +x "$root.tmp" && "$root.tmp" --version && mv "$root.tmp" "$root/$name-server"
+		exec "$2" --library-path "$(dirname "$2")" --argv0 "\$0" "$1.elf" "\$@"
+	EOC
+	chmod +x "$1"
+}
+
+# unpack lays the packages of a server into DIR/NAME.
+unpack() {
+	local root=$dir/$1 package loader program versions=()
+	[ -e "$dir/lists" ] || return 1
+	for package in "${@:2}"; do
+		versions+=("$(newest "$package")") || return 1
+	done
+	rm -rf "$root" "$root.tmp" "$dir"/archives/*.deb
+	apt-get install --download-only "${versions[@]}" || return 1
+	mkdir -p "$root.tmp"
+	for package in "$dir"/archives/*.deb; do
+		dpkg-deb -x "$package" "$root.tmp" || return 1
+	done
+	mv "$root.tmp" "$root"
+	loader=$(find "$root" -name 'ld-linux*.so*' -print -quit)
+	for program in "$root"/usr/bin/* "$root"/usr/sbin/* "$root"/usr/lib/postgresql/*/bin/*; do
+		[ "$(head -c 4 "$program" 2>/dev/null | tr -d '\0')" != $'\x7fELF' ] || [ -L "$program" ] || wrap "$program" "$loader"
+	done
 }
 
 laid=""
-for name in valkey redis; do
-	server=$dir/$name/$name-server
-	if [ ! -x "$server" ] && [ "${NO_INSTALL:-}" = "" ]; then
+while read -r name path packages; do
+	# shellcheck disable=SC2086 # a pattern in path is a version
+	server() { echo "$dir/$name"/usr/$path; }
+	# shellcheck disable=SC2086 # a list of names
+	if [ ! -x "$(server)" ] && [ "${NO_INSTALL:-}" = "" ]; then
 		{
 			[ "$laid" != "" ] || lay || true
 			laid=1
-			unpack "$name" || true
+			unpack "$name" $packages || true
 		} >>"$log" 2>&1 </dev/null
 	fi
-	if [ -x "$server" ] && "$server" --version >/dev/null 2>&1; then
-		echo "$server"
+	if "$(server)" --version >/dev/null 2>&1 </dev/null; then
+		server
 	else
-		echo "WARNING: no newer $name-server: what it does natively is not tested (see $log)" >&2
+		echo "WARNING: no newer $name: how the store works there is not tested (see $log)" >&2
 	fi
-done
+done <<EOF
+valkey bin/valkey-server valkey-server valkey-tools
+redis bin/redis-server redis-server redis-tools
+mariadb sbin/mariadbd mariadb-server-core mariadb-client-core mariadb-server
+mysql sbin/mysqld mysql-server-core mysql-client-core
+postgresql lib/postgresql/*/bin/postgres postgresql-18
+EOF

@@ -18,6 +18,7 @@ or set MYSQL_SERVER=/path/to/mariadbd or /path/to/mysqld.`
 // programs are the programs of a server.
 type programs struct {
 	server  string
+	base    string // where its package is
 	install string // mariadb-install-db; "" for MySQL, whose server makes its own data
 	client  string
 }
@@ -40,14 +41,26 @@ func found() (p programs, err error) {
 	if p.server, err = look(names...); err != nil {
 		return p, err
 	}
-	beside := func(name string) string { return filepath.Join(filepath.Dir(p.server), name) }
-	if p.client, err = look(beside("mariadb"), beside("mysql"), "mariadb", "mysql"); err != nil {
+	if p.server, err = filepath.EvalSymlinks(p.server); err != nil {
+		return p, fmt.Errorf("mysqltest: %w", err)
+	}
+	p.base = filepath.Dir(filepath.Dir(p.server))
+	if p.client, err = p.look("mariadb", "mysql"); err != nil {
 		return p, err
 	}
 	if filepath.Base(p.server) == "mariadbd" {
-		p.install, err = look(beside("mariadb-install-db"), "mariadb-install-db")
+		p.install, err = p.look("mariadb-install-db")
 	}
 	return p, err
+}
+
+// look returns the path of a program of the server's package, or else of one on PATH.
+func (p programs) look(names ...string) (string, error) {
+	var all []string
+	for _, name := range names {
+		all = append(all, filepath.Join(p.base, "bin", name))
+	}
+	return look(append(all, names...)...)
 }
 
 // look returns the path of the first program that exists.

@@ -50,7 +50,7 @@ func (s *Server) Follow(tb testing.TB, primary *Server, addr, db string) {
 	}
 	s.Restart(tb)
 	dump := filepath.Join(s.Dir, "dump.sql")
-	program, err := look(filepath.Join(filepath.Dir(s.programs.client), "mariadb-dump"), "mariadb-dump")
+	program, err := s.programs.look("mariadb-dump")
 	if err == nil {
 		err = s.command(program, "--no-defaults", "--socket="+primary.socket(), "--user=root", "--single-transaction", "--master-data=1", "--gtid", "--databases", db, "--result-file="+dump)
 	}

@@ -99,7 +99,7 @@ func (s *Server) install() error {
 	if s.programs.install != "" {
 		name, args = s.programs.install, []string{"--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"}
 	}
-	return s.command(name, append(args, "--datadir="+s.data(), "--tmpdir="+s.Dir, "--innodb-flush-log-at-trx-commit=0")...)
+	return s.command(name, append(args, "--basedir="+s.programs.base, "--datadir="+s.data(), "--tmpdir="+s.Dir, "--innodb-flush-log-at-trx-commit=0")...)
 }
 
 // command runs a program of the server to its end.
@@ -128,7 +128,7 @@ func (s *Server) socket() string { return filepath.Join(s.Dir, "socket") }
 func (s *Server) run() error {
 	// At its start, a server removes the temporary tables in its tmpdir. In a shared tmpdir, it
 	// would remove tables of other servers.
-	args := []string{"--no-defaults", "--datadir=" + s.data(), "--tmpdir=" + s.Dir, "--socket=" + s.socket(), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(s.port)}
+	args := []string{"--no-defaults", "--basedir=" + s.programs.base, "--datadir=" + s.data(), "--tmpdir=" + s.Dir, "--socket=" + s.socket(), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(s.port)}
 	for _, set := range slices.Concat([]string{
 		"innodb-flush-log-at-trx-commit=2", "sync-binlog=0", "innodb-buffer-pool-size=32M", "max-connections=300",
 		"skip-name-resolve", "loose-mysqlx=OFF", "performance-schema=OFF", "pid-file=" + filepath.Join(s.Dir, "pid"), "secure-file-priv=" + s.Dir,

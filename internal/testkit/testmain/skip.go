@@ -12,8 +12,8 @@ type Run uint8
 const (
 	// Short is go test -short, the run of make check, and of make test-newer with another Go.
 	Short Run = 1 << iota
-	// NewerServers is the run of make test-servers, which repeats the tests of the Redis
-	// store with other servers.
+	// NewerServers is the run of make test-servers, which repeats the tests of the stores with
+	// other servers.
 	NewerServers
 )
 
