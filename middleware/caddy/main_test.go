@@ -162,8 +162,15 @@ func (g *gateway) load(caddyfile string) error {
 	if err != nil {
 		return err
 	}
-	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections() // which the configuration before it has closed
 	return caddy.Load(config, true)
+}
+
+// reload loads a configuration in place of another, which may still close connections for a moment.
+func (g *gateway) reload(caddyfile string) {
+	g.t.Helper()
+	require.NoError(g.t, g.load(caddyfile))
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	require.Eventually(g.t, func() bool { return g.look("/").status != 0 }, patience, tick)
 }
 
 // answer is an answer to an order; its status is 0 if there is none.

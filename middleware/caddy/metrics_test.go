@@ -13,7 +13,7 @@ func TestMetrics(t *testing.T) {
 	config := with(s, "metrics /metrics\nlatch {\nidempotent orders {\nscope global\nkey idempotency-key\n}\n}")
 	g := start(t, config)
 	require.Equal(t, 201, g.order("a", "").status)
-	require.NoError(t, g.load(config+"\n"))
+	g.reload(config + "\n")
 	for range 2 {
 		require.Equal(t, 201, g.order("a", "").status)
 	}
