@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/fcgi"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,7 +35,7 @@ http://127.0.0.1:%PORT {
 	latch {
 		idempotent {
 			scope {header.X-User}
-			key   idempotency-key
+			key idempotency-key
 		}
 	}
 	reverse_proxy ` + s.addr + ` {
@@ -52,7 +53,7 @@ http://127.0.0.1:%PORT {
 				s.start()
 			}
 			require.Contains(t, g.order("k", "with a length").body, tt.again)
-			require.Equal(t, int32(1), s.orders)
+			require.Equal(t, int32(1), s.orders.Load())
 		})
 	}
 }
@@ -63,7 +64,7 @@ type php struct {
 	addr     string
 	listener net.Listener
 	ended    chan struct{}
-	orders   int32
+	orders   atomic.Int32
 }
 
 func newPHP(t *testing.T) *php {
@@ -98,8 +99,7 @@ func (s *php) stop() {
 
 func (s *php) handler(conn net.Conn) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.orders++
-		body := "order " + strconv.Itoa(int(s.orders))
+		body := "order " + strconv.Itoa(int(s.orders.Add(1)))
 		switch r.Header.Get("X-Do") {
 		case "dies":
 			_ = conn.Close()

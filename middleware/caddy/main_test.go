@@ -134,7 +134,7 @@ type gateway struct {
 }
 
 // start runs Caddy with a Caddyfile. %PORT stands for its port.
-func start(t *testing.T, caddyfile string) *gateway {
+func start(t *testing.T, text string) *gateway {
 	t.Helper()
 	port, err := process.FreePort()
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func start(t *testing.T, caddyfile string) *gateway {
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 		require.NoError(t, caddy.Stop())
 	})
-	require.NoError(t, g.load(caddyfile))
+	require.NoError(t, g.load(text))
 	return g
 }
 
@@ -157,8 +157,8 @@ func (g *gateway) adapted(text string) ([]byte, error) {
 	return config, err
 }
 
-func (g *gateway) load(caddyfile string) error {
-	config, err := g.adapted(caddyfile)
+func (g *gateway) load(text string) error {
+	config, err := g.adapted(text)
 	if err != nil {
 		return err
 	}
@@ -166,9 +166,9 @@ func (g *gateway) load(caddyfile string) error {
 }
 
 // reload loads a configuration in place of another, which may still close connections for a moment.
-func (g *gateway) reload(caddyfile string) {
+func (g *gateway) reload(text string) {
 	g.t.Helper()
-	require.NoError(g.t, g.load(caddyfile))
+	require.NoError(g.t, g.load(text))
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	require.Eventually(g.t, func() bool { return g.look("/").status != 0 }, patience, tick)
 }
@@ -255,8 +255,8 @@ http://127.0.0.1:%PORT {
 
 // impatient is the Caddyfile of a gateway that gives up an upstream which is late. The other
 // gateways wait for as long as a busy machine may take.
-func impatient(caddyfile string) string {
-	return strings.ReplaceAll(caddyfile, "response_header_timeout 30s", "response_header_timeout 1s")
+func impatient(text string) string {
+	return strings.ReplaceAll(text, "response_header_timeout 30s", "response_header_timeout 1s")
 }
 
 // receive waits for a signal, for longer than a busy machine takes.
