@@ -36,7 +36,7 @@ func startStreet(t *testing.T, k kind, how guarding) *street {
 	return s
 }
 
-// fault is what happens while orders of a wave are in flight.
+// fault strikes while the orders of a wave are in flight.
 type fault struct {
 	name string
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// intent is an order that a client was asked for.
+// intent is an order that a client has to place.
 type intent struct {
 	request
 
@@ -26,7 +26,7 @@ func (i intent) String() string {
 	return fmt.Sprintf("%s: %d runs, %d orders, and the client has %d %.120s", i.key, i.runs, i.orders, i.got.status, strings.Join(strings.Fields(i.got.text), " "))
 }
 
-// row is what became of the orders behind a proxy during a fault.
+// row has the orders that clients placed behind a proxy during a fault.
 type row struct {
 	proxy string
 	fault fault
@@ -61,8 +61,8 @@ func (r *row) invented() int {
 	return len(r.where(func(i intent) bool { return i.orders == 0 && i.created() }))
 }
 
-// wrong are orders whose client has another last answer, and refused are intents without an order
-// whose client knows.
+// wrong are orders whose client has another last answer. refused are intents without an order and
+// without its answer.
 func (r *row) wrong() []intent {
 	return r.where(func(i intent) bool { return i.orders > 0 && !i.created() })
 }
