@@ -182,7 +182,7 @@ func TestOtherRequestWhileATransactionIsOpen(t *testing.T) {
 	first := s.locker(t, lock.WithBudget(2*late))
 	there := pgstore.New(newPool(t, pgtest.Shared(t).URL(s.pool.Config().ConnConfig.Database, "postgres")))
 	t.Cleanup(there.Close)
-	other := (&shop{store: there}).locker(t, lock.WithBudget(2*late))
+	other := (&shop{store: there}).locker(t, lock.WithBudget(2*late), lock.WithWait(0))
 	running, answered := make(chan struct{}), make(chan *httptest.ResponseRecorder, 1)
 	ended := make(chan struct{})
 	proceed := sync.OnceFunc(func() { close(ended) })
