@@ -26,7 +26,7 @@ import (
 // has one answer.
 func TestStormOfOrders(t *testing.T) {
 	t.Parallel()
-	testmain.SkipIn(t, testmain.Short, "plays faults for 20 s")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "plays faults for 20 s")
 	const keys, callers, kills = 150, 3, 2
 	server := mysqltest.Start(t)
 	var faults atomic.Int64

@@ -3,6 +3,7 @@ package rowstore_test
 import (
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -78,4 +79,21 @@ func TestSweepsAreDueByKeys(t *testing.T) {
 		sweeps.Claim(5, func() { close(swept) })
 	}
 	<-swept
+}
+
+// A sweep begins where the last one ended, and at the first row once a minute, for the rows that
+// were locked then.
+func TestSweepsBeginAgainAtTheFirstRow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sweeps rowstore.Sweeps
+		require.Zero(t, sweeps.From())
+		sweeps.UpTo(5_000_000)
+		require.Equal(t, int64(4_999_000), sweeps.From())
+		sweeps.UpTo(1_000_000)
+		time.Sleep(50 * time.Second)
+		require.Equal(t, int64(4_999_000), sweeps.From())
+		time.Sleep(11 * time.Second)
+		require.Zero(t, sweeps.From())
+	})
 }
