@@ -71,7 +71,7 @@ func Stripe() IdempotentOption {
 // acpBody is the fingerprint function of ACP: the meaning of the JSON body. A request to cancel has
 // no body.
 func acpBody(r *http.Request) (string, error) {
-	if body, err := bodybuf.Bytes(r, setting.DefaultBodyLimit); err == nil && len(body) == 0 && !bodybuf.FormParsed(r) {
+	if body, err := bodybuf.Content(r, setting.DefaultBodyLimit); err == nil && len(body) == 0 && !bodybuf.FormParsed(r) {
 		return "no body", nil // no JSON begins like that
 	}
 	return keyfunc.CanonicalJSON(r)

@@ -64,9 +64,11 @@
 // shared with waiting repeats: it depends on the caller, so the next of them runs.
 //
 // The whole request body is read before the key is claimed, and the handler finds it as
-// the client sent it. If outer middleware has parsed a form out of it, the form counts as the
-// content of the request. If outer middleware has read the body and not put it back, the
-// request is refused, because it cannot be compared with its repeats.
+// the client sent it. A body whose Content-Encoding is gzip or deflate is compared by its content,
+// and so is its key ([keyfunc.JSON], [keyfunc.Form]). If outer middleware has parsed a form out of
+// the body, the form counts as the content of the request. If outer middleware has read the body,
+// or a part of it, and not put it back, the request is refused, because it cannot be compared with
+// its repeats.
 //
 // Three answers are sent, and not kept: a refusal by a lock or a guard of this package
 // further in, a refusal in the service behind a guarded gateway, and an answer of 400 and

@@ -25,12 +25,12 @@ func (x *onceRequest) identify() error {
 			return err
 		}
 	}
-	body, err := bodybuf.Bytes(r, g.requestLimit)
+	_, err = bodybuf.Bytes(r, g.requestLimit)
 	if err != nil && (g.fingerprint == nil || !errors.Is(err, bodybuf.ErrConsumed)) {
 		return &bodyError{err}
 	}
 	path := identity.Path(r.URL)
-	if x.print, err = g.fingerprintOf(r, path, body, err); err != nil {
+	if x.print, err = g.fingerprintOf(r, path); err != nil {
 		return err
 	}
 	if g.key == nil {
@@ -45,9 +45,8 @@ func (x *onceRequest) identify() error {
 	return nil
 }
 
-// fingerprintOf returns the fingerprint of a request. consumed is set if outer middleware has
-// consumed the body. This matters only if the whole request is compared.
-func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, consumed error) (fingerprint.Sum, error) {
+// fingerprintOf returns the fingerprint of a request.
+func (g *onceGuard) fingerprintOf(r *http.Request, path string) (fingerprint.Sum, error) {
 	if g.fingerprint != nil {
 		chosen, missing := valueOf(g.fingerprint, r)
 		switch {
@@ -55,13 +54,15 @@ func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, con
 			return fingerprint.OfParts(chosen), nil
 		case !errors.Is(missing, keyfunc.ErrSkip):
 			return fingerprint.Sum{}, missing
-		case consumed != nil:
-			return fingerprint.Sum{}, &bodyError{consumed}
 		}
 		// The chosen parts are missing. The request is guarded all the same, and compared as
 		// a whole.
 	}
-	sum, err := fingerprint.OfRequest(r, path, body)
+	content, err := bodybuf.Content(r, g.requestLimit)
+	if err != nil && !errors.Is(err, bodybuf.ErrMalformed) { // a malformed body is compared as it came
+		return fingerprint.Sum{}, &bodyError{err}
+	}
+	sum, err := fingerprint.OfRequest(r, path, content)
 	if err != nil {
 		return fingerprint.Sum{}, &bodyError{err}
 	}

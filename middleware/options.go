@@ -248,7 +248,9 @@ func WithFinal(final func(status int) bool) IdempotentOption {
 
 // WithFingerprint sets what two requests with one key must have in common, in addition to the
 // method and the path: the result of f. A request with another fingerprint is answered with 422.
-// Unless set, the query, in any order, and the body are compared. A multipart form is compared by
+// Unless set, the query, in any order, and the body are compared. A body in gzip or deflate is
+// decompressed for that, and a body with another Content-Encoding, or with several, is compared as
+// it is sent. A multipart form is compared by
 // its parts, and a form that outer middleware has parsed by its values and files. For [Dedupe],
 // the fingerprint decides which requests are the same. WithFingerprint panics if f is nil.
 //
@@ -296,8 +298,8 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.answers.Keep = append(slices.Clip(c.answers.Keep), keep...) })
 }
 
-// WithBodyLimits sets two limits. A request whose body is longer than the first is refused with
-// 413 before the key is claimed. The first is also the limit of [keyfunc.JSON] and [keyfunc.Form]
+// WithBodyLimits sets two limits. A request whose body, compressed or decompressed, is longer than
+// the first is refused with 413 before the key is claimed. The first is also the limit of [keyfunc.JSON] and [keyfunc.Form]
 // under this guard. An answer whose body is longer than the second is sent as it is written, and
 // cannot be replayed. With [lock.WithTransaction], such an answer fails instead, and the client
 // gets 500. Both limits are 1 MiB unless set. WithBodyLimits panics if one of them is not

@@ -94,7 +94,7 @@ func Bytes(r *http.Request, limit int64) ([]byte, error) {
 	return nil, b.failure()
 }
 
-// Verdict returns the result of check for data, which [Bytes] has returned for r. check is called
+// Verdict returns the result of check for data, which [Content] has returned for r. check is called
 // once for each body, and later calls return its result: all callers have to pass the same
 // function. Verdict must not run at the same time as another reader of the same body.
 func Verdict(r *http.Request, data []byte, check func(data []byte) error) error {
@@ -130,6 +130,8 @@ type body struct {
 	whole  bool   // src ended with io.EOF itself; an error that wraps it is a failure
 	passed bool   // bytes after data went to a reader and were not kept
 	closed atomic.Bool
+
+	content []byte // of Content; nil before
 
 	checked bool
 	verdict error // of Verdict, once checked

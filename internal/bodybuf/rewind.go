@@ -22,7 +22,7 @@ func Rewind(r *http.Request) {
 	case b.whole:
 		r.Body = &body{
 			src: http.NoBody, data: b.data, err: io.EOF, whole: true, limit: b.limit,
-			checked: b.checked, verdict: b.verdict,
+			content: b.content, checked: b.checked, verdict: b.verdict,
 		}
 	default:
 		b.pos = 0

@@ -1,6 +1,9 @@
 package semantics_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"io"
 	"strings"
 
 	"github.com/httplatch/httplatch/keyfunc"
@@ -12,7 +15,8 @@ func fingerprintSection() section {
 	coffee := body(`{"sku":"coffee"}`)
 	canonical := latch.WithFingerprint(keyfunc.CanonicalJSON)
 	long := strings.Repeat("x", 10_000)
-	return section{"The same key for another request", `Query and body are compared, byte by byte, before any other check: a request that differs is refused even
+	const order7 = `{"id":7}`
+	return section{"The same key for another request", `Query and body are compared, byte by byte, and a body in gzip or deflate by its content, before any other check: a request that differs is refused even
 while the first still runs.`, []row{
 		{name: "another body", steps: other(nil, []mod{coffee}), effects: 1, practice: "draft 2.7: 422; Stripe, IdempotentAPI: 400; express-idempotency: 417; fiber: replayed"},
 		{name: "another body, while the first runs", steps: []step{submission().begins(), submission(coffee).gets(reused()), finish(created(1))}, effects: 1, practice: "idempot-js#183: 422; idemlease: 409", why: "waiting would not help it"},
@@ -32,6 +36,9 @@ while the first still runs.`, []row{
 		{name: "no body, and an empty one", steps: again([]mod{noBody()}, []mod{as("with `Content-Length: 0`", body(""))}), effects: 1, practice: "the same content"},
 		{name: "no body, then one", steps: other([]mod{noBody()}, nil), effects: 1, practice: "IdempotentAPI#58: hash of nothing"},
 		{name: "in chunks, and with a length", steps: again(nil, []mod{chunked()}), effects: 1, practice: "the same content"},
+		{name: "compressed anew", steps: append(again([]mod{packed("gzip, stored", gzip.NoCompression, order7)}, []mod{packed("gzip, best", gzip.BestCompression, order7)}), submission(body(order7)).gets(replay())), effects: 1, practice: "most: 422", why: "one content"},
+		{name: "compressed, another content", steps: other([]mod{packed("gzip", gzip.BestCompression, order7)}, []mod{packed("another gzip", gzip.BestCompression, `{"id":8}`)}), effects: 1, practice: "most: 422"},
+		{name: "compressed, over the limit", guard: idempotent(latch.WithBodyLimits(10_000, 10_000)), steps: []step{submission(packed("gzip of 1 MiB, in 1 kB", gzip.BestCompression, strings.Repeat("x", 1<<20))).gets(problem(413, "body-too-large", ""))}, practice: "a bomb", why: "the limit counts for the content, too"},
 		{name: "another `Content-Type`", steps: again(nil, []mod{header("Content-Type", "application/json; charset=utf-8")}), effects: 1, practice: "idemlease: left out, too", why: "clients change the charset"},
 		{name: "parts of the body, equal", guard: idempotent(amount), steps: again([]mod{body(`{"amount":5,"sent":1}`)}, []mod{body(`{"amount":5,"sent":2}`)}), effects: 1, practice: "draft 2.4: selected elements; powertools: JMESPath"},
 		{name: "parts of the body, spelled otherwise", guard: idempotent(amount), steps: again([]mod{body(`{"amount":5}`)}, []mod{body(`{ "amount": "5" }`)}), effects: 1, practice: "most: two", why: "42 and its text are one key"},
@@ -48,6 +55,16 @@ while the first still runs.`, []row{
 		{name: "canonical JSON, a member twice", guard: idempotent(canonical), steps: []step{submission(body(`{"a":1,"a":1}`)).gets(invalid())}, practice: "RFC 8785: refused"},
 		{name: "nothing compared", guard: idempotent(latch.WithFingerprint(keyfunc.Global)), steps: again(nil, []mod{coffee}), effects: 1, practice: "Qonto, fiber, celeris: by default", why: "has to be asked for by name"},
 	}}
+}
+
+// packed compresses a body.
+func packed(words string, level int, content string) mod {
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, level) // the level is valid
+	_, _ = io.WriteString(z, content)
+	_ = z.Close()
+	m := body(b.String())
+	return mod{"as " + words, func(r *request) { m.apply(r); r.set("Content-Encoding", "gzip") }}
 }
 
 // multi is a multipart form with one field and one file.

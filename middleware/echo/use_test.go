@@ -2,10 +2,14 @@ package latchecho_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -259,6 +263,47 @@ func TestOneRouteOfSeveralPathsIsOneRequest(t *testing.T) {
 			w := send(e, "/orders/", "k")
 			require.Equal(t, http.StatusCreated, w.Code, name)
 			requireReplayed(t, w)
+			require.Equal(t, 1, runs, name)
+		}
+	})
+}
+
+// TestDecompressOutsideAndInside: echo's middleware leaves the Content-Encoding of a body that it has
+// decompressed, and a small body is longer when it is compressed.
+func TestDecompressOutsideAndInside(t *testing.T) {
+	each(t, func(t *testing.T, v version) {
+		for name, inside := range map[string]bool{"outside": false, "inside": true} {
+			runs := 0
+			e := v.new()
+			around := []wrap{v.decompresses, v.use(latch.Idempotent(newLocker(), byUser, keyfunc.JSON("/sku")))}
+			if inside {
+				slices.Reverse(around)
+			}
+			e.handle(http.MethodPost, "/orders", func(c ctx) error {
+				runs++
+				var order struct{ Sku string }
+				if err := c.Bind(&order); err != nil || order.Sku != "tea" {
+					t.Errorf("the handler got %q, %v", order.Sku, err)
+				}
+				return c.NoContent(http.StatusCreated)
+			}, around...)
+			for i, level := range []int{gzip.BestCompression, gzip.NoCompression} {
+				var body bytes.Buffer
+				z, err := gzip.NewWriterLevel(&body, level)
+				require.NoError(t, err)
+				_, err = io.WriteString(z, `{"sku":"tea"}`)
+				require.NoError(t, err)
+				require.NoError(t, z.Close())
+				r := httptest.NewRequest(http.MethodPost, "/orders", &body)
+				r.Header.Set("Content-Type", "application/json")
+				r.Header.Set("Content-Encoding", "gzip")
+				r.Header.Set("Content-Length", strconv.Itoa(body.Len()))
+				r.Header.Set("X-User-ID", "42")
+				w := httptest.NewRecorder()
+				e.ServeHTTP(w, r)
+				require.Equal(t, http.StatusCreated, w.Code, "%s: %s", name, w.Body)
+				require.Equal(t, i == 1, w.Header().Get("Idempotent-Replayed") == "true", name)
+			}
 			require.Equal(t, 1, runs, name)
 		}
 	})

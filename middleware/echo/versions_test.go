@@ -105,6 +105,7 @@ type version struct {
 	httpError func(status int, message string) error
 
 	removeSlashes func(a app) // before the router
+	decompresses  wrap
 }
 
 var versions = map[string]version{
@@ -114,6 +115,7 @@ var versions = map[string]version{
 		common(middleware4.Recover(), in4, out4),
 		func(status int, message string) error { return echo4.NewHTTPError(status, message) },
 		func(a app) { a.(app4).Pre(middleware4.RemoveTrailingSlash()) },
+		common(middleware4.Decompress(), in4, out4),
 	},
 	"v5": {
 		func() app { return app5{echo.New()} },
@@ -121,6 +123,7 @@ var versions = map[string]version{
 		common(middleware.Recover(), in5, out5),
 		func(status int, message string) error { return echo.NewHTTPError(status, message) },
 		func(a app) { a.(app5).Pre(middleware.RemoveTrailingSlash()) },
+		common(middleware.Decompress(), in5, out5),
 	},
 }
 
