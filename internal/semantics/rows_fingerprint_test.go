@@ -16,8 +16,8 @@ func fingerprintSection() section {
 	canonical := latch.WithFingerprint(keyfunc.CanonicalJSON)
 	long := strings.Repeat("x", 10_000)
 	const order7 = `{"id":7}`
-	return section{"The same key for another request", `Query and body are compared, byte by byte, and a body in gzip or deflate by its content, before any other check: a request that differs is refused even
-while the first still runs.`, []row{
+	return section{"The same key for another request", `Query and body are compared, byte by byte, and a body in gzip or deflate by its content, before any other check:
+a request that differs is refused even while the first still runs.`, []row{
 		{name: "another body", steps: other(nil, []mod{coffee}), effects: 1, practice: "draft 2.7: 422; Stripe, IdempotentAPI: 400; express-idempotency: 417; fiber: replayed"},
 		{name: "another body, while the first runs", steps: []step{submission().begins(), submission(coffee).gets(reused()), finish(created(1))}, effects: 1, practice: "idempot-js#183: 422; idemlease: 409", why: "waiting would not help it"},
 		{name: "another body, then the right one", steps: []step{submission().gets(created(1)), submission(coffee).gets(reused()), submission().gets(replay())}, effects: 1, practice: "powertools-ts#5705: hash lost"},
