@@ -14,7 +14,10 @@ import (
 //
 //	mux.Handle("POST /comments", latch.Refuse()(createComment))
 //
-// Safe methods pass, as in every guard. Do not mount it around or inside of a guard that takes the
+// Safe methods pass, as in every guard, and so does a form that a browser sends by itself
+// ("Sec-Fetch-Mode: navigate"): no page can set its headers, so its key is the browser's, for each
+// form another one. Firefox makes such keys if network.http.idempotencyKey.enabled is set. The
+// requests of its scripts get them, too, and are refused. Do not mount it around or inside of a guard that takes the
 // header.
 func Refuse() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
@@ -22,7 +25,7 @@ func Refuse() func(http.Handler) http.Handler {
 			switch {
 			case !httpmethod.Safe(r.Method) && coverage.Asked(r.Context()):
 				return
-			case len(r.Header["Idempotency-Key"]) == 0, httpmethod.Safe(r.Method):
+			case len(r.Header["Idempotency-Key"]) == 0, httpmethod.Safe(r.Method), r.Header.Get("Sec-Fetch-Mode") == "navigate":
 				next.ServeHTTP(w, r)
 				return
 			}

@@ -40,7 +40,37 @@ func TestRefuse(t *testing.T) {
 
 	page := submission("a=b")
 	page.Header.Set("Idempotency-Key", "k")
+	page.Header.Del("Sec-Fetch-Mode") // as over HTTP without TLS
 	require.Contains(t, serve(h, page).Body.String(), `content="key-not-supported"`)
+}
+
+// TestRefuseLetsFormsOfBrowsersPass: the headers are those of Firefox 153 under the preference
+// network.http.idempotencyKey.enabled.
+func TestRefuseLetsFormsOfBrowsersPass(t *testing.T) {
+	t.Parallel()
+	h := latch.Refuse()(http.HandlerFunc(created))
+	for name, tt := range map[string]struct {
+		key, mode, contentType string
+		passes                 bool
+	}{
+		"form":              {`"13579265083415678952"`, "navigate", urlencoded, true},
+		"form with a file":  {`"13579265083415678952"`, "navigate", "multipart/form-data; boundary=b", true},
+		"script":            {`"13583514950784370745"`, "cors", "text/plain;charset=UTF-8", false},
+		"script, same site": {`"824233911594064098"`, "same-origin", "application/json", false},
+		"no browser":        {`"1"`, "", urlencoded, false},
+	} {
+		r := typed(tt.contentType, "a=b", false)
+		r.Header.Set("Idempotency-Key", tt.key)
+		if tt.mode != "" {
+			r.Header.Set("Sec-Fetch-Mode", tt.mode)
+		}
+		w := serve(h, r)
+		if tt.passes {
+			require.Equal(t, 201, w.Code, name)
+			continue
+		}
+		requireProblem(t, wantProblem{status: 400, kind: "key-not-supported"}, w)
+	}
 }
 
 // TestRefuseUnderDedupe: the refusal is not kept as the answer to the same request without a key.
