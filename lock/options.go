@@ -111,7 +111,8 @@ func WithBudget(d time.Duration) Option {
 //
 // A caller that has met a holder polls until d is over or its context ends, even if the store
 // does not serve a poll. If the last poll was not served, the error matches [ErrUnavailable].
-// With [WithFailOpen], the first poll that is not served ends the wait. Callers that wait for a
+// With [WithFailOpen], the first poll that is not served ends the wait, and the caller is refused:
+// its work would run at the same time as the holder's. Callers that wait for a
 // run of [Locker.Once] in their process get the error of the run if it fails, and do not run.
 //
 // Even a caller that is refused at once waits for a pending claim of the same process, at most for

@@ -147,7 +147,7 @@ var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still
 // contend claims e's key, and if another process holds it, polls until the moment until. Only
 // the first caller in the queue of a process contends. known is the refusal by an earlier
 // holder, nil if there was none. After a refusal, a poll without an answer of the store ends the
-// wait only if the work can run without the store.
+// wait only if the work can run without the store. It does not run if the refusal was the store's.
 func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, until clock.Moment) error {
 	var wake <-chan struct{}
 	for polls := 0; ; polls++ {
@@ -157,6 +157,8 @@ func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, unti
 		switch {
 		case errors.Is(err, ErrHeld):
 			known, hint = err, refused.Entry.Left
+		case l.cfg.failOpen && polls > 0 && errors.Is(err, ErrUnavailable):
+			return known // the store has said that another process has the key
 		case known == nil || l.cfg.failOpen || !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported):
 			return err
 		default:

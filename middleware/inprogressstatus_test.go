@@ -17,7 +17,7 @@ func TestInProgressStatus(t *testing.T) {
 	for _, status := range []int{409, 503} {
 		l := newLocker(t, memstore.New(), lock.WithWait(0))
 		guard := once(l, latch.WithInProgressStatus(status))
-		h := guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			requireProblem(t, wantProblem{status: status, kind: "in-progress", retryAfter: "1"}, serve(guard(mustNotRun(t)), keyed("k")))
 			requireProblem(t, wantProblem{status: 422, kind: "key-reused"}, serve(guard(mustNotRun(t)), keyedBody("k", "other")))
 			_, _ = w.Write(make([]byte, 2<<20)) // too large to be kept
