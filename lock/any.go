@@ -193,7 +193,7 @@ func (s *search) inLine(ctx context.Context) error {
 		if hint < 0 || remaining <= 0 {
 			return err
 		}
-		pause := min(pollPause(polls, hint), remaining)
+		pause := min(pollPause(polls, longestPause, hint), remaining)
 		rested := clock.Now()
 		err = s.locker.awaitNextPoll(ctx, pause, nil, freed, at.Add(minPause), err)
 		if s.waited += rested.Since(); err != nil {

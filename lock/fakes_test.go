@@ -22,6 +22,7 @@ import (
 // hinted is a scripted store with hints.
 type hinted struct {
 	*fault.Store
+	none  bool // as a store without hints
 	mute  bool // ends are not reported
 	flood bool // there is a hint at any time
 
@@ -60,11 +61,15 @@ func (s *hinted) Watch(key string) (<-chan struct{}, func()) {
 	if s.flood {
 		close(wake)
 	}
-	return wake, func() {
+	stop := func() {
 		s.hints.Lock()
 		defer s.hints.Unlock()
 		delete(s.watches, wake)
 	}
+	if s.none {
+		return nil, stop
+	}
+	return wake, stop
 }
 
 // watched are the keys that are watched, once for each watcher.

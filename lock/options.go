@@ -107,7 +107,8 @@ func WithBudget(d time.Duration) Option {
 // queue in the order of their arrival, at most 64 per key; the others are refused at once. Only the
 // first of a queue polls, at random intervals below half a second, and only if another process has
 // the key, so there is no order among processes. A store with hints, as with
-// redisstore.WithNotifications, shortens these waits. WithWait panics if d is negative.
+// redisstore.WithNotifications, shortens these waits, and is polled every two seconds or so. WithWait
+// panics if d is negative.
 //
 // A caller that has met a holder polls until d is over or its context ends, even if the store
 // does not serve a poll. If the last poll was not served, the error matches [ErrUnavailable].

@@ -150,6 +150,7 @@ var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still
 // wait only if the work can run without the store. It does not run if the refusal was the store's.
 func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, until clock.Moment) error {
 	var wake <-chan struct{}
+	longest := longestPause
 	for polls := 0; ; polls++ {
 		err := l.claim(ctx, e, began, began.Add(l.cfg.budget))
 		shared, hint := decisionOf(e, err), time.Duration(0)
@@ -177,8 +178,11 @@ func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, unti
 			var stop func()
 			wake, stop = l.core.watch(string(e.entry))
 			defer stop()
+			if wake != nil {
+				longest = longestWatched
+			}
 		}
-		pause := min(pollPause(polls, hint), remaining)
+		pause := min(pollPause(polls, longest, hint), remaining)
 		rested := time.Now()
 		end := l.awaitNextPoll(ctx, pause, wake, asked, began.Add(minPause), err)
 		e.observed.addWait(rested)
@@ -221,11 +225,18 @@ func (l *Locker) awaitNextPoll(ctx context.Context, pause time.Duration, wake, a
 	}
 }
 
-// pollPause returns a random pause whose mean grows from about 10 ms to a quarter of a second,
-// so that processes which wait for one key do not poll together. It is at most hint, the time that
-// is left of the holder's lease, unless hint is 0 because the store does not know that time.
-func pollPause(polls int, hint time.Duration) time.Duration {
-	most := min(20*time.Millisecond<<min(polls, 5), 500*time.Millisecond)
+// The longest pauses between two polls: of a waiter that only polls, and of one that the store
+// notifies, which polls in case a notification is lost.
+const (
+	longestPause   = 500 * time.Millisecond
+	longestWatched = 2 * time.Second
+)
+
+// pollPause returns a random pause whose mean grows from about 10 ms to half of longest, so that
+// processes which wait for one key do not poll together. It is at most hint, the time that is left
+// of the holder's lease, unless hint is 0 because the store does not know that time.
+func pollPause(polls int, longest, hint time.Duration) time.Duration {
+	most := min(20*time.Millisecond<<min(polls, 7), longest)
 	if hint > 0 {
 		most = min(most, hint)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// longestPoll is between two claims of a waiter that gets no notification.
-const longestPoll = 501 * time.Millisecond
+// longestPoll is between two claims of a waiter whose notification is lost.
+const longestPoll = 2001 * time.Millisecond
 
 // Whatever becomes of a notification, its loss costs one poll.
 func TestLostNotifications(t *testing.T) {
@@ -53,7 +53,7 @@ func TestLostNotifications(t *testing.T) {
 				claimed := proxy.On(respproxy.Match{Name: "set", Key: "user=42"}, respproxy.Action{})
 				released := make(chan time.Time, 1)
 				go func() {
-					claimed.Wait(t, 8) // so that its pauses are as long as they get
+					claimed.Wait(t, 10) // so that its pauses are as long as they get
 					began := time.Now()
 					_ = held.Release(context.Background())
 					released <- began

@@ -11,7 +11,8 @@ import (
 
 // WithNotifications notifies callers that wait ([lock.WithWait]) when another process has
 // released or settled their key, by Redis' publish and subscribe. They claim the key within a
-// round trip or two, instead of at their next poll, which is up to half a second away.
+// round trip or two, instead of at their next poll, which is up to half a second away. They also
+// poll less often, at intervals of up to two seconds.
 //
 //	store, err := redisstore.Open(ctx, url, redisstore.WithNotifications())
 //	...
