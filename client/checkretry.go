@@ -25,7 +25,7 @@ import (
 //
 // go-retryablehttp returns an answer before its body is read. To repeat a request whose answer
 // breaks off, read the answer in a response handler (SetResponseHandler), and put the bytes
-// back: CheckRetry recognises a final problem by its body.
+// back: without Latch-Problem, CheckRetry recognises a final problem by its body.
 //
 // CheckRetry returns false for an answer whose Retry-After is longer than a minute or does not
 // fit the context's deadline. The error is the context's, or nil. CheckRetry reads up to 64 KiB

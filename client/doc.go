@@ -32,14 +32,15 @@
 // # What is sent again
 //
 // An attempt is repeated if the connection could not be made, or broke before the header of the
-// answer was read, or in the body of a problem. It is also repeated if the answer is one of
-// these, after a random pause and the Retry-After of the answer, if it has one:
+// answer was read, or in the body of a problem without Latch-Problem. It is also repeated if the
+// answer is one of these, after a random pause and the Retry-After of the answer, if it has one:
 //
 //   - 408, 425, 429, 502, 503 or 504;
-//   - a problem of httplatch that may be repeated: in-progress, first-failed, rolled-back with
+//   - a problem of httplatch that may be repeated, by its header Latch-Problem, or the type in its
+//     body: in-progress, first-failed, rolled-back with
 //     503, unconfirmed, unavailable, shutting-down, key-failed, body-unreadable
 //     (https://github.com/httplatch/httplatch/blob/main/docs/problems.md);
-//   - the equivalents of in-progress in other contracts, a 409 with JSON: idempotency_in_flight
+//   - the equivalents of in-progress at servers of others, a 409 with JSON: idempotency_in_flight
 //     of the Agentic Commerce Protocol, idempotency_key_in_use of Stripe;
 //   - an answer of 400 or above with "Stripe-Should-Retry: true".
 //
@@ -77,7 +78,8 @@
 //
 // Answers are returned as soon as their headers have come, and are not kept. Only a problem
 // (application/problem+json, 400 or above) and a 409 with JSON are read before they are returned,
-// up to 64 KiB and for 5 seconds at most: their kind decides whether to repeat the request.
+// if they have no Latch-Problem, up to 64 KiB and for 5 seconds at most: their kind decides
+// whether to repeat the request.
 //
 // If an answer below 400 to a request with a key breaks off while its body is read, Read sends
 // the request again, within the same limits, and continues from the same place. It does so only

@@ -17,12 +17,22 @@ const (
 	drainTime = time.Second
 )
 
-// problemOf returns the problem of a refusal, or nil. err is set if the refusal broke off.
-// problemOf closes a body that does not arrive in time.
+// problemHeader has the kind of a refusal of httplatch, whatever the format of its body.
+const problemHeader = "Latch-Problem"
+
+// problemOf returns the problem of a refusal, or nil. Without the header, which a proxy may have
+// removed, the body decides. err is set if the refusal broke off. problemOf closes a body that does
+// not arrive in time.
 func problemOf(resp *http.Response) (p *Problem, err error) {
-	inFlight := mayBeInFlight(resp)
-	if resp.StatusCode < http.StatusBadRequest || !inFlight && !saysProblem(resp) {
+	if resp.StatusCode < http.StatusBadRequest {
 		return nil, nil //nolint:nilnil // most answers are no problem
+	}
+	if kind := resp.Header.Get(problemHeader); reactions[kind] != 0 {
+		return &Problem{Status: resp.StatusCode, Type: kindBase + kind}, nil
+	}
+	inFlight := mayBeInFlight(resp)
+	if !inFlight && !saysProblem(resp) {
+		return nil, nil //nolint:nilnil // an error of the application
 	}
 	source := resp.Body
 	timer := time.AfterFunc(peekTime, func() { _ = source.Close() })

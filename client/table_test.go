@@ -73,22 +73,31 @@ func send(t *testing.T, method string, first func() *http.Response, opts ...clie
 	return len(b.sent), resp
 }
 
+// TestProblems: the type in the body, or the header over any other body, decides.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, tt := range kinds(t) {
-			name := fmt.Sprint(tt.status, " ", tt.kind)
-			first := problem(tt.status, tt.kind, "Retry-After: 1")
-			n, resp := send(t, http.MethodPost, first)
-			if tt.again {
-				require.Equal(t, 2, n, name)
-				require.Equal(t, 201, resp.StatusCode, name)
-				continue
+			for format, first := range map[string]func() *http.Response{
+				"its type":                       problem(tt.status, tt.kind, "Retry-After: 1"),
+				"its header":                     answer(tt.status, "\x1f\x8b", "Latch-Problem: "+tt.kind, "Content-Encoding: gzip", "Content-Type: text/html", "Retry-After: 1"),
+				"both":                           problem(tt.status, tt.kind, "Latch-Problem: "+tt.kind, "Retry-After: 1"),
+				"a header that it does not know": problem(tt.status, tt.kind, "Latch-Problem: refused", "Retry-After: 1"),
+			} {
+				name := fmt.Sprint(tt.status, " ", tt.kind, " by ", format)
+				n, resp := send(t, http.MethodPost, first)
+				if tt.again {
+					require.Equal(t, 2, n, name)
+					require.Equal(t, 201, resp.StatusCode, name)
+					continue
+				}
+				require.Equal(t, 1, n, name)
+				want := bodyOf(t, first())
+				require.Equal(t, want, bodyOf(t, resp), "%s: the refusal is the caller's to read", name)
 			}
-			require.Equal(t, 1, n, name)
-			want := bodyOf(t, first())
-			require.Equal(t, want, bodyOf(t, resp), "%s: the refusal is the caller's to read", name)
 		}
+		n, _ := send(t, http.MethodPost, answer(202, "", "Latch-Problem: in-progress"))
+		require.Equal(t, 1, n, "a success")
 	})
 }
 

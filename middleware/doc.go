@@ -70,9 +70,9 @@
 // or a part of it, and not put it back, the request is refused, because it cannot be compared with
 // its repeats.
 //
-// Three answers are sent, and not kept: a refusal by a lock or a guard of this package
-// further in, a refusal in the service behind a guarded gateway, and an answer of 400 and
-// above that says when to try again (Retry-After).
+// Three answers are sent, and not kept: a refusal by a guard of this package further in or by
+// the handler ([Problem.Respond]), a refusal in the service behind a guarded gateway, and an
+// answer of 400 and above that says when to try again (Retry-After).
 //
 // A repeat gets the headers that the handler set or changed, and the headers that
 // describe the body, whichever code has set them: ETag, Last-Modified, and all of Content-*
@@ -130,8 +130,8 @@
 //	the store does not answer                  503, Retry-After: 1
 //	the Locker was closed                      503, Retry-After: 1, Connection: close
 //
-// Each is application/problem+json with a stable type, fixed texts and Cache-Control:
-// no-store, or a [Page] for a client that prefers text/html, as a browser does that sends
+// Each is application/problem+json with a stable type, fixed texts, Cache-Control: no-store
+// and the kind in Latch-Problem, or a [Page] for a client that prefers text/html, as a browser does that sends
 // a form. See [Problem] for other answers, and docs/problems.md for what each type asks
 // of the client, and what each page says.
 //

@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,8 +71,9 @@ func requireProblem(t *testing.T, want wantProblem, w *httptest.ResponseRecorder
 	require.Equal(t, []string{"Accept"}, w.Header().Values("Vary"))
 	require.Equal(t, want.retryAfter, w.Header().Get("Retry-After"))
 	require.Equal(t, want.connection, w.Header().Get("Connection"))
+	require.Equal(t, []string{cmp.Or(want.kind, "refused")}, w.Header().Values("Latch-Problem"))
 	for name := range w.Header() {
-		require.Contains(t, []string{"Content-Type", "Cache-Control", "Vary", "Retry-After", "Connection"}, name)
+		require.Contains(t, []string{"Latch-Problem", "Content-Type", "Cache-Control", "Vary", "Retry-After", "Connection"}, name)
 	}
 
 	var body map[string]any

@@ -128,7 +128,7 @@ func WithFailClosed() Option {
 	return option(func(s *settings) { s.outage = lock.WithFailClosed() })
 }
 
-// WithErrorHandler makes f write the answers to refused requests. Retry-After,
+// WithErrorHandler makes f write the answers to refused requests. Latch-Problem, Retry-After,
 // Cache-Control and [Problem.Header] are already set. f writes status, Content-Type and
 // body. f can read the body of r from its first byte, as far as the client has sent it. For the
 // default answer, f calls p.ServeHTTP: a page for clients that prefer text/html, and JSON for
@@ -225,15 +225,13 @@ func WithUnknownHold(d time.Duration) LockOption {
 // 202 or 303 with Retry-After is kept: it says when to look for the result of work that
 // has begun. That work must not begin again.
 //
-// Three rules take precedence over final. The first that applies decides:
+// Two rules take precedence over final. The first that applies decides:
 //
-//  1. A refusal by a guard of this package further in is never kept.
+//  1. A refusal is never kept: of a guard of this package further in, of the handler
+//     ([Problem.Respond]), or of a guarded service behind a gateway, by its header Latch-Problem
+//     and a status of 400 or above. After [lock.Commit], repeats of it get 409.
 //  2. After [lock.Commit] every answer is kept. But with [lock.WithTransaction] it is kept only
 //     if final returns true. If not, the work is rolled back, and repeats get 409.
-//  3. A refusal of a guarded service, which the handler of a gateway passes on, is not kept.
-//     It is recognised by its status, 400 or above, and by its body: application/problem+json
-//     of up to 4 KiB with one of the types of docs/problems.md, or a [Page] with one of
-//     them. A compressed body is not recognised, and counts like any other.
 //
 // A webhook, for example, keeps only successes, so that a redelivery runs again after the bug
 // behind a 400 is fixed:

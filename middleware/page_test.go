@@ -158,7 +158,7 @@ func TestPageOfARefusal(t *testing.T) {
 	w := serve(h, submission("once=k&sku=a+b%2B%7E*"))
 	require.Equal(t, 409, w.Code)
 	require.Equal(t, http.Header{
-		"Content-Type": {"text/html; charset=utf-8"}, "Cache-Control": {"no-store"}, "Vary": {"Accept"}, "Retry-After": {"1"},
+		"Content-Type": {"text/html; charset=utf-8"}, "Cache-Control": {"no-store"}, "Vary": {"Accept"}, "Retry-After": {"1"}, "Latch-Problem": {"in-progress"},
 	}, w.Header())
 	require.Equal(t, "once=k&sku=a+b%2B%7E*", resent(t, w.Body.String()))
 	require.Contains(t, w.Body.String(), `content="in-progress"`)

@@ -1,13 +1,16 @@
 package middleware
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
@@ -26,9 +29,10 @@ type Problem struct {
 	once bool // the refusing guard processes the request once, however often it is sent
 }
 
-// ServeHTTP sends p: the status, Cache-Control, Vary, Retry-After if there is one,
-// Header, and as the body the members type, title, detail and status, or the [Page] if r
-// prefers text/html ([Problem.Page]). A status outside of 400 to 599 is sent as 500.
+// ServeHTTP sends p: the status, Latch-Problem ([Problem.Respond]), Cache-Control, Vary,
+// Retry-After if there is one, Header, and as the body the members type, title, detail and
+// status, or the [Page] if r prefers text/html ([Problem.Page]). A status outside of 400 to 599 is
+// sent as 500.
 func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if page, ok := p.Page(r); ok {
 		page.ServeHTTP(w, r)
@@ -50,6 +54,56 @@ func (p *Problem) send(w http.ResponseWriter, r *http.Request, contentType strin
 	_, _ = w.Write(body) //nolint:gosec // JSON, or a page whose texts and fields are escaped
 }
 
+// Respond answers r with p in the format of f, for a handler that refuses its request, as
+// [ProblemOf] describes. f can be the function of [WithErrorHandler]. If it is nil, the answer is
+// the one of ServeHTTP:
+//
+//	if p := latch.ProblemOf(err); p != nil {
+//		p.Respond(w, r, writeRefusal)
+//		return
+//	}
+//
+// No guard keeps the answer, whatever its status: neither one around the handler, nor one of a
+// gateway in front of this service, if the status is 400 or above. The header Latch-Problem marks
+// the answer for the gateway, and for package client. Its value is the [ProblemKind], or "refused"
+// for a problem without one. Respond sets it, and the headers that [WithErrorHandler] lists,
+// before it calls f. r is the request of the handler.
+func (p *Problem) Respond(w http.ResponseWriter, r *http.Request, f func(w http.ResponseWriter, r *http.Request, p *Problem)) {
+	if f == nil {
+		f = sendProblem
+	}
+	p.writeHeader(w.Header())
+	setOnce(w.Header(), recorder.ProblemHeader, cmp.Or(p.mark(), markOfOthers))
+	if runOf(r.Context()) == nil {
+		f(w, r, p)
+		return
+	}
+	watched := &recorder.StatusWriter{ResponseWriter: w}
+	f(watched, r, p)
+	watched.ImplyOK()
+	markRefused(r, watched.Code)
+}
+
+// markRefused marks a refusal of r with this status for the guards further out.
+func markRefused(r *http.Request, status int) {
+	for around := runOf(r.Context()); around != nil; around = around.outer {
+		around.answer.MarkRefused(status)
+	}
+}
+
+// markOfOthers is the Latch-Problem of a refusal without a kind.
+const markOfOthers = "refused"
+
+// mark returns the Latch-Problem of p: "" if p may be an answer of the application, and not a
+// refusal of this package.
+func (p *Problem) mark() string {
+	kind := string(p.Kind())
+	if kind == "" && isA[*keyfunc.Error](p.Err) {
+		return markOfOthers
+	}
+	return kind
+}
+
 func (p *Problem) status() int {
 	if p.Status < 400 || p.Status > 599 {
 		return http.StatusInternalServerError
@@ -66,6 +120,9 @@ func (p *Problem) writeHeader(h http.Header) {
 		default:
 			h[name] = slices.Clone(values)
 		}
+	}
+	if mark := p.mark(); mark != "" {
+		setOnce(h, recorder.ProblemHeader, mark)
 	}
 	setOnce(h, "Cache-Control", "no-store")
 	if errors.Is(p.Err, lock.ErrClosed) {

@@ -63,7 +63,7 @@ func TestErrorHandler(t *testing.T) {
 
 	w := serve(h, post("42"))
 	require.Equal(t, http.StatusSeeOther, w.Code)
-	require.Equal(t, http.Header{"Cache-Control": {"no-store"}, "Retry-After": {"1"}}, w.Header())
+	require.Equal(t, http.Header{"Latch-Problem": {"held"}, "Cache-Control": {"no-store"}, "Retry-After": {"1"}}, w.Header())
 	require.Empty(t, w.Body.String())
 	require.ErrorIs(t, got.Err, lock.ErrHeld)
 	require.Equal(t, time.Second, got.RetryAfter)

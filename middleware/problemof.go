@@ -15,8 +15,9 @@ import (
 
 // ProblemOf returns the refusal with which a handler can answer err, an error of
 // [lock.Locker.Do], Acquire or Once, or of a [keyfunc.Func] that the handler has called. It is
-// the refusal that a guard with default options would send, and guards around the handler do not
-// keep it. ProblemOf returns nil if err is nil, or has another cause:
+// the refusal that a guard with default options would send. Guards around the handler do not keep
+// it if ServeHTTP or [Problem.Respond] sends it. ProblemOf returns nil if err is nil, or has another
+// cause:
 //
 //	err := locker.Do(r.Context(), lock.Key("coupon", code), redeem)
 //	if p := latch.ProblemOf(err); p != nil {

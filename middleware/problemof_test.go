@@ -136,22 +136,71 @@ func TestProblemOf(t *testing.T) {
 }
 
 // A problem that a handler sends is not the answer to its request: the guard around it does not
-// keep it.
+// keep it, in whatever format and with whatever status it is sent.
 func TestAProblemOfAHandlerIsNotKept(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, memstore.New())
-	var e effects
-	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := l.Do(r.Context(), "coupon=7", func(context.Context) error { e.answer(w, r); return nil })
-		if p := latch.ProblemOf(err); p != nil {
-			p.ServeHTTP(w, r)
+	ownFormat := func(status int) func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+		return func(w http.ResponseWriter, _ *http.Request, p *latch.Problem) {
+			w.WriteHeader(status)
+			_, _ = fmt.Fprint(w, p.Kind())
 		}
+	}
+	for name, tt := range map[string]struct {
+		refuse func(w http.ResponseWriter, r *http.Request, p *latch.Problem)
+		status int
+	}{
+		"ServeHTTP":          {func(w http.ResponseWriter, r *http.Request, p *latch.Problem) { p.ServeHTTP(w, r) }, 409},
+		"the default format": {func(w http.ResponseWriter, r *http.Request, p *latch.Problem) { p.Respond(w, r, nil) }, 409},
+		"an own format":      {func(w http.ResponseWriter, r *http.Request, p *latch.Problem) { p.Respond(w, r, ownFormat(422)) }, 422},
+		"a success":          {func(w http.ResponseWriter, r *http.Request, p *latch.Problem) { p.Respond(w, r, ownFormat(200)) }, 200},
+		"nothing": {func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+			p.Respond(w, r, func(http.ResponseWriter, *http.Request, *latch.Problem) {})
+		}, 200},
+		"of a type of its own": {func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+			(&latch.Problem{Status: 422, Type: "https://shop.example/taken", Err: p.Err}).Respond(w, r, nil)
+		}, 422},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLocker(t, memstore.New())
+			var e effects
+			h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				err := l.Do(r.Context(), "coupon=7", func(context.Context) error { e.answer(w, r); return nil })
+				if p := latch.ProblemOf(err); p != nil {
+					tt.refuse(w, r, p)
+				}
+			}))
+			lease, err := l.Acquire(t.Context(), "coupon=7")
+			require.NoError(t, err)
+			refused := serve(h, keyed("k"))
+			require.Equal(t, tt.status, refused.Code)
+			require.Contains(t, []string{"held", "refused"}, refused.Header().Get("Latch-Problem"))
+			require.NoError(t, lease.Release(t.Context()))
+			require.Equal(t, 201, serve(h, keyed("k")).Code)
+			require.Equal(t, "true", serve(h, keyed("k")).Header().Get("Idempotent-Replayed"))
+			e.require(t, 1)
+		})
+	}
+}
+
+// A key function that a handler calls refuses with a status that no kind has.
+func TestAKeyErrorOfAHandlerIsNotKept(t *testing.T) {
+	t.Parallel()
+	var e effects
+	h := once(newLocker(t, memstore.New()))(e.then(func(w http.ResponseWriter, r *http.Request) {
+		latch.ProblemOf(&keyfunc.Error{Status: http.StatusNotFound, Err: errOwn}).ServeHTTP(w, r)
 	}))
-	lease, err := l.Acquire(t.Context(), "coupon=7")
-	require.NoError(t, err)
-	requireProblem(t, wantProblem{status: 409, kind: "held", retryAfter: "1"}, serve(h, keyed("k")))
-	require.NoError(t, lease.Release(t.Context()))
-	require.Equal(t, 201, serve(h, keyed("k")).Code)
-	require.Equal(t, "true", serve(h, keyed("k")).Header().Get("Idempotent-Replayed"))
-	e.require(t, 1)
+	for range 2 {
+		requireProblem(t, wantProblem{status: 404}, serve(h, keyed("k")))
+	}
+	e.require(t, 2)
+}
+
+// A problem of the application itself is an answer like any other.
+func TestAProblemOfTheApplicationIsKept(t *testing.T) {
+	t.Parallel()
+	h := once(newLocker(t, memstore.New()))(&latch.Problem{Status: 422, Type: "https://shop.example/sold-out", Title: "Sold out"})
+	first := serve(h, keyed("k"))
+	require.Empty(t, first.Header().Get("Latch-Problem"))
+	requireReplay(t, first, serve(h, keyed("k")))
 }

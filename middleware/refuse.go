@@ -29,9 +29,7 @@ func Refuse() func(http.Handler) http.Handler {
 				next.ServeHTTP(w, r)
 				return
 			}
-			p := ProblemKeyNotSupported.problem(nil)
-			p.ServeHTTP(w, r)
-			markRefused(r, p.Status) // for a Dedupe around this route
+			ProblemKeyNotSupported.problem(nil).Respond(w, r, nil)
 		})
 	}
 }

@@ -32,22 +32,7 @@ func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 	f.hint(r.Context(), p)
 	p.once = f.conf.once
 	bodybuf.Rewind(r) // the error handler may read the body
-	p.writeHeader(w.Header())
-	if runOf(r.Context()) == nil {
-		f.conf.onError(w, r, p)
-		return
-	}
-	watched := &recorder.StatusWriter{ResponseWriter: w}
-	f.conf.onError(watched, r, p)
-	watched.ImplyOK()
-	markRefused(r, watched.Code)
-}
-
-// markRefused marks a refusal of r with this status for the guards further out.
-func markRefused(r *http.Request, status int) {
-	for around := runOf(r.Context()); around != nil; around = around.outer {
-		around.answer.MarkRefused(status)
-	}
+	p.Respond(w, r, f.conf.onError)
 }
 
 // hint logs a refusal that may be a mistake of the server.
@@ -79,7 +64,7 @@ func (r rejection) Unwrap() error { return r.problem.Err }
 func (r rejection) Class() string {
 	kind := r.problem.Kind()
 	if kind == "" {
-		return "refused"
+		return markOfOthers
 	}
 	return strings.ReplaceAll(string(kind), "-", "_")
 }

@@ -2,6 +2,7 @@ package snippets_test
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -48,6 +49,38 @@ func errorRoutes(locker *lock.Locker) http.Handler {
 	once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey, ours)
 	onePerUser := latch.Lock(locker, "user", keyfunc.Context(auth.UserID), ours)
 	return auth.Require(once(onePerUser(createOrder)))
+}
+
+func redeem(locker *lock.Locker, coupon func(context.Context) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := locker.Do(r.Context(), lock.Key("coupon", r.PathValue("code")), coupon)
+		if p := latch.ProblemOf(err); p != nil {
+			p.Respond(w, r, writeRefusal)
+			return
+		}
+		if err != nil {
+			http.Error(w, "coupons do not work at the moment", http.StatusInternalServerError)
+		}
+	}
+}
+
+// TestRefusalOfAHandlerInItsOwnFormat is not kept, and the next try runs.
+func TestRefusalOfAHandlerInItsOwnFormat(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	redeemed := 0
+	h := latch.Idempotent(l, keyfunc.Global, keyfunc.IdempotencyKey)(redeem(l, func(context.Context) error { redeemed++; return nil }))
+	lease, err := l.Acquire(t.Context(), lock.Key("coupon", ""))
+	require.NoError(t, err)
+	for range 2 {
+		w := ask(h, "POST", "/coupons/7/redeem", "k")
+		require.Equal(t, 409, w.Code)
+		require.Contains(t, w.Body.String(), "DUPLICATE")
+		require.Empty(t, w.Header().Get("Idempotent-Replayed"))
+	}
+	require.NoError(t, lease.Release(t.Context()))
+	require.Equal(t, 200, ask(h, "POST", "/coupons/7/redeem", "k").Code)
+	require.Equal(t, 1, redeemed)
 }
 
 // TestOwnErrors: the format is the application's, status and headers are the guard's.

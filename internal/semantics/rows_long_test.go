@@ -127,13 +127,16 @@ func againRows() []row {
 			c.WriteHeader(status)
 		}
 	}
-	upstream := func(kind string) func(c *run) {
+	upstream := func(kind, mark string) func(c *run) {
 		return func(c *run) {
 			if c.n > 1 {
 				order(c)
 				return
 			}
 			c.Header().Set("Content-Type", "application/problem+json")
+			if mark != "" {
+				c.Header().Set("Latch-Problem", mark)
+			}
 			c.WriteHeader(409)
 			_, _ = fmt.Fprintf(c, `{"type":%q,"title":"t","status":409}`, kind)
 		}
@@ -147,9 +150,9 @@ func againRows() []row {
 		{name: "`303` with `Retry-After`", handler: later(303), steps: kept(303), effects: 1, practice: "RFC 9110 10.2.3: when to look again"},
 		{name: "`409` with `Retry-After`, after `Commit`", early: committed, handler: later(409), steps: kept(409), effects: 1, practice: "no other known"},
 		{name: "`409` with `Retry-After`, kept by `WithFinal`", guard: idempotent(latch.WithFinal(func(int) bool { return true })), handler: later(409), steps: kept(409), effects: 1, practice: "idemlease: Policy"},
-		{name: "a refusal of a guarded service behind", handler: upstream(problemBase + "in-progress"), steps: runs, effects: 2, practice: "most: kept for a day", why: "it describes only that moment"},
-		{name: "a refusal of a guarded service behind, without Retry-After", handler: upstream(problemBase + "outcome-unknown"), steps: runs, effects: 2, practice: "most: kept for a day", why: "an operator may free it"},
-		{name: "another problem of a service behind", handler: upstream("https://example.com/sold-out"), steps: kept(409), effects: 1, practice: "kept by most"},
+		{name: "a refusal of a guarded service behind", handler: upstream(problemBase+"in-progress", "in-progress"), steps: runs, effects: 2, practice: "most: kept for a day", why: "it describes only that moment"},
+		{name: "a refusal of a guarded service behind, without Retry-After", handler: upstream(problemBase+"outcome-unknown", "outcome-unknown"), steps: runs, effects: 2, practice: "most: kept for a day", why: "an operator may free it"},
+		{name: "another problem of a service behind", handler: upstream("https://example.com/sold-out", ""), steps: kept(409), effects: 1, practice: "kept by most"},
 	}
 }
 

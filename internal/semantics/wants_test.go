@@ -102,6 +102,8 @@ func problem(status int, kind, retryAfter string) want {
 			return errors.New("want the members status and title")
 		case a.header.Get("Content-Type") != "application/problem+json":
 			return errors.New("want application/problem+json")
+		case a.header.Get("Latch-Problem") != kind:
+			return errors.New("want Latch-Problem: " + kind)
 		case a.header.Get("Cache-Control") != "no-store":
 			return errors.New("want Cache-Control: no-store")
 		case a.header.Get("Retry-After") != retryAfter:

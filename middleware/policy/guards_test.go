@@ -224,7 +224,7 @@ func TestMissingGuardRefuses(t *testing.T) {
 	h := guards.Get("orders")(guardtest.MustNotRun(t))
 	w := guardtest.Serve(h, guardtest.Post("42"))
 	require.Equal(t, 500, w.Code)
-	require.Equal(t, http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "Vary": {"Accept"}}, w.Header())
+	require.Equal(t, http.Header{"Latch-Problem": {"refused"}, "Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "Vary": {"Accept"}}, w.Header())
 	require.JSONEq(t, `{"title": "Internal Server Error", "status": 500}`, w.Body.String())
 	require.EqualError(t, got.Err, `policy: guard "orders" is not in the policies`)
 	require.Len(t, events, 1)

@@ -162,7 +162,7 @@ func (a *Answer) admit(n int) (pass bool, err error) {
 		return false, http.ErrBodyNotAllowed
 	case a.declared >= 0 && a.written > a.declared:
 		return false, http.ErrContentLength
-	case size <= a.settings.Limit, size <= a.refusalLimit():
+	case size <= a.settings.Limit:
 		return false, nil
 	}
 	if err := a.stream(); err != nil {

@@ -11,6 +11,9 @@ import (
 // ReplayedHeader marks an answer that was given before.
 const ReplayedHeader = "Idempotent-Replayed"
 
+// ProblemHeader marks a refusal by a guard. Its value is the kind of the refusal.
+const ProblemHeader = "Latch-Problem"
+
 // LifetimeHeader says for how long the key of an answer is remembered.
 const LifetimeHeader = "Idempotency-Key-Lifetime"
 

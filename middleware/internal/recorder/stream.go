@@ -64,8 +64,7 @@ func (a *Answer) announced() bool {
 //
 //   - in a transaction, until the transaction is committed;
 //   - with a Content-Length, until it is complete;
-//   - if it may be a refusal of a service behind a proxy: only the body shows this, and a proxy
-//     flushes before the body has arrived.
+//   - if it is a refusal, so that the key is free when the client gets it.
 func (a *Answer) FlushError() error {
 	if !a.streamed {
 		if a.err != nil { // it may be over
@@ -77,7 +76,7 @@ func (a *Answer) FlushError() error {
 		if a.status == 0 {
 			a.begin(http.StatusOK)
 		}
-		if a.run.InTransaction() || a.mayBeRefusal() || a.announced() && a.short() {
+		if a.run.InTransaction() || a.refusal() || a.announced() && a.short() {
 			return nil
 		}
 		if err := a.stream(); err != nil {
