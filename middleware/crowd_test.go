@@ -108,11 +108,11 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 	}
 }
 
-// A 401 or 403 is an answer to its own caller: the next waiting request runs
+// A status that a header decides is an answer to its own caller: the next waiting request runs
 // with its own credentials. The others get the first answer with another status.
 func TestAWaitingCrowdIsNotRefusedForAnother(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden} {
+	for _, status := range []int{401, 403, 406, 407, 411, 412, 415, 416, 417, 421, 423, 426, 428, 431, 499} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

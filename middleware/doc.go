@@ -60,8 +60,9 @@
 //
 // If the first request fails and leaves no record, the repeats that have waited for it in the same
 // process get the failed answer, too, with "Idempotent-Replayed: not-kept": so sixty waiting
-// duplicates do not make sixty tries. The next request with the key runs. A 401 or 403 is not
-// shared with waiting repeats: it depends on the caller, so the next of them runs.
+// duplicates do not make sixty tries. The next request with the key runs. A status that a
+// header decides, such as 401 or 412, is not shared with waiting repeats: it depends on the caller,
+// so the next of them runs.
 //
 // The whole request body is read before the key is claimed, and the handler finds it as
 // the client sent it. A body whose Content-Encoding is gzip or deflate is compared by its content,

@@ -28,7 +28,8 @@ import (
 // or scopes for them, and so for two routes whose paths differ in slashes only.
 //
 // Three things do not distinguish requests: the host, so put the tenant into the scope if a
-// service has several; headers, unless [WithFingerprint] reads them; and the rights of the
+// service has several; headers, unless [WithFingerprint] reads them, except the
+// X-HTTP-Method-Override of a POST, which counts as its method; and the rights of the
 // caller. A repeat gets the stored answer even if a check inside the guard would now refuse the
 // request: authorise outside.
 //
@@ -39,10 +40,10 @@ import (
 // answer (10 s unless [lock.WithWait] is set, then 409), and the outcome of a crash. Pass
 // locker.With(...) for one route.
 //
-// Answers of 500 and above, a panic, 401, 403, 408, 425, 429, and answers of 400 and
-// above with Retry-After free the key ([WithFinal]). Repeats that wait for such an answer
-// get it, marked with "Idempotent-Replayed: not-kept". But after a 401 or 403 the next of
-// them runs. For more, see the package's documentation.
+// Answers of 500 and above, a panic, statuses that a header decides, such as 401 and 412, 408,
+// 425, 429, and answers of 400 and above with Retry-After free the key ([WithFinal]). Repeats that
+// wait for such an answer get it, marked with "Idempotent-Replayed: not-kept". But after a status
+// that a header decides, the next of them runs. For more, see the package's documentation.
 //
 // For operators, the record has the name of its guard ([WithName]), method, path, the
 // time at which the request began, and its scope, or the text of [WithLabel]. Package console finds

@@ -3,6 +3,7 @@ package middleware
 import (
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/requestinfo"
@@ -37,12 +38,22 @@ func (x *onceRequest) identify() error {
 		key = string(x.print[:])
 	}
 	x.call.Scope = scope
-	x.call.About = requestinfo.Request{Guard: g.hints.Name, Method: r.Method, Path: path, Label: scope}
+	method := methodOf(r)
+	x.call.About = requestinfo.Request{Guard: g.hints.Name, Method: method, Path: path, Label: scope}
 	if g.label != nil {
 		x.call.About.Label = g.label(r)
 	}
-	x.id = identity.Of(g.kind, scope, r.Method, path, key)
+	x.id = identity.Of(g.kind, scope, method, path, key)
 	return nil
+}
+
+// methodOf returns the method of r. Middleware inside the guard may replace POST by the method that
+// a header names: a POST as PATCH and a POST as DELETE are two requests.
+func methodOf(r *http.Request) string {
+	if as := r.Header["X-Http-Method-Override"]; len(as) > 0 && r.Method == http.MethodPost {
+		return strings.ToUpper(strings.Join(as, ", "))
+	}
+	return r.Method
 }
 
 // fingerprintOf returns the fingerprint of a request.

@@ -86,11 +86,9 @@ type notKeptError struct{ answer *recorder.Answer }
 
 func (notKeptError) Error() string { return "middleware: the answer is not kept" }
 
-// Shared reports whether other requests may get the answer. A 401 or 403 depends on the caller and
-// is not shared: the next caller may be signed in.
-func (n notKeptError) Shared() bool {
-	return n.answer.Code() != http.StatusUnauthorized && n.answer.Code() != http.StatusForbidden
-}
+// Shared reports whether other requests may get the answer. An answer that depends on the caller is
+// not shared: the next caller may be signed in.
+func (n notKeptError) Shared() bool { return !recorder.OfCaller(n.answer.Code()) }
 
 // Share returns a copy of the answer for the requests that have waited for it. Without it, each of
 // them would do the same work and fail.

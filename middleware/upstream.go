@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/httpmethod"
 	"github.com/httplatch/httplatch/middleware/internal/record"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
 // Upstream returns a round tripper for a handler behind [Idempotent] or [Dedupe] whose effect
@@ -23,9 +24,10 @@ import (
 // A call has one of three outcomes:
 //
 //	no connection was made                                no effect
-//	the answer is 400 to 501, or 505 to 511               no effect
+//	the answer is 400 to 501 except 499, or 505 to 511    no effect
 //	the answer is 503 with Retry-After                    no effect
 //	it is 503 without Retry-After, 502, 504, 512 to 599   unknown: a gateway further on may have lost the answer
+//	the answer is 499                                     unknown: the service may have stopped in the middle
 //	the answer is lost, late, or cut off                  unknown
 //	the answer is below 400                               an effect
 //
@@ -227,10 +229,11 @@ func (c commitment) isUnknown(answer *http.Response) bool {
 }
 
 // saysNoEffect reports whether the status says that the request had no effect. A 502 or 504 comes
-// from a gateway that may have lost the answer of the service.
+// from a gateway that may have lost the answer of the service, and a 499 from a service that has
+// stopped in the middle.
 func saysNoEffect(answer *http.Response) bool {
 	switch status := answer.StatusCode; status {
-	case http.StatusBadGateway, http.StatusGatewayTimeout:
+	case http.StatusBadGateway, http.StatusGatewayTimeout, recorder.StatusClientGone:
 		return false
 	case http.StatusServiceUnavailable:
 		return answer.Header.Get("Retry-After") != ""

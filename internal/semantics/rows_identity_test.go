@@ -41,6 +41,8 @@ request, and never gets the answer of the first. A query or a body that differs 
 		{name: "another path", steps: twice(nil, to("/refunds")), effects: 2, practice: "Stripe: 400; ArcadeDB, fiber: the first one's answer", why: "keys of one order, on several routes"},
 		{name: "another path value", steps: twice(to("/orders/7/pay"), to("/orders/8/pay")), effects: 2, practice: "Solidgate: own scope; Stripe: 400"},
 		{name: "another method", steps: twice([]mod{method("PUT")}, []mod{method("PATCH")}), effects: 2, practice: "ePay, Hono: own scope; celeris: replayed"},
+		{name: "another method, in `X-HTTP-Method-Override`", steps: twice([]mod{header("X-HTTP-Method-Override", "PATCH")}, []mod{header("X-HTTP-Method-Override", "DELETE")}), effects: 2, practice: "most: one, replayed", why: "the handler sees two methods"},
+		{name: "the same method in `X-HTTP-Method-Override`", steps: again([]mod{header("X-HTTP-Method-Override", "PATCH")}, []mod{header("X-HTTP-Method-Override", "patch")}), effects: 1, practice: "most: one"},
 		{name: "another host", steps: again(nil, []mod{host("www.shop.test")}), effects: 1, practice: "idemlease: left out, too", why: "names of one service; see the next row"},
 		{name: "another host, in the scope", guard: scoped(byHost), steps: twice(nil, []mod{host("other.test")}), effects: 2, practice: "tenants by host"},
 		{name: "an absolute URL", steps: again(nil, to("http://shop.test/orders")), effects: 1, practice: "RFC 9112 3.2.2"},

@@ -52,17 +52,35 @@ func statusSection() section {
 		}
 	}
 	successes := latch.WithFinal(func(status int) bool { return status < 300 })
-	return section{"Which answers are kept", `An answer is kept if the same request would get it again; an answer that depends on the moment, or on the caller, is sent and
-not kept, so that the next try runs. A handler that has had its effect calls lock.Commit, and is not run again whatever it answers.`, []row{
+	return section{"Which answers are kept", `An answer is kept if it follows from what is compared: scope, method, path, query and body. An answer that depends on the moment, or on
+headers, which are not compared, is sent and not kept, so that the next try runs. The status shows this, except for the 400 or 404 of a handler that
+reads a header; it calls DoNotKeep. A handler that has had its effect calls lock.Commit, and is not run again whatever it answers.`, []row{
 		keeps(400, "Stripe: kept once execution began; hono-idempotency, Checkout.com: 2xx alone", "the same request fails again; see `WithFinal`"),
 		frees(401, "Stripe: before the idempotency layer", ""),
 		keeps(402, "Stripe: kept", ""),
 		frees(403, "idemlease: kept", "rights change"),
 		keeps(404, "idemlease, Stripe: kept", ""),
+		keeps(405, "kept by most", "the method is compared"),
+		frees(406, "kept by most", "`Accept` is not compared"),
+		frees(407, "kept by most", "the credentials for a proxy are not compared"),
 		frees(408, "idemlease: kept", "it reports that the request was not done"),
 		keeps(409, "idemlease: kept; PPRO: not", ""),
-		keeps(410, "kept by most", ""), keeps(412, "kept by most", ""), keeps(415, "kept by most", ""),
-		keeps(422, "kept by most", ""), keeps(423, "idempo (Ruby): kept", ""), keeps(428, "kept by most", ""), keeps(451, "kept by most", ""),
+		keeps(410, "kept by most", ""),
+		frees(411, "kept by most", "`Content-Length` is not compared"),
+		frees(412, "kept by most", "`If-Match` is not compared"),
+		keeps(413, "kept by most", "the body is compared"), keeps(414, "kept by most", "the URL is compared"),
+		frees(415, "kept by most", "`Content-Type` is not compared"),
+		frees(416, "kept by most", "`Range` is not compared"),
+		frees(417, "kept by most", "`Expect` is not compared"),
+		frees(421, "kept by most", "the host is not compared"),
+		keeps(422, "kept by most", ""),
+		frees(423, "idempo (Ruby): kept", "`If`, with a token of WebDAV, is not compared"),
+		keeps(424, "kept by most", ""),
+		frees(426, "kept by most", "`Upgrade` is not compared"),
+		frees(428, "kept by most", "`If-Match` is not compared"),
+		frees(431, "kept by most", "the headers are not compared"),
+		keeps(451, "kept by most", ""),
+		frees(499, "kept by most", "the client has hung up, and its repeat has not"),
 		frees(425, "idempo (Ruby): not kept", ""),
 		frees(429, "Stripe, idemlease: not kept", ""),
 		frees(500, "Stripe v1, celeris: kept; idemlease, Checkout.com: not", "a failure is no answer; after an effect: `Commit`"),

@@ -107,6 +107,7 @@ the service behind it has the order and answers.`, []row{
 		gateway("`500`", answers(500), "the same", "the service says that it has failed", 2, 500, created(2)),
 		gateway("`503` with `Retry-After`", answers(503, "Retry-After", "2"), "the same", "the service says when to come again", 2, 503, created(2)),
 		gateway("`503`", answers(503), plain, "Envoy says so when it has lost an answer", 1, 503, unknown),
+		gateway("`499`", answers(499), plain, "the service may have stopped in the middle", 1, 499, unknown),
 		gateway("`502`", answers(502), plain, "another gateway has lost the answer", 1, 502, unknown),
 		gateway("`504`", answers(504, "Retry-After", "2"), plain, "another gateway has lost the answer", 1, 504, unknown),
 		gateway("`524`", answers(524), plain, "Cloudflare has lost the answer", 1, 524, unknown),

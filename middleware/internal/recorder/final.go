@@ -1,9 +1,6 @@
 package recorder
 
-import (
-	"net/http"
-	"slices"
-)
+import "net/http"
 
 // final reports whether the answer is recorded. A refusal is never recorded. An answer after
 // lock.Commit is always recorded: the work must not run again. In a transaction, an answer that is
@@ -33,13 +30,39 @@ func (a *Answer) refusal() bool {
 	return a.status >= 400 && len(a.buffers.values(ProblemHeader)) > 0
 }
 
-// finalByDefault reports whether the same request would get this status again, at any time and for
-// any caller.
+// finalByDefault reports whether the same request would get this status again, at any time and
+// with any headers.
 func finalByDefault(status int) bool {
-	return status < 500 && !slices.Contains([]int{
-		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout,
-		http.StatusTooEarly, http.StatusTooManyRequests,
-	}, status)
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return status < 500 && !OfCaller(status)
+}
+
+// StatusClientGone is the status of nginx and others for a request whose client has hung up.
+const StatusClientGone = 499
+
+// OfCaller reports whether a status depends on the headers of the request or on its connection,
+// which no guard compares: a repeat with other credentials, or with a corrected header, gets
+// another answer.
+func OfCaller(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired,
+		http.StatusNotAcceptable,                                       // Accept
+		http.StatusLengthRequired,                                      // Content-Length
+		http.StatusPreconditionFailed, http.StatusPreconditionRequired, // If-Match
+		http.StatusUnsupportedMediaType,         // Content-Type
+		http.StatusRequestedRangeNotSatisfiable, // Range
+		http.StatusExpectationFailed,            // Expect
+		http.StatusMisdirectedRequest,           // Host
+		http.StatusLocked,                       // If, with the token of WebDAV
+		http.StatusUpgradeRequired,              // Upgrade
+		http.StatusRequestHeaderFieldsTooLarge,
+		StatusClientGone:
+		return true
+	}
+	return false
 }
 
 // retryLater reports whether a failure has Retry-After. Below 400, Retry-After says when to look
