@@ -175,6 +175,16 @@ func brokenHandOvers() []brokenStore {
 				c.Linger = time.Minute
 			}
 		})},
+		{"replaces_held_gives_back", "the linger is dropped", withClaim(func(c *lock.Claim) {
+			if c.ReplacesHeld {
+				c.Linger = 0
+			}
+		})},
+		{"replaces_held_gives_back", "the attempt is kept", withClaim(func(c *lock.Claim) {
+			if c.ReplacesHeld {
+				c.Attempt = 2
+			}
+		})},
 		{"replaces_held_hands_over", "the holder before still owns it", func(b *broken) {
 			b.renew = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
 				if c.Token == "a" {

@@ -74,7 +74,7 @@ func TestRulesPassOnAStoreForLocksOnly(t *testing.T) {
 	skipped := []string{
 		"linger_abandons", "claim_never_takes_abandoned", "own_linger",
 		"replaces_takes_over", "replaces_needs_observed_token", "replaces_only_abandoned", "replaces_leaves_free",
-		"replaces_held_hands_over", "replaces_held_needs_token", "replaces_held_leaves_the_rest", "hand_over_race_one_winner",
+		"replaces_held_hands_over", "replaces_held_needs_token", "replaces_held_leaves_the_rest", "replaces_held_gives_back", "hand_over_race_one_winner",
 		"takeover_race_one_winner", "renew_never_shortens", "renew_lengthens_linger", "renew_not_ours", "renew_revives_abandoned",
 		"settle_after_lapse", "settle_not_ours", "release_not_ours", "release_after_lapse", "receipts_binary", "get_reports",
 		"fences_grow", "fences_grow_past_unfenced_holders",

@@ -1,6 +1,10 @@
 package latchtest
 
-import "github.com/httplatch/httplatch/lock"
+import (
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
 
 func handOverRules() []rule {
 	return []rule{
@@ -18,6 +22,11 @@ func handOverRules() []rule {
 			"replaces_held_leaves_the_rest",
 			"ReplacesHeld takes an abandoned key as Replaces alone does, and never a receipt or a free key: a hand-over that comes late must not make an entry that no caller knows of",
 			replacesHeldLeavesTheRest,
+		},
+		{
+			"replaces_held_gives_back",
+			"a claim with ReplacesHeld, a short lease and a linger leaves an abandoned entry with its own attempt and fingerprint: a takeover whose work was refused is given back, and the next caller takes over",
+			replacesHeldGivesBack,
 		},
 		{
 			"hand_over_race_one_winner",
@@ -91,6 +100,23 @@ func replacesHeldLeavesTheRest(p *probe) {
 	key, a = p.key(), p.claimOf("a", p.short, p.long)
 	p.lapse(key, a)
 	p.claim(key, b)
+}
+
+func replacesHeldGivesBack(p *probe) {
+	p.needsReceipts()
+	key := p.key()
+	takeover := p.claimOf("takeover", p.long, p.long)
+	takeover.Attempt = 2
+	p.claim(key, takeover)
+	back := p.handedTo("back", "takeover")
+	back.Lease, back.Linger, back.Attempt = time.Millisecond, p.long, 1
+	p.try(key, back)
+	p.wantClaim("Get after a takeover was given back", p.waitWhile(key, lock.Held), lock.Abandoned, back)
+	p.wantClaim("the claim that has given it back, sent again", p.try(key, back), lock.Abandoned, back)
+	next := p.handedTo("next", "back")
+	next.ReplacesHeld, next.Attempt = false, 2
+	p.claim(key, next)
+	p.wantClaim("the claim that has given it back, late", p.try(key, back), lock.Held, next)
 }
 
 func handOverRaceOneWinner(p *probe) {

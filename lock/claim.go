@@ -15,14 +15,20 @@ import (
 // renewal asks for the whole lease.
 const leastFirst = 5 * time.Second
 
+// newClaim gives e a new token, and returns the claim of it.
+func (l *Locker) newClaim(e *Lease) Claim {
+	e.claim.token, e.claim.lease = l.core.tokens.Next(), l.firstLease(e)
+	return e.claimOf(e.claim.lease)
+}
+
 // firstLease returns the lease that a claim asks for. A claim of Once asks for the whole lease:
 // its record outlives the lease, and a short transaction needs no renewal.
-func (l *Locker) firstLease(of *identity) time.Duration {
+func (l *Locker) firstLease(e *Lease) time.Duration {
 	cfg := &l.cfg
-	if of.record != nil || l.core.inProcess {
-		return cfg.lease
+	if e.record != nil || l.core.inProcess {
+		return e.withinRun(cfg.lease)
 	}
-	return min(cfg.lease, max(leastFirst, 4*cfg.budget))
+	return e.withinRun(min(cfg.lease, max(leastFirst, 4*cfg.budget)))
 }
 
 // maxRounds bounds the claims of one attempt at a key: one, another for a takeover or after
@@ -32,12 +38,11 @@ const maxRounds = 4
 // claim asks the store for e's key until the store grants or refuses it, from the moment at
 // until deadline.
 func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment) error {
-	c := l.core
 	l.checkIfDue(at)
 	for range maxRounds {
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
-		e.claim.token, e.claim.takeover = c.tokens.Next(), e.record != nil && e.record.replaces != ""
+		e.claim.takeover = e.record != nil && e.record.replaces != ""
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		sent := at
@@ -66,16 +71,16 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 // an Entry is large, and copying it from call to call was a twentieth of the cost of a guard
 // over a store in this process.
 func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment, entry *Entry) (err error) {
-	c := l.core
+	c, claim := l.core, l.newClaim(e)
 	if c.inProcess {
-		*entry, err = c.store.Claim(ctx, string(e.entry), e.claimOf(l.firstLease(&e.identity)))
+		*entry, err = c.store.Claim(ctx, string(e.entry), claim)
 		return publicError(err, false)
 	}
 	r := &e.remote.claim
 	if e.claim.call = &e.remote.claimCall; r.key != "" {
 		r, e.claim.call = new(claimRequest), new(send.Call) // the sends of an earlier claim may still need the first
 	}
-	r.store, r.key, r.claim = c.store, string(e.entry), e.claimOf(l.firstLease(&e.identity))
+	r.store, r.key, r.claim = c.store, string(e.entry), claim
 	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, r)
 	*entry = r.entry
 	return err
@@ -149,7 +154,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 // startGranted starts the lease of a claim that was granted after took.
 func (l *Locker) startGranted(e *Lease, fence int64, sent clock.Moment) (took time.Duration, err error) {
 	took = sent.Since()
-	lease := l.firstLease(&e.identity)
+	lease := e.claim.lease
 	if took >= lease-l.core.drift(lease) {
 		// This process was paused. Nothing has run under the lease, so the entry is an orphan.
 		e.claim.orphaned = true
@@ -179,9 +184,10 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
 	e.cleanUpClaim()
 	e.claim.token, e.claim.takeover, e.record.attempt = entry.Token, true, entry.Attempt
+	e.claim.lease = l.firstLease(e)
 	sent := clock.Now()
 	e.claim.call = new(send.Call)
-	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(l.cfg.lease)}
+	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
 	err = l.core.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, renew)
 	switch {
 	case err != nil:

@@ -219,17 +219,30 @@ func (e *Lease) discard(ctx context.Context, err error) {
 	}
 }
 
-// giveBack ends a lease whose work has failed, or has not begun. A takeover is not released, but
-// lapses: the outcome of the earlier attempt is still unknown, and a release would delete the
-// entry that says so.
+// giveBack ends a lease whose work has failed, or has not begun.
 func (e *Lease) giveBack(ctx context.Context) error {
-	if e.attempt() > 1 {
-		if _, first := e.validity.End(true); first {
-			e.close(false)
-		}
-		return nil
+	if e.attempt() == 1 {
+		return e.Release(ctx)
 	}
-	return e.Release(ctx)
+	if _, first := e.validity.End(false); first {
+		e.giveBackTakeover(ctx)
+	}
+	return nil
+}
+
+// giveBackTakeover ends a lease that has taken over from an abandoned run. It is not released: the
+// outcome of the earlier run is still unknown, and a release would delete the entry that says so.
+// Instead the entry is given back as it was, abandoned, and the next call takes it over.
+//
+// A claim makes it abandoned: of one millisecond, under a token that no holder has. It replaces
+// e's token only, whenever it lands. So it does nothing to a successor, and it needs no clean-up.
+// If it does not land, or the store does not know ReplacesHeld, the entry lapses with its lease.
+func (e *Lease) giveBackTakeover(ctx context.Context) {
+	defer e.close(false)
+	l := e.locker
+	c := e.claimOf(time.Millisecond)
+	c.Token, c.Replaces, c.ReplacesHeld, c.Attempt = l.core.tokens.Next(), c.Token, true, c.Attempt-1
+	_ = l.askLogged(context.WithoutCancel(ctx), l.lastingTerms(), &endRequest{store: l.core.store, key: string(e.entry), claim: c})
 }
 
 // endBypassed ends a lease whose work ran unprotected. first is false if an earlier call has

@@ -87,7 +87,7 @@ var errTicketOver = fmt.Errorf("%w: the claim of the ticket was answered late, a
 func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text string, err error) {
 	l := e.locker
 	waiting := l.newLease(ctx, e.label())
-	waiting.claim.token = l.core.tokens.Next()
+	waiting.claim.token, waiting.claim.lease = l.core.tokens.Next(), max(patience, time.Millisecond)
 	failed := func() {
 		if e.end.unanswered = waiting.claim.mayBeOrphaned(); e.end.unanswered {
 			waiting.addOrphanFor(patience)
@@ -103,7 +103,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	unwind.RunOrCleanUp(func() {
 		var entry Entry
 		began := clock.Now()
-		entry, err = l.replace(ctx, waiting, e.claim.token, max(patience, time.Millisecond), terms)
+		entry, err = l.replace(ctx, waiting, e.claim.token, terms)
 		switch ours := err == nil && entry.State == Held; {
 		case ours && entry.Token == waiting.claim.token:
 			text, _ = tickettext.Write(tickettext.Lock, string(e.entry), waiting.claim.token)
@@ -135,12 +135,12 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 }
 
 // replace claims e's key in place of token, which its holder gives away.
-func (l *Locker) replace(ctx context.Context, e *Lease, token string, lease time.Duration, terms send.Terms) (Entry, error) {
+func (l *Locker) replace(ctx context.Context, e *Lease, token string, terms send.Terms) (Entry, error) {
 	call := new(send.Call)
 	if !l.core.inProcess {
 		e.claim.call = call
 	}
-	r := &claimRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(lease)}
+	r := &claimRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
 	r.claim.Replaces, r.claim.ReplacesHeld = token, true
 	err := l.core.ask(ctx, call, terms, r)
 	return r.entry, err
@@ -196,8 +196,8 @@ func readTicket(text string) (key, token string, err error) {
 // waiting for the key.
 func (l *Locker) resume(ctx context.Context, e *Lease, token string, began clock.Moment) error {
 	l.checkIfDue(began)
-	e.claim.token = l.core.tokens.Next()
-	entry, err := l.replace(ctx, e, token, l.firstLease(&e.identity), send.Terms{Budget: l.cfg.budget})
+	e.claim.token, e.claim.lease = l.core.tokens.Next(), l.firstLease(e)
+	entry, err := l.replace(ctx, e, token, send.Terms{Budget: l.cfg.budget})
 	switch {
 	case err != nil:
 		l.logFailure(ctx, err)

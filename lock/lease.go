@@ -29,7 +29,8 @@ type Lease struct {
 // lease writes it before the grant. After the grant it is only read.
 type leaseClaim struct {
 	token     string
-	call      *send.Call // the last claim; nil before it, and for a store in this process
+	lease     time.Duration // that the last claim asks for
+	call      *send.Call    // the last claim; nil before it, and for a store in this process
 	fence     int64
 	grantedAt clock.Moment
 	maxHold   time.Duration // from the grant
@@ -42,6 +43,31 @@ type leaseClaim struct {
 // maximum hold is over. So a hold ends exactly at its maximum, and not up to a lease later.
 func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 	return min(lease, c.maxHold-time.Duration(at-c.grantedAt))
+}
+
+// withinRun returns lease, or a shorter one if e is part of a run of Once: in the store, e must end
+// before the entry of the run. If this process is killed, the successor of the run would otherwise
+// be refused by a lock of the run.
+//
+// The validity of the run ends no later than its entry, and a renewal of the run without an answer
+// does not prolong it. The eighth that is left covers the time until the claim or the renewal of e
+// reaches the store, and the difference of two clocks. Each renewal of e looks again, so e is lost
+// only if the run is. A run that is settled or lost has no successor to refuse, or one that this
+// process must keep out while its work goes on.
+func (e *Lease) withinRun(lease time.Duration) time.Duration {
+	if e.locker.core.inProcess {
+		return lease // e ends with this process
+	}
+	r := runOf(e.parent)
+	if r == nil {
+		return lease
+	}
+	renews, until := r.lease.validity.Renews()
+	if !renews {
+		return lease
+	}
+	left := until.Until()
+	return min(lease, max(left-left/8, time.Millisecond))
 }
 
 // leaseEnd is the release or the settle of a lease. It belongs to the goroutine that ended the

@@ -134,7 +134,7 @@ func crash(t *testing.T, s *fault.Store, middle func(ctx context.Context), opts 
 	go func() {
 		_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
 			middle(ctx)
-			s.Every(deadEnd, fault.Settle, fault.Release, fault.Renew) // the process is dead: none of its later calls arrives
+			s.Every(deadEnd, fault.Claim, fault.Settle, fault.Release, fault.Renew) // the process is dead: none of its later calls arrives
 			close(gone)
 			return nil, errors.New("never heard of")
 		})
@@ -145,7 +145,7 @@ func crash(t *testing.T, s *fault.Store, middle func(ctx context.Context), opts 
 	cancel()
 	_ = l.Close(ctx)
 	time.Sleep(2 * budget) // calls in flight land
-	s.Every(nil, fault.Settle, fault.Release, fault.Renew)
+	s.Every(nil, fault.Claim, fault.Settle, fault.Release, fault.Renew)
 }
 
 // deadEnd: a dead process's commands do not exist.

@@ -23,14 +23,15 @@ import (
 // If fn returns an error, panics or exits its goroutine, this happens:
 //
 //   - The key is free for the next call. If fn has called [Commit], an empty receipt is left
-//     instead. After a takeover, the key is not freed: another call may take over once the
-//     lease expires.
+//     instead. After a takeover, the key is given back as it was, and the next call takes it
+//     over.
 //   - Calls of this process that wait for fn ([WithWait]) do not run. They return fn's error,
 //     with replayed set, or an error that says that fn did not return. But if fn failed after
 //     the context of its caller had ended, without [WithDetached], the next waiting call runs.
 //
 // If the process dies, the outcome is unknown: later calls are refused with [ErrAbandoned]
-// until WithKeep is over, or run again with [WithRerunAbandoned].
+// until WithKeep is over, or run again with [WithRerunAbandoned]. A lease that fn has acquired ends
+// in the store before that of the run, so it does not refuse the next run.
 //
 // With [WithTransaction], fn runs in a transaction of the store.
 //

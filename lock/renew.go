@@ -53,13 +53,13 @@ func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule((*hold
 // lease after the renewal before it.
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
-	last := clock.Now()
+	next := clock.Now().Add(cfg.lease / 3)
 	// Also if a hook of the store ends the goroutine.
-	defer func() { e.validity.EndRenewal(last.Add(cfg.lease/3), e.setAlarm) }()
+	defer func() { e.validity.EndRenewal(next, e.setAlarm) }()
 	for {
-		answer, err := e.renewOnce(ctx)
+		due, err := e.renewOnce(ctx)
 		if err == nil || errors.Is(err, ErrLost) {
-			last = answer
+			next = due
 			return
 		}
 		// There was no answer. Until an alarm ends the lease, the store is asked again, since
@@ -75,13 +75,15 @@ func (e *Lease) renew(ctx context.Context) {
 	}
 }
 
-// renewOnce renews the lease for its full length, and returns the moment of the send.
-func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
-	l := e.locker
-	sent = clock.Now()
-	lease := e.claim.left(l.cfg.lease, sent)
-	if lease < time.Millisecond {
-		return sent, nil
+// renewOnce renews the lease for its full length, and returns the moment at which the next renewal
+// is due.
+func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
+	l, sent := e.locker, clock.Now()
+	longest := e.claim.left(l.cfg.lease, sent)
+	lease := e.withinRun(longest)
+	next = sent.Add(lease / 3)
+	if longest < time.Millisecond {
+		return next, nil
 	}
 	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(lease)}
 	err = l.core.ask(ctx, new(send.Call), send.Terms{Budget: l.cfg.budget}, renew)
@@ -90,24 +92,24 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left
 			l.emitFailed(ctx, &e.identity, callRenew, sent.Since(), err)
 		}
-		return sent, err
+		return next, err
 	case !renew.ok:
 		// The entry is gone. Unlike a release, a renewal never removes the entry, so an earlier
 		// send of the renewal is not the reason. The end of this lease may be the reason.
 		if e.validity.Gone(e.setAlarm) {
-			return sent, e.lose(errTaken)
+			return next, e.lose(errTaken)
 		}
-		return sent, errReleased
+		return next, errReleased
 	}
-	lost, phase := e.validity.Prolong(sent.Add(lease-l.core.drift(lease)), sent.Add(lease/3), lease < l.cfg.lease)
+	lost, phase := e.validity.Prolong(sent.Add(lease-l.core.drift(lease)), next, lease == longest && lease < l.cfg.lease)
 	switch {
 	case lost != nil:
-		return sent, lost
+		return next, lost
 	case phase == validity.Over:
-		return sent, errReleased
+		return next, errReleased
 	}
 	l.emit(ctx, &e.identity, EventRenewed, 0, nil)
-	return sent, nil
+	return next, nil
 }
 
 var errReleased = fmt.Errorf("%w: it was released", ErrLost)
@@ -127,10 +129,11 @@ func (e *Lease) admitNext(how validity.Opens) {
 	e.locker.core.keys.Leave((*holder)(e))
 }
 
-// Extend renews the lease now, for a full lease, or for a shorter time if WithMaxHold ends
-// earlier. It returns an error that matches [ErrLost] if the lease is over. It returns an error
-// that matches [ErrUnavailable] if the store did not serve the renewal within the budget, or if
-// the work runs unprotected ([WithFailOpen]): then the lease goes on unchanged.
+// Extend renews the lease now, for a full lease, or for a shorter time if WithMaxHold or the run
+// of [Locker.Once] around it ends earlier. It returns an error that matches [ErrLost] if the lease
+// is over. It returns an error that matches [ErrUnavailable] if the store did not serve the renewal
+// within the budget, or if the work runs unprotected ([WithFailOpen]): then the lease goes on
+// unchanged.
 func (e *Lease) Extend(ctx context.Context) error {
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)

@@ -23,7 +23,7 @@ type (
 		claim Claim
 		ok    bool
 	}
-	// endRequest is a release, or with keep, a settle.
+	// endRequest is a release, with keep a settle, and with ReplacesHeld the return of a takeover.
 	endRequest struct {
 		store   Store
 		key     string
@@ -54,9 +54,12 @@ func (r *renewRequest) Send(ctx context.Context) (err error) {
 
 func (r *endRequest) Send(ctx context.Context) (err error) {
 	defer send.Recover(&err)
-	if r.keep > 0 {
+	switch {
+	case r.keep > 0:
 		r.ok, err = r.store.Settle(ctx, r.key, r.claim, r.receipt, r.keep)
-	} else {
+	case r.claim.ReplacesHeld:
+		_, err = r.store.Claim(ctx, r.key, r.claim)
+	default:
 		r.ok, err = r.store.Release(ctx, r.key, r.claim)
 	}
 	return err

@@ -204,7 +204,7 @@ func (r *run) note(ctx context.Context, mark func()) error {
 	}
 	hold := l.cfg.keep
 	if !l.cfg.rerun {
-		hold = max(e.claim.left(l.cfg.lease, clock.Now()), time.Millisecond) // only the linger has to change
+		hold = max(e.withinRun(e.claim.left(l.cfg.lease, clock.Now())), time.Millisecond) // only the linger has to change
 	}
 	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(hold)}
 	err := l.askLogged(ctx, l.lastingTerms(), renew)

@@ -117,11 +117,10 @@ func (c *setClaim) send(ctx context.Context) (inTheWay Entry, err error) {
 	r := &setRequest{store: core.sets, keys: make([]string, len(c.leases)), claims: make([]Claim, len(c.leases))}
 	call := new(send.Call)
 	for i, e := range c.leases {
-		e.claim.token = core.tokens.Next()
 		if !core.inProcess {
 			e.claim.call = call
 		}
-		r.keys[i], r.claims[i] = string(e.entry), e.claimOf(c.firstLease(&e.identity))
+		r.keys[i], r.claims[i] = string(e.entry), c.newClaim(e)
 	}
 	err = core.ask(ctx, call, send.Terms{Budget: c.cfg.budget}, r)
 	return r.inTheWay, err

@@ -187,7 +187,7 @@ func (r *run) undo(ctx context.Context) error {
 	switch {
 	case end.settles:
 	case e.attempt() > 1:
-		e.close(false) // the outcome of the attempt before is still unknown; see giveBack
+		e.giveBackTakeover(ctx)
 		return nil
 	default:
 		e.validity.Halt()

@@ -339,9 +339,9 @@ func txCrash(t *testing.T, s *faketx.Store, middle func(ctx context.Context), op
 			if middle != nil {
 				middle(ctx)
 			}
-			s.Every(faketx.Release, faketx.Refuse(errors.New("dead")))
-			s.Every(faketx.Renew, faketx.Refuse(errors.New("dead")))
-			s.Every(faketx.Settle, faketx.Refuse(errors.New("dead")))
+			for _, step := range []faketx.Step{faketx.Claim, faketx.Release, faketx.Renew, faketx.Settle} {
+				s.Every(step, faketx.Refuse(errors.New("dead")))
+			}
 			close(gone)
 			return nil, errWork // the server rolls back
 		})
@@ -352,7 +352,7 @@ func txCrash(t *testing.T, s *faketx.Store, middle func(ctx context.Context), op
 	cancel()
 	_ = l.Close(ctx)
 	time.Sleep(2 * budget)
-	for _, step := range []faketx.Step{faketx.Release, faketx.Renew, faketx.Settle} {
+	for _, step := range []faketx.Step{faketx.Claim, faketx.Release, faketx.Renew, faketx.Settle} {
 		s.Every(step, nil)
 	}
 }

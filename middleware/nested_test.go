@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -100,4 +101,43 @@ func TestInnerRefusalRetried(t *testing.T) {
 	require.Equal(t, 201, serve(h, keyed("k")).Code)
 	require.Equal(t, 201, serve(h, keyed("k")).Code)
 	e.require(t, 1)
+}
+
+// A process is killed in a guarded handler. The repeat takes over, and an inner Lock refuses it,
+// since another request of the user runs. The next repeats are refused for the same reason, and not
+// because of the takeover, and the first one after that request runs.
+func TestARepeatRefusedByAnInnerLockIsTakenOverAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := memstore.New()
+		dying := &mortalStore{Store: memory}
+		rerun := []lock.Option{lock.WithLogger(quiet), lock.WithRerunAbandoned()}
+		dead, alive := lock.New(dying, rerun...), lock.New(&mortalStore{Store: memory}, rerun...)
+		gone := make(chan struct{})
+		go func() {
+			serve(once(dead)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })), keyed("k"))
+			close(gone)
+		}()
+		synctest.Wait()
+		dying.Dead.Store(true)
+		<-gone
+		time.Sleep(time.Second) // the lease of the dead ends in the store, too
+
+		other, err := alive.Acquire(t.Context(), lock.Key("user", "42"))
+		require.NoError(t, err)
+		var e effects
+		h := once(alive)(latch.Lock(alive, "user", byUser)(e.then(func(w http.ResponseWriter, r *http.Request) {
+			require.Equal(t, 2, lock.Attempt(r.Context()))
+			w.WriteHeader(http.StatusCreated)
+		})))
+		for range 3 {
+			requireProblem(t, wantProblem{status: 409, kind: "held", retryAfter: "1"}, serve(h, keyed("k")))
+			time.Sleep(time.Second)
+		}
+		require.NoError(t, other.Release(t.Context()))
+		require.Equal(t, http.StatusCreated, serve(h, keyed("k")).Code)
+		e.require(t, 1)
+		dying.Dead.Store(false)
+		end(dead)
+		end(alive)
+	})
 }
