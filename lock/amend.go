@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/tickettext"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Amend implements oncecall.Locker.
-func (m *forMiddleware) Amend(ctx context.Context, name, token string, change func(receipt []byte) ([]byte, error)) error {
+func (m *forMiddleware) Amend(ctx context.Context, t tickettext.Ticket, change func(receipt []byte) ([]byte, error)) error {
 	l := (*Locker)(m)
 	switch {
 	case l.core.noAmends != nil:
@@ -23,25 +24,33 @@ func (m *forMiddleware) Amend(ctx context.Context, name, token string, change fu
 		return ErrClosed
 	}
 	defer l.core.owners.Leave()
-	a := amendment{l, name, token, change}
+	a := amendment{l, t, change}
 	return a.run(ctx)
 }
 
 // Record implements oncecall.Run.
-func (r *run) Record() (name, token string, err error) {
+func (r *run) Record() (tickettext.Ticket, error) {
 	e := &r.lease
-	return string(e.entry), e.claim.token, e.locker.core.noAmends
+	err := e.locker.core.noAmends
+	if settled, _ := r.earlyResult(); settled {
+		err = errNotAmended
+	}
+	return tickettext.Ticket{Name: string(e.entry), Token: e.claim.token, Until: time.Now().Add(e.locker.cfg.keep)}, err
 }
 
-// amendment replaces the receipt of an entry that token has settled.
+// amendment replaces the receipt of an entry that the token of a ticket has settled.
 type amendment struct {
-	locker      *Locker
-	name, token string
-	change      func(receipt []byte) (amended []byte, err error)
+	locker *Locker
+	ticket tickettext.Ticket
+	change func(receipt []byte) (amended []byte, err error)
 }
 
 var (
-	errRecordGone = &loss{"record", "the record of the ticket is gone: its keep is over, its request has failed, or an operator removed it", ""}
+	errRecordOver   = &loss{"record", "the time of the ticket is over, and with it the record", ""}
+	errRecordOther  = &loss{"record", "another request has the record: the time of the ticket is over, or its request has failed and was run again", ""}
+	errRecordAbsent = errors.New("lock: there is no record of the ticket, and the time of the ticket is not over: its request has failed, " +
+		"an operator has freed it, or this Locker has another store or prefix than the guard")
+	errNotAmended = errors.New("lock: the answer has begun to leave, and its record is settled")
 	errAmended    = fmt.Errorf("%w: the receipt changed whenever it was to be replaced", ErrUnavailable)
 )
 
@@ -60,8 +69,12 @@ func (a *amendment) run(ctx context.Context) error {
 		}
 		inTheWay := errAmended
 		switch {
-		case entry.State == Free, entry.Token != a.token:
-			return errRecordGone
+		case entry.State == Free && time.Now().Before(a.ticket.Until):
+			return errRecordAbsent
+		case entry.State == Free:
+			return errRecordOver
+		case entry.Token != a.ticket.Token:
+			return errRecordOther
 		case entry.State == Held:
 			entry.Key = "" // the name of a record is not the key that the caller gave
 			inTheWay = &RefusedError{Reason: ErrHeld, Entry: entry}
@@ -95,7 +108,7 @@ func inTransaction(ctx context.Context) bool {
 func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 	l := a.locker
 	err = l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
-		entry, err = l.core.store.Get(ctx, a.name)
+		entry, err = l.core.store.Get(ctx, a.ticket.Name)
 		return err
 	}))
 	if errors.Is(err, ErrUnknown) { // a read has no effect, so its outcome does not matter
@@ -119,10 +132,10 @@ func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err e
 	err = l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
 		defer send.Recover(&err)
 		if entry.State == Abandoned {
-			_, err = l.core.store.Settle(ctx, a.name, Claim{Token: a.token}, to, l.cfg.keep)
+			_, err = l.core.store.Settle(ctx, a.ticket.Name, Claim{Token: a.ticket.Token}, to, l.cfg.keep)
 			return err // not done: the next read finds the receipt that is there
 		}
-		done, err = l.core.store.(Amender).Amend(ctx, a.name, a.token, entry.Receipt, to) //nolint:errcheck,forcetypeassert // noAmends says that it is one
+		done, err = l.core.store.(Amender).Amend(ctx, a.ticket.Name, a.ticket.Token, entry.Receipt, to) //nolint:errcheck,forcetypeassert // noAmends says that it is one
 		return err
 	}))
 	return done, err

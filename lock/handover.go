@@ -88,6 +88,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	l := e.locker
 	waiting := l.newLease(ctx, e.label())
 	waiting.claim.token, waiting.claim.lease = l.core.tokens.Next(), max(patience, time.Millisecond)
+	ticket := tickettext.Ticket{Name: string(e.entry), Token: waiting.claim.token, Until: time.Now().Add(patience)}
 	failed := func() {
 		if e.end.unanswered = waiting.claim.mayBeOrphaned(); e.end.unanswered {
 			waiting.addOrphanFor(patience)
@@ -106,7 +107,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 		entry, err = l.replace(ctx, waiting, e.claim.token, terms)
 		switch ours := err == nil && entry.State == Held; {
 		case ours && entry.Token == waiting.claim.token:
-			text, _ = tickettext.Write(tickettext.Lock, string(e.entry), waiting.claim.token)
+			text, _ = ticket.Write(tickettext.Lock)
 		case ours && entry.Token == e.claim.token:
 			err = errKeepsHolder
 		case err == nil && !waiting.claim.call.Unanswered():
@@ -146,7 +147,24 @@ func (l *Locker) replace(ctx context.Context, e *Lease, token string, terms send
 	return r.entry, err
 }
 
-var errTicketUsed = &loss{"ticket", "the ticket was resumed before, or its time is over", ""}
+var (
+	errTicketUsed = &loss{"ticket", "another caller has the key: the ticket was resumed before", ""}
+	errTicketLate = &loss{"ticket", "the time of the ticket is over", ""}
+	errTicketGone = errors.New("lock: the key of the ticket is free, and the time of the ticket is not over: it was resumed and that lease has ended, " +
+		"an operator has freed it, or this Locker has another store or prefix than the one that handed it over")
+)
+
+// unresumed returns the error of a ticket whose entry was not found. The entry there is another one.
+func unresumed(there State, t *tickettext.Ticket) error {
+	switch {
+	case !time.Now().Before(t.Until):
+		return errTicketLate
+	case there == Free:
+		return errTicketGone
+	default:
+		return errTicketUsed
+	}
+}
 
 // Resume continues the lease that [Lease.HandOver] gave away with ticket. Of all calls with one
 // ticket, in all processes, one is granted. The lease is like one of [Locker.Acquire]: it is
@@ -156,55 +174,60 @@ var errTicketUsed = &loss{"ticket", "the ticket was resumed before, or its time 
 //
 // It returns one of these errors:
 //
-//   - An error that matches [ErrLost] if the ticket was resumed before, or if its time is over.
-//     Then another worker has the work, or had it, or the key is free.
+//   - An error that matches [ErrLost] if another caller has the key, because the ticket was resumed
+//     before, or if the time of the ticket is over.
 //   - An error that matches [ErrUnavailable] if the store did not serve the call within the
 //     budget, also with [WithFailOpen]. If it matches [ErrUnknown], this call may have used up
-//     the ticket: the key is then released in the background, and another Resume returns
-//     ErrLost.
+//     the ticket: the key is then released in the background, and another Resume does not get
+//     it.
 //   - An error that matches [ErrClosed] after Close.
 //   - An error that matches the cause of ctx if ctx ends first.
-//   - Another error if ticket was cut or altered, or is not a ticket of HandOver.
+//   - Another error if ticket was cut or altered, or is not a ticket of HandOver, and if the key is
+//     free before the time of the ticket is over. Then the ticket was resumed and that lease has
+//     ended, an operator has freed the key, or l has another store or prefix than the Locker that
+//     handed the key over. The store cannot distinguish them, so let the queue deliver the ticket
+//     again until its time is over.
 //
 // After ErrLost, a worker can only acquire the key itself, and check whether the work was done:
 // a ticket gives the right to the key, and does not show the state of the work.
 func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
-	key, token, err := readTicket(ticket)
+	t, err := readTicket(ticket)
 	if err == nil {
 		err = l.core.handsOver()
 	}
 	if err != nil {
 		return nil, err
 	}
-	e := l.newLease(ctx, key)
-	if err := l.take(ctx, e, false, func(began clock.Moment) error { return l.resume(ctx, e, token, began) }); err != nil {
+	e := l.newLease(ctx, t.Name)
+	if err := l.take(ctx, e, false, func(began clock.Moment) error { return l.resume(ctx, e, &t, began) }); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// readTicket returns the key and the token of a ticket of HandOver.
-func readTicket(text string) (key, token string, err error) {
-	if key, token, err = tickettext.Read(tickettext.Lock, text); err != nil {
-		return "", "", fmt.Errorf("lock: this is no ticket of HandOver: %w", err)
+// readTicket returns the content of a ticket of HandOver.
+func readTicket(text string) (tickettext.Ticket, error) {
+	t, err := tickettext.Read(tickettext.Lock, text)
+	if err != nil {
+		return t, fmt.Errorf("lock: this is no ticket of HandOver: %w", err)
 	}
-	return key, token, validLock(key)
+	return t, validLock(t.Name)
 }
 
-// resume claims e's key in place of token. Unlike an acquire it does not ask the local table
+// resume claims e's key in place of the ticket. Unlike an acquire it does not ask the local table
 // first: only the store knows whether the ticket is good, and callers of this process may be
 // waiting for the key.
-func (l *Locker) resume(ctx context.Context, e *Lease, token string, began clock.Moment) error {
+func (l *Locker) resume(ctx context.Context, e *Lease, t *tickettext.Ticket, began clock.Moment) error {
 	l.checkIfDue(began)
 	e.claim.token, e.claim.lease = l.core.tokens.Next(), l.firstLease(e)
-	entry, err := l.replace(ctx, e, token, send.Terms{Budget: l.cfg.budget})
+	entry, err := l.replace(ctx, e, t.Token, send.Terms{Budget: l.cfg.budget})
 	switch {
 	case err != nil:
 		l.logFailure(ctx, err)
 		return err
 	case entry.State != Held || entry.Token != e.claim.token:
 		e.observed.noteFound(entry.Owner)
-		return errTicketUsed
+		return unresumed(entry.State, t)
 	}
 	l.core.keys.Admit((*holder)(e))
 	return l.resumed(ctx, e, entry.Fence, began)

@@ -148,7 +148,7 @@ func TestTicketIsResumedOnce(t *testing.T) {
 		require.NoError(t, e.Release(t.Context()))
 		for _, used := range []string{ticket, again} {
 			_, err = lockers[1].Resume(t.Context(), used)
-			require.ErrorIs(t, err, lock.ErrLost)
+			requireTicketGone(t, err)
 		}
 		requireFree(t, s, key)
 	})
@@ -331,12 +331,12 @@ func TestResumeWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		meets fault.Func
-		after error // of another resume; nil: it is granted
+		used  bool // then another resume is not granted
 	}{
-		"applied, then silence": {fault.HangReply, lock.ErrLost},
-		"lost":                  {fault.LoseReply, lock.ErrLost},
-		"not applied":           {fault.HangRequest, nil},
-		"refused":               {fault.Refuse, nil},
+		"applied, then silence": {fault.HangReply, true},
+		"lost":                  {fault.LoseReply, true},
+		"not applied":           {fault.HangRequest, false},
+		"refused":               {fault.Refuse, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -350,13 +350,13 @@ func TestResumeWithoutAnswer(t *testing.T) {
 				require.Zero(t, worker.Stats().Active)
 				time.Sleep(time.Second)
 				again, err := other.Resume(t.Context(), ticket)
-				if tt.after == nil {
+				if !tt.used {
 					require.NoError(t, err)
 					time.Sleep(s.Lag + 5*time.Second)
 					require.NoError(t, again.Extend(t.Context()), "the removal of what may be left takes nothing away")
 					require.NoError(t, again.Release(t.Context()))
 				} else {
-					require.ErrorIs(t, err, tt.after)
+					requireTicketGone(t, err)
 				}
 				requireFree(t, s, key)
 				require.NoError(t, other.Do(t.Context(), key, func(context.Context) error { return nil }))
@@ -376,7 +376,7 @@ func TestResumeOfAPausedProcess(t *testing.T) {
 		_, err := l.Resume(t.Context(), ticket)
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		_, err = l.Resume(t.Context(), ticket)
-		require.ErrorIs(t, err, lock.ErrLost)
+		requireTicketGone(t, err)
 		require.Zero(t, l.Stats().Active)
 	})
 }
@@ -438,8 +438,8 @@ func TestHostileTickets(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		_, good := handOver(t, l, patience)
-		answer, _ := tickettext.Write(tickettext.Answer, key, "token")
-		record, _ := tickettext.Write(tickettext.Lock, "once:1", "token")
+		answer := forge(tickettext.Answer, key)
+		record := forge(tickettext.Lock, "once:1")
 		for name, text := range map[string]string{
 			"none": "", "cut": good[:len(good)-1], "longer": good + "A", "altered": "U" + good[1:], "a megabyte": strings.Repeat("A", 1<<20),
 			"not printable": "\x00\xff", "of an answer": answer, "of a record": record,
@@ -454,9 +454,13 @@ func TestHostileTickets(t *testing.T) {
 		held, err := l.Acquire(t.Context(), "user=43")
 		require.NoError(t, err)
 		for _, key := range []string{key, "user=43", "user=44"} { // a sum is no secret, and a token is
-			forged, _ := tickettext.Write(tickettext.Lock, key, "token")
+			forged := forge(tickettext.Lock, key)
 			_, err := l.Resume(t.Context(), forged)
-			require.ErrorIs(t, err, lock.ErrLost, key)
+			if key == "user=44" {
+				requireTicketGone(t, err)
+			} else {
+				require.ErrorIs(t, err, lock.ErrLost, key)
+			}
 		}
 		require.Equal(t, calls+4, s.Count(fault.Claim), "the tickets that cannot be read were not asked for")
 		require.NoError(t, held.Extend(t.Context()))
@@ -692,6 +696,73 @@ func TestOperatorFreesAKeyThatWaits(t *testing.T) {
 		s.Free(t, key)
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		_, err := l.Resume(t.Context(), ticket)
+		requireTicketGone(t, err)
+	})
+}
+
+// The errors of a ticket that is not resumed: another caller has the key, the time of the ticket is
+// over, or the key is free before then. In the last case the work may not have been begun, for example
+// because the worker has another prefix, so the error does not match ErrLost, for which workers
+// end a job.
+func TestErrorsOfATicketThatIsNotResumed(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		elsewhere := lock.New(fault.New(), lock.WithLogger(quiet))
+		defer func() { require.NoError(t, elsewhere.Close(t.Context())) }()
+		l := open()
+		_, ticket := handOver(t, l, patience)
+		_, err := elsewhere.Resume(t.Context(), ticket)
+		requireTicketGone(t, err)
+		e, err := l.Resume(t.Context(), ticket)
+		require.NoError(t, err, "the worker of another store has not used it up")
+		_, err = open().Resume(t.Context(), ticket)
 		require.ErrorIs(t, err, lock.ErrLost)
+		require.ErrorContains(t, err, "resumed before")
+		require.NoError(t, e.Release(t.Context()))
+		_, err = open().Resume(t.Context(), ticket)
+		requireTicketGone(t, err)
+		time.Sleep(patience)
+		for _, l := range []*lock.Locker{l, open(), elsewhere} {
+			_, err = l.Resume(t.Context(), ticket)
+			require.ErrorIs(t, err, lock.ErrLost)
+			require.ErrorContains(t, err, "time of the ticket is over")
+		}
+		requireFree(t, s, key)
+	})
+}
+
+// requireTicketGone checks the error of a ticket whose key is free before its time is over.
+func requireTicketGone(t *testing.T, err error) {
+	t.Helper()
+	require.ErrorContains(t, err, "the key of the ticket is free, and the time of the ticket is not over")
+	require.NotErrorIs(t, err, lock.ErrLost)
+	require.NotErrorIs(t, err, lock.ErrUnavailable)
+}
+
+// forge returns a ticket whose token no entry has.
+func forge(kind tickettext.Kind, name string) string {
+	t := tickettext.Ticket{Name: name, Token: "token", Until: time.Now().Add(time.Hour)}
+	text, _ := t.Write(kind)
+	return text
+}
+
+// A resumed lease ends after WithMaxHold, counted from Resume.
+func TestResumedLeaseEndsAfterTheMaximumHold(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		const most = time.Minute
+		e, err := open(lock.WithMaxHold(most)).Acquire(t.Context(), key)
+		require.NoError(t, err)
+		time.Sleep(most / 2)
+		ticket, err := e.HandOver(t.Context(), patience)
+		require.NoError(t, err)
+		e, err = open(lock.WithMaxHold(most)).Resume(t.Context(), ticket)
+		require.NoError(t, err)
+		time.Sleep(most - time.Second)
+		require.NoError(t, context.Cause(e.Context()))
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
+		requireFree(t, s, key)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
 	})
 }

@@ -31,18 +31,18 @@ import (
 //
 // ctx is the context of the handler's request, or derived from it. The ticket belongs to the
 // innermost [Idempotent] or [Dedupe] around the handler. Later returns an error without such a
-// guard, if the guard runs the handler unprotected ([WithFailOpen]), and after the handler has
-// returned. Over a store that cannot replace a receipt, the error matches errors.ErrUnsupported.
+// guard, if the guard runs the handler unprotected ([WithFailOpen]), after the handler has
+// returned, and after its answer has begun to leave, as a streamed one does. Over a store that cannot replace a receipt, the error matches errors.ErrUnsupported.
 func Later(ctx context.Context) (ticket string, err error) {
 	r := runOf(ctx)
 	if r == nil || r.context.returned.Load() {
 		return "", errors.New("middleware: Later outside of a handler behind Idempotent or Dedupe, or in one that runs unprotected")
 	}
-	name, token, err := r.Record()
+	t, err := r.Record()
 	if err != nil {
 		return "", fmt.Errorf("middleware: Later: %w", err)
 	}
-	ticket, ok := tickettext.Write(tickettext.Answer, name, token)
+	ticket, ok := t.Write(tickettext.Answer)
 	if !ok {
 		return "", errors.New("middleware: Later: the record's name is too long for a ticket")
 	}
@@ -72,14 +72,18 @@ type Answer struct {
 //     stays.
 //   - An error that matches [lock.ErrHeld] if the handler has not returned within the budget:
 //     its answer comes first. Call Finish again a little later.
-//   - An error that matches [lock.ErrLost] if the record is gone: its keep is over, the request
-//     has failed, or an operator has freed it. No repeat gets this answer.
+//   - An error that matches [lock.ErrLost] if no repeat will get this answer: the keep of the record
+//     is over, or the request has failed and was run again, with another ticket.
 //   - An error that matches [lock.ErrUnavailable] if the store did not serve a call within the
 //     budget. If it also matches [lock.ErrUnknown], the answer may have been stored. Call Finish
 //     again. The error matches [lock.ErrFull] if the store has no room for the answer.
 //   - An error that matches errors.ErrUnsupported over a store that cannot replace a receipt.
 //   - An error that matches [lock.ErrClosed] after Close, or the cause of ctx if ctx ends first.
-//   - Another error if the ticket was cut or altered, or if no record can have the answer.
+//   - Another error if the ticket was cut or altered, or if no record can have the answer. The same if
+//     the record cannot be read, because l lacks the seal of the guard's store (package sealed), for
+//     example, or if it is missing before its keep is over: the request has failed and has not run
+//     again, an operator has freed it, or l has another store or prefix than the guard. So do not
+//     count the job as done.
 //
 // If the process of the handler has vanished before its answer was recorded, the outcome of the
 // request is unknown, and Finish settles it with the final answer. In a transaction, Finish
@@ -88,7 +92,7 @@ func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) e
 	if l == nil {
 		panic("middleware.Finish: nil *lock.Locker")
 	}
-	name, token, err := tickettext.Read(tickettext.Answer, ticket)
+	t, err := tickettext.Read(tickettext.Answer, ticket)
 	if err != nil {
 		return fmt.Errorf("middleware: this is no ticket of Later: %w", err)
 	}
@@ -96,11 +100,18 @@ func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) e
 	if err != nil {
 		return err
 	}
-	return oncecall.Of(l).Amend(ctx, name, token, func(receipt []byte) ([]byte, error) {
-		if bytes.Equal(receipt, final) || record.IsOpen(receipt) {
+	return oncecall.Of(l).Amend(ctx, t, func(receipt []byte) ([]byte, error) {
+		if bytes.Equal(receipt, final) {
 			return final, nil
 		}
-		return nil, fmt.Errorf("middleware: Finish: the request has another final answer: %w", lock.ErrSettled)
+		open, err := record.IsOpen(receipt)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("middleware: Finish: %w: the guard seals its records and this Locker does not, or has a newer version", err)
+		case !open:
+			return nil, fmt.Errorf("middleware: Finish: the request has another final answer: %w", lock.ErrSettled)
+		}
+		return final, nil
 	})
 }
 

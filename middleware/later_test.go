@@ -274,8 +274,9 @@ func TestTicketOfARequestThatFails(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}))
 		require.Equal(t, 503, serve(fails, keyed("k")).Code)
-		require.ErrorIs(t, d.finish(t.Context(), finalAnswer), lock.ErrLost)
+		requireNoRecord(t, d.finish(t.Context(), finalAnswer))
 		requireAccepted(t, serve(d.http, keyed("k")))
+		require.ErrorIs(t, latch.Finish(t.Context(), d.locker, d.tickets[0], finalAnswer), lock.ErrLost, "it was run again")
 		require.NoError(t, d.finish(t.Context(), finalAnswer))
 		requireFinal(t, serve(d.http, keyed("k")))
 	})
@@ -422,7 +423,7 @@ func TestHostileFinish(t *testing.T) {
 	laterOver(t, func(t *testing.T, d *desk, network *line) {
 		requireAccepted(t, serve(d.http, keyed("k")))
 		good := d.tickets[0]
-		ofLock, _ := tickettext.Write(tickettext.Lock, "user=42", "token")
+		ofLock := forge(tickettext.Lock, "user=42")
 		for name, ticket := range map[string]string{
 			"none": "", "cut": good[1:], "altered": good[:9] + "AAAA" + good[13:], "a megabyte": strings.Repeat("A", 1<<20), "of a lock": ofLock,
 		} {
@@ -430,8 +431,8 @@ func TestHostileFinish(t *testing.T) {
 			require.ErrorContains(t, err, "no ticket of Later", name)
 			require.Less(t, len(err.Error()), 200)
 		}
-		forged, _ := tickettext.Write(tickettext.Answer, "user=42", "token")
-		require.ErrorIs(t, latch.Finish(t.Context(), d.locker, forged, finalAnswer), lock.ErrLost)
+		forged := forge(tickettext.Answer, "user=42")
+		requireNoRecord(t, latch.Finish(t.Context(), d.locker, forged, finalAnswer))
 		_, err := d.locker.Resume(t.Context(), good)
 		require.ErrorContains(t, err, "something else")
 		amends := network.count("amend")
@@ -449,6 +450,91 @@ func TestHostileFinish(t *testing.T) {
 		require.NoError(t, d.finish(t.Context(), latch.Answer{Status: 204}))
 		require.Equal(t, 204, serve(d.http, keyed("k")).Code)
 		require.Panics(t, func() { _ = latch.Finish(t.Context(), nil, good, finalAnswer) })
+	})
+}
+
+// requireNoRecord checks the error of a ticket whose record is missing before its keep is over.
+func requireNoRecord(t *testing.T, err error) {
+	t.Helper()
+	require.ErrorContains(t, err, "there is no record of the ticket, and the time of the ticket is not over")
+	for _, final := range []error{lock.ErrLost, lock.ErrSettled, lock.ErrUnavailable} {
+		require.NotErrorIs(t, err, final)
+	}
+}
+
+// A worker without the seal of the guard's store, of another store, or with another prefix, gets
+// errors for which no worker ends its job: the worker with the right store finishes it. Before, the
+// first of them got ErrSettled, as if there were another final answer, and the others got ErrLost.
+func TestFinishInTheWrongPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		block, err := aes.NewCipher(make([]byte, 32))
+		require.NoError(t, err)
+		seal, err := cipher.NewGCMWithRandomNonce(block)
+		require.NoError(t, err)
+		block, err = aes.NewCipher([]byte("another secret of 32 bytes here."))
+		require.NoError(t, err)
+		otherSeal, err := cipher.NewGCMWithRandomNonce(block)
+		require.NoError(t, err)
+		plain := memstore.New()
+		open := func(s lock.Store) *lock.Locker {
+			l := lock.New(s, lock.WithLogger(quiet), lock.WithKeep(laterKeep))
+			t.Cleanup(func() { end(l) })
+			return l
+		}
+		right := open(sealed.New(plain, seal))
+		d := &desk{locker: right}
+		h := once(right)(http.HandlerFunc(d.accept))
+		requireAccepted(t, serve(h, keyed("k")))
+
+		wrong := map[string]*lock.Locker{
+			"cannot be read":                    open(plain),
+			"no AEAD that sealed.New was given": open(sealed.New(plain, otherSeal)),
+			"there is no record of the ticket":  open(sealed.New(memstore.New(), seal)),
+		}
+		for text, l := range wrong {
+			err := latch.Finish(t.Context(), l, d.tickets[0], finalAnswer)
+			require.ErrorContains(t, err, text)
+			require.NotErrorIs(t, err, lock.ErrSettled)
+			require.NotErrorIs(t, err, lock.ErrLost)
+		}
+		requireAccepted(t, serve(h, keyed("k")))
+		require.NoError(t, d.finish(t.Context(), finalAnswer))
+		requireFinal(t, serve(h, keyed("k")))
+		for text, l := range wrong {
+			err := latch.Finish(t.Context(), l, d.tickets[0], finalAnswer)
+			require.ErrorContains(t, err, text, "also when it was finished")
+		}
+		time.Sleep(laterKeep)
+		for _, l := range wrong {
+			require.ErrorIs(t, latch.Finish(t.Context(), l, d.tickets[0], finalAnswer), lock.ErrLost)
+		}
+	})
+}
+
+// An answer that has begun to leave has its record, which no final answer can replace. So Later fails
+// then, in place of a ticket that could never be finished. Before it begins to leave, the ticket is
+// good.
+func TestLaterAfterTheAnswerHasBegunToLeave(t *testing.T) {
+	t.Parallel()
+	laterOver(t, func(t *testing.T, d *desk, _ *line) {
+		for name, leave := range map[string]func(w http.ResponseWriter){
+			"flushed": func(w http.ResponseWriter) { require.NoError(t, http.NewResponseController(w).Flush()) },
+			"long":    func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, 2<<20)) },
+		} {
+			h := once(d.locker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ticket, err := latch.Later(r.Context())
+				require.NoError(t, err)
+				d.tickets = append(d.tickets, ticket)
+				w.WriteHeader(http.StatusAccepted)
+				leave(w)
+				_, err = latch.Later(r.Context())
+				require.ErrorContains(t, err, "has begun to leave")
+			}))
+			serve(h, keyed(name))
+			require.NoError(t, d.finish(t.Context(), finalAnswer))
+			requireFinal(t, serve(h, keyed(name)))
+		}
 	})
 }
 
@@ -470,7 +556,7 @@ func TestLaterOutside(t *testing.T) {
 		_, err = latch.Later(r.Context())
 	})), keyed("k"))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	ticket, _ := tickettext.Write(tickettext.Answer, "once:1", "token")
+	ticket := forge(tickettext.Answer, "once:1")
 	require.ErrorIs(t, latch.Finish(t.Context(), plain, ticket, finalAnswer), errors.ErrUnsupported)
 	end(l)
 	require.ErrorIs(t, latch.Finish(t.Context(), l, ticket, finalAnswer), lock.ErrClosed)
@@ -489,4 +575,11 @@ func TestFinalAnswerThatDoesNotFit(t *testing.T) {
 	requireAccepted(t, serve(h, keyed("k")))
 	require.NoError(t, d.finish(t.Context(), finalAnswer))
 	requireFinal(t, serve(h, keyed("k")))
+}
+
+// forge returns a ticket whose token no entry has.
+func forge(kind tickettext.Kind, name string) string {
+	t := tickettext.Ticket{Name: name, Token: "token", Until: time.Now().Add(time.Hour)}
+	text, _ := t.Write(kind)
+	return text
 }

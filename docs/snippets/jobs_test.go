@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +37,7 @@ func startExport(locker *lock.Locker, enqueue func(ctx context.Context, tenant, 
 		if err != nil {
 			return // the client has gone
 		}
+		defer func() { _ = lease.Release(ctx) }() // does nothing once the lease is handed over
 		ticket, err := lease.HandOver(ctx, 10*time.Minute)
 		if err == nil {
 			err = enqueue(ctx, tenant, ticket)
@@ -49,7 +53,7 @@ func startExport(locker *lock.Locker, enqueue func(ctx context.Context, tenant, 
 func workOnExport(ctx context.Context, locker *lock.Locker, tenant, ticket string, export func(ctx context.Context, tenant string) error) error {
 	lease, err := locker.Resume(ctx, ticket)
 	if errors.Is(err, lock.ErrLost) {
-		return nil // delivered twice, or too late: the caller asks for another export
+		return nil // another worker has it, or it is too late: the caller asks for another export
 	}
 	if err != nil {
 		return err // the queue delivers it again
@@ -112,9 +116,13 @@ func placeAccepted(ctx context.Context, locker *lock.Locker, job int64, customer
 	if err != nil {
 		return err
 	}
-	return latch.Finish(ctx, locker, ticket, latch.Answer{
+	err = latch.Finish(ctx, locker, ticket, latch.Answer{
 		Status: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: body,
 	})
+	if errors.Is(err, lock.ErrLost) {
+		return nil // the record is over, so no repeat asks for the answer; the order was accepted, and is placed
+	}
+	return err
 }
 
 // An export whose ticket is delivered twice runs once, and refuses others until it is done.
@@ -139,11 +147,79 @@ func TestExportInAWorker(t *testing.T) {
 		require.Equal(t, http.StatusConflict, start())
 		return nil
 	}
-	for range 2 {
-		require.NoError(t, workOnExport(t.Context(), locker, "acme", ticket, export))
-	}
+	require.NoError(t, workOnExport(t.Context(), locker, "acme", ticket, func(ctx context.Context, tenant string) error {
+		require.NoError(t, workOnExport(ctx, locker, "acme", ticket, export), "delivered again, while the first works")
+		return export(ctx, tenant)
+	}))
+	require.Error(t, workOnExport(t.Context(), locker, "acme", ticket, export), "the ticket does not show that it is done")
 	require.Equal(t, 1, runs)
 	require.Equal(t, http.StatusAccepted, start())
+}
+
+// wavering is a store that does not serve claims for a time.
+type wavering struct {
+	lock.Store
+	down func(c lock.Claim) error
+}
+
+func (w *wavering) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	if err := w.down(c); err != nil {
+		return lock.Entry{}, err
+	}
+	return w.Store.Claim(ctx, key, c)
+}
+
+// A handler that cannot hand its lease over frees the key, whatever the reason. Before, the key was
+// held for WithMaxHold, because the handler has left no ticket and no release.
+func TestExportThatIsNotHandedOver(t *testing.T) {
+	t.Parallel()
+	refused := errors.Join(lock.ErrNotApplied, errors.New("READONLY"))
+	for name, tt := range map[string]struct {
+		tenant string
+		down   func(c lock.Claim) error
+		queue  error
+		status int
+		free   time.Duration // the key, after the answer
+	}{
+		"a good tenant": {tenant: "acme", status: 202, free: 10 * time.Minute},
+		"a long tenant": {tenant: strings.Repeat("a", 301), status: 503},
+		"the store is down, and the handler runs unprotected": {tenant: "acme", down: func(lock.Claim) error { return refused }, status: 503},
+		"the store is down for the ticket": {tenant: "acme", status: 503, free: time.Second, down: func(c lock.Claim) error {
+			if c.ReplacesHeld {
+				return refused
+			}
+			return nil
+		}},
+		"the store does not answer for the ticket": {tenant: "acme", status: 503, free: time.Second, down: func(c lock.Claim) error {
+			if c.ReplacesHeld {
+				return errors.New("no answer")
+			}
+			return nil
+		}},
+		"the queue is down": {tenant: "acme", queue: errors.New("down"), status: 503, free: 10 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				up := func(lock.Claim) error { return nil }
+				store := &wavering{memstore.New(), up}
+				if tt.down != nil {
+					store.down = tt.down
+				}
+				locker := lock.New(store, lock.WithFailOpen(), lock.WithLogger(slog.New(slog.DiscardHandler)))
+				defer func() { require.NoError(t, locker.Close(context.Background())) }()
+				r := httptest.NewRequest(http.MethodPost, "/exports", nil)
+				r.Header.Set("X-Tenant", tt.tenant)
+				w := httptest.NewRecorder()
+				startExport(locker, func(context.Context, string, string) error { return tt.queue })(w, r)
+				require.Equal(t, tt.status, w.Code)
+				store.down = up
+				time.Sleep(tt.free)
+				require.Zero(t, locker.Stats().Active)
+				require.NoError(t, locker.Do(t.Context(), lock.Key("export", tt.tenant), func(context.Context) error { return nil }))
+			})
+		})
+	}
 }
 
 // A worker that fails leaves the 202. The next gives one order, and the final answer.

@@ -283,7 +283,7 @@ func (b *buyer) resume(ctx context.Context, t ticket) {
 	lease, err := b.locker.Resume(ctx, t.text)
 	to := b.h.now()
 	switch {
-	case errors.Is(err, lock.ErrLost):
+	case errors.Is(err, lock.ErrLost), err != nil && strings.Contains(err.Error(), "the key of the ticket is free"):
 		b.h.counts.add("tickets", "refused", 1)
 		b.note(move{step: stepSpent, grips: []grip{waiting}}, t.room, from, to)
 	case errors.Is(err, lock.ErrUnknown):

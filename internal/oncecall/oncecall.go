@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/requestinfo"
+	"github.com/httplatch/httplatch/internal/tickettext"
 )
 
 // Call holds the arguments and results of one call of Locker.Once that the exported method
@@ -40,11 +41,10 @@ type Locker interface {
 	// Once is lock.Locker.Once with a Call.
 	Once(ctx context.Context, c *Call, key string, fingerprint []byte) (receipt []byte, replayed bool, err error)
 
-	// Amend replaces the receipt of the entry called name, if token has settled it. change
-	// returns the new receipt; it may be called several times. If the run has not ended, Amend
+	// Amend replaces the receipt of the entry of t, if its token has settled it. change returns the new receipt; it may be called several times. If the run has not ended, Amend
 	// waits for the budget of the Locker, and is then refused. An entry whose process has vanished
 	// is settled with the receipt that change returns for nil.
-	Amend(ctx context.Context, name, token string, change func(receipt []byte) ([]byte, error)) error
+	Amend(ctx context.Context, t tickettext.Ticket, change func(receipt []byte) ([]byte, error)) error
 }
 
 // of is set when package lock is initialized. Package lock exports the methods that every caller may
@@ -119,9 +119,9 @@ type Run interface {
 	// NoteNoEffect takes back one NotePossibleEffect, of a call that certainly had no effect.
 	NoteNoEffect()
 
-	// Record returns the name of the run's entry in the store, and its token. The error says
-	// that the receipt of the run cannot be amended.
-	Record() (name, token string, err error)
+	// Record returns the ticket of the run's entry. The error says that the receipt of the run cannot
+	// be amended: the store has no way to, or SettleEarly was called.
+	Record() (tickettext.Ticket, error)
 }
 
 // AbortedError ends a run whose transaction was rolled back because of the work in it, so that

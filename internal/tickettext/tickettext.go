@@ -1,5 +1,5 @@
 // Package tickettext writes the tickets with which one process hands work over to another: the name
-// of an entry and the token under which the entry waits, as one printable text.
+// of an entry, the token under which the entry waits, and for how long, as one printable text.
 //
 // A ticket is no proof of anything but itself. The token in it decides in the store, and is too
 // long to be guessed. The sum only detects a ticket that was cut or altered on its way.
@@ -9,9 +9,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"time"
 )
 
 // Kind says what a ticket is for. A ticket of one kind is refused where another is expected.
@@ -23,6 +26,15 @@ const (
 	Answer Kind = 'A'
 )
 
+// Ticket is the content of a ticket.
+type Ticket struct {
+	Name, Token string // of the entry
+
+	// Until is when the entry ends by itself, in seconds. If it is missing before then, something
+	// else has ended it, or it was never in the store that is asked.
+	Until time.Time
+}
+
 const (
 	// MaxBytes is the length of the longest ticket.
 	MaxBytes = 512
@@ -31,17 +43,19 @@ const (
 	// up to 70 bytes.
 	MaxName = 300
 
+	head     = 6 // kind, length of the token, end
 	sumBytes = 8
 )
 
-// Write returns the ticket of an entry. ok is false if it would be too long.
-func Write(kind Kind, name, token string) (ticket string, ok bool) {
-	if len(token) > 255 {
+// Write returns the text of t. ok is false if it would be too long.
+func (t *Ticket) Write(kind Kind) (ticket string, ok bool) {
+	if len(t.Token) > 255 {
 		return "", false
 	}
-	text := make([]byte, 0, 2+len(token)+len(name)+sumBytes)
-	text = append(text, byte(kind), byte(len(token))) //nolint:gosec // it fits
-	text = append(append(text, token...), name...)
+	text := make([]byte, 0, head+len(t.Token)+len(t.Name)+sumBytes)
+	text = append(text, byte(kind), byte(len(t.Token)))                                             //nolint:gosec // it fits
+	text = binary.BigEndian.AppendUint32(text, uint32(min(max(t.Until.Unix(), 0), math.MaxUint32))) //nolint:gosec // it fits
+	text = append(append(text, t.Token...), t.Name...)
 	text = append(text, sumOf(text)...)
 	ticket = base64.RawURLEncoding.EncodeToString(text)
 	return ticket, len(ticket) <= MaxBytes
@@ -54,27 +68,27 @@ var (
 	errKind   = errors.New("it is for something else: a lock's ticket is resumed, and an answer's is finished")
 )
 
-// Read returns the name and the token of a ticket. The errors do not contain the ticket.
-func Read(kind Kind, ticket string) (name, token string, err error) {
+// Read returns the content of a ticket. The errors do not contain the ticket.
+func Read(kind Kind, ticket string) (t Ticket, err error) {
 	if ticket == "" || len(ticket) > MaxBytes {
-		return "", "", errLength
+		return t, errLength
 	}
 	all, err := base64.RawURLEncoding.Strict().DecodeString(ticket)
-	if err != nil || len(all) < 2+sumBytes || strings.ContainsAny(ticket, "\r\n") { // which package base64 skips
-		return "", "", errForm
+	if err != nil || len(all) < head+sumBytes || strings.ContainsAny(ticket, "\r\n") { // which package base64 skips
+		return t, errForm
 	}
 	text, sum := all[:len(all)-sumBytes], all[len(all)-sumBytes:]
 	if !bytes.Equal(sum, sumOf(text)) {
-		return "", "", errForm
+		return t, errForm
 	}
-	rest, n := text[2:], int(text[1])
+	rest, n := text[head:], int(text[1])
 	switch {
 	case Kind(text[0]) != kind:
-		return "", "", errKind
+		return t, errKind
 	case n == 0 || n >= len(rest):
-		return "", "", errForm
+		return t, errForm
 	}
-	return string(rest[n:]), string(rest[:n]), nil
+	return Ticket{string(rest[n:]), string(rest[:n]), time.Unix(int64(binary.BigEndian.Uint32(text[2:])), 0)}, nil
 }
 
 func sumOf(text []byte) []byte {

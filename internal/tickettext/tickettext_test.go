@@ -3,6 +3,7 @@ package tickettext_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,31 +15,41 @@ const (
 	token = "WyN0rBqkTkqRz0rWm8m3Wg.1f.AbCdEfGhIjk"
 )
 
+var until = time.Unix(1_800_000_000, 0)
+
 func TestTicketIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
 	longest, longToken := strings.Repeat("\xff", tickettext.MaxName), strings.Repeat("t", 70)
 	for _, tt := range [][2]string{{name, token}, {"\x00", "\x00"}, {"Lock", "A"}, {longest, longToken}} {
 		for _, kind := range []tickettext.Kind{tickettext.Lock, tickettext.Answer} {
-			text, ok := tickettext.Write(kind, tt[0], tt[1])
+			written := tickettext.Ticket{Name: tt[0], Token: tt[1], Until: until}
+			text, ok := written.Write(kind)
 			require.True(t, ok)
 			require.LessOrEqual(t, len(text), tickettext.MaxBytes)
 			require.Empty(t, strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"))
-			gotName, gotToken, err := tickettext.Read(kind, text)
+			read, err := tickettext.Read(kind, text)
 			require.NoError(t, err)
-			require.Equal(t, tt[0], gotName)
-			require.Equal(t, tt[1], gotToken)
+			require.Equal(t, written, read)
 		}
 	}
-	_, ok := tickettext.Write(tickettext.Lock, strings.Repeat("n", 400), token)
-	require.False(t, ok)
-	_, ok = tickettext.Write(tickettext.Lock, name, strings.Repeat("t", 256))
-	require.False(t, ok)
+	for _, long := range []tickettext.Ticket{{Name: strings.Repeat("n", 400), Token: token}, {Name: name, Token: strings.Repeat("t", 256)}} {
+		_, ok := long.Write(tickettext.Lock)
+		require.False(t, ok)
+	}
+	for end, want := range map[time.Time]int64{{}: 0, time.Unix(1<<40, 0): 1<<32 - 1} { // what four bytes cannot say
+		far := tickettext.Ticket{Name: name, Token: token, Until: end}
+		text, _ := far.Write(tickettext.Lock)
+		read, err := tickettext.Read(tickettext.Lock, text)
+		require.NoError(t, err)
+		require.Equal(t, want, read.Until.Unix())
+	}
 }
 
 // A ticket that was cut or altered at any place is an error, and so is one that is too long.
 func TestAlteredTicketIsRefused(t *testing.T) {
 	t.Parallel()
-	text, _ := tickettext.Write(tickettext.Lock, name, token)
+	good := tickettext.Ticket{Name: name, Token: token, Until: until}
+	text, _ := good.Write(tickettext.Lock)
 	hostile := []string{"", " ", text + "A", text + "\n", "=" + text, strings.Repeat("A", 1<<20), text + text}
 	for i := range text {
 		changed := []byte(text)
@@ -48,24 +59,25 @@ func TestAlteredTicketIsRefused(t *testing.T) {
 		hostile = append(hostile, text[:i], text[i+1:], string(changed), text[:i]+"\x00"+text[i+1:])
 	}
 	for _, h := range hostile {
-		_, _, err := tickettext.Read(tickettext.Lock, h)
+		_, err := tickettext.Read(tickettext.Lock, h)
 		require.Error(t, err, h)
 	}
-	_, _, err := tickettext.Read(tickettext.Answer, text)
+	_, err := tickettext.Read(tickettext.Answer, text)
 	require.ErrorContains(t, err, "something else")
 }
 
 // Whatever a caller hands in, Read returns a name and a token, or an error.
 func FuzzRead(f *testing.F) {
-	text, _ := tickettext.Write(tickettext.Lock, name, token)
+	good := tickettext.Ticket{Name: name, Token: token, Until: until}
+	text, _ := good.Write(tickettext.Lock)
 	f.Add(text)
 	f.Add(text[1:])
 	f.Fuzz(func(t *testing.T, hostile string) {
-		name, token, err := tickettext.Read(tickettext.Lock, hostile)
+		read, err := tickettext.Read(tickettext.Lock, hostile)
 		if err != nil {
 			return
 		}
-		again, _ := tickettext.Write(tickettext.Lock, name, token)
+		again, _ := read.Write(tickettext.Lock)
 		require.Equal(t, hostile, again)
 	})
 }

@@ -84,15 +84,14 @@ func Tombstone(status int, location []string) []byte {
 // MarkPending notes in a complete record that another answer will take its place.
 func MarkPending(b []byte) { b[1] |= flagPending }
 
-// IsOpen reports whether b may be replaced by a final answer: b is pending, or says only that the
-// outcome of the request is unknown. An empty record is not open: it says that the request was
-// processed.
-func IsOpen(b []byte) bool {
+// IsOpen reports whether b may be replaced by a final answer: b is pending, is empty, or says only that
+// the outcome of the request is unknown. The error says that b cannot be read.
+func IsOpen(b []byte) (open bool, err error) {
 	if len(b) == 0 || IsUnknown(b) {
-		return true
+		return true, nil
 	}
 	r, err := Read(b)
-	return err == nil && r.Pending
+	return r.Pending, err
 }
 
 // Unknown returns the record of a request that may have had an effect, and has no answer. It is a

@@ -80,10 +80,18 @@ func TestOpenRecords(t *testing.T) {
 	tombstone := record.Tombstone(202, nil)
 	record.MarkPending(tombstone)
 	for _, open := range [][]byte{nil, record.Unknown(), pending, tombstone} {
-		require.True(t, record.IsOpen(open))
+		is, err := record.IsOpen(open)
+		require.NoError(t, err)
+		require.True(t, is)
 	}
-	for _, final := range [][]byte{write(accepted), record.Tombstone(202, nil), {1}} {
-		require.False(t, record.IsOpen(final))
+	for _, final := range [][]byte{write(accepted), record.Tombstone(202, nil)} {
+		is, err := record.IsOpen(final)
+		require.NoError(t, err)
+		require.False(t, is)
+	}
+	for _, unreadable := range [][]byte{{1}, []byte("\x00LS\x01sealed")} {
+		_, err := record.IsOpen(unreadable)
+		require.Error(t, err)
 	}
 }
 
