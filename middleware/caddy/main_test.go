@@ -18,7 +18,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -37,16 +36,11 @@ func TestMain(m *testing.M) {
 		caddycmd.Main()
 		return
 	}
-	redis.SetLogger(mute{}) // servers are down here
 	goleak.VerifyTestMain(pgtest.Main(redistest.Main(m)),
 		// Caddy keeps these for the life of its process.
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.(*Cache).maintainAssets"),
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.keepLockfileFresh"))
 }
-
-type mute struct{}
-
-func (mute) Printf(context.Context, string, ...any) {}
 
 // shop is an upstream that is no friend of its gateway: it places each order, and then does what
 // X-Do says.
