@@ -2,6 +2,7 @@ package mysqlstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -70,10 +71,12 @@ func TestDemotedPrimary(t *testing.T) {
 			_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
 				err := exec(ctx, insert, "first")
 				hosts[0].Exec(t, "", "SET GLOBAL "+demotion)
-				return nil, err
+				_, claimed := store.Claim(ctx, "another", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+				return nil, errors.Join(err, claimed)
 			})
 			require.ErrorIs(t, err, lock.ErrUnavailable)
 			require.ErrorIs(t, err, lock.ErrNotApplied)
+			require.ErrorContains(t, err, "the work's transaction was rolled back")
 			for i := range 10 {
 				_, _, err := l.Once(t.Context(), fmt.Sprint("after", i), nil, order("after"))
 				require.NoError(t, err)

@@ -49,8 +49,9 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 			s, _ := behind(t, mysqltest.Shared(t), mysqlproxy.First(commit, mysqlproxy.Fault{Action: tt.fate, Delay: late}))
 			l := s.locker(t, lock.WithBudget(time.Second))
 			began := time.Now()
-			receipt, _, err := l.Once(t.Context(), "k", nil, order("first"))
+			receipt, replayed, err := l.Once(t.Context(), "k", nil, order("first"))
 			t.Logf("%s, %v, after %v", receipt, err, time.Since(began))
+			require.False(t, replayed, "it was taken for another's")
 			if tt.committed {
 				require.NoError(t, err)
 				require.Equal(t, []string{"first"}, s.orders(t))
@@ -58,7 +59,7 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 				require.ErrorContains(t, err, "all was rolled back")
 				require.Empty(t, s.orders(t))
 			}
-			_, replayed, err := l.Once(t.Context(), "k", nil, order("second"))
+			_, replayed, err = l.Once(t.Context(), "k", nil, order("second"))
 			require.NoError(t, err)
 			require.Equal(t, tt.committed, replayed)
 			time.Sleep(time.Until(began.Add(late + 1500*time.Millisecond))) // the late COMMIT has come

@@ -37,8 +37,7 @@ type session struct {
 	endErr  error // the reason if the transaction has ended before its work, else nil
 	mark    int64 // number of a row that the work's transaction has written; 0 if there is none
 
-	broken  bool // its connection must not be used again
-	demoted bool // it leads to a server that is no longer the primary
+	demoted bool // its connection leads to a server that is no longer the primary
 }
 
 // savepoint is made at the beginning of the transaction, and released before the receipt is
@@ -273,7 +272,7 @@ func (w *session) end(ctx context.Context, committed bool) {
 	if w.user == nil {
 		return
 	}
-	if w.broken || w.demoted || w.begun && !committed && w.run(ctx, rollback) != nil || !w.conn.IsValid() {
+	if w.demoted || w.begun && !committed && w.run(ctx, rollback) != nil || !w.conn.IsValid() {
 		discard(w.user)
 	}
 	_ = w.user.Close()

@@ -50,7 +50,6 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	}
 	_, err = w.exec(ctx, dropPoint)
 	if number(err) == errNoSavepoint {
-		w.broken = true // another transaction may be open on its connection
 		if t.unexplained = w.mark == 0; t.unexplained {
 			return false, errUnexplained
 		}
