@@ -38,7 +38,11 @@ func Of(name string, parts ...string) string {
 // and CleanPath, and one key must not make three orders there. Where they are different routes,
 // only a client that uses one key for two of them notices that they share records.
 func Path(u *url.URL) string {
-	p := path.Clean("/" + strings.TrimPrefix(u.EscapedPath(), "/"))
+	p := u.EscapedPath()
+	if !strings.HasPrefix(p, "/") { // as http.StripPrefix may leave it
+		p = "/" + p
+	}
+	p = path.Clean(p)
 	if u.RawPath == "" {
 		return p // encoded by default
 	}

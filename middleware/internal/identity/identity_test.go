@@ -32,3 +32,9 @@ func TestPath(t *testing.T) {
 	require.Equal(t, "/orders", identity.Path(&url.URL{Path: "orders"}))
 	require.Equal(t, "/caf%C3%A9", identity.Path(&url.URL{Path: "/café/"}))
 }
+
+// TestCleanPathCostsNothing: most paths are clean.
+func TestCleanPathCostsNothing(t *testing.T) { // not parallel: it measures
+	u := &url.URL{Path: "/orders/7/pay"}
+	require.Zero(t, testing.AllocsPerRun(100, func() { identity.Path(u) }))
+}
