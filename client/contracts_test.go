@@ -40,13 +40,13 @@ func TestAgentWaitsForTheFirstRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				locker, runs := lock.New(memstore.New()), 0
+				locker, runs := lock.New(memstore.New(), lock.WithWait(0)), 0
 				seller := latch.Idempotent(locker, keyfunc.Global, keyfunc.IdempotencyKey, contract)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					runs++
 					time.Sleep(20 * time.Second)
 					w.WriteHeader(http.StatusCreated)
 				}))
-				c := &http.Client{Transport: client.Transport(direct{seller}, client.WithAttempts(10))}
+				c := &http.Client{Transport: client.Transport(direct{seller}, client.WithAttempts(2))}
 				ask := func(body string) *http.Response {
 					ctx := client.WithKey(context.Background(), "8e03978e")
 					req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://seller.example/", strings.NewReader(body))

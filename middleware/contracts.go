@@ -21,19 +21,24 @@ import (
 //   - [WithFingerprint] with the meaning of the JSON body ([keyfunc.CanonicalJSON]).
 //   - [WithFinal] with all answers below 500. So mount authentication and rate limits outside:
 //     otherwise their refusals would be kept.
-//   - [WithErrorHandler] with the protocol's errors.
+//   - [WithErrorHandler] with the protocol's errors. ACP() sets it for a [Lock], too.
 //   - Each answer has the key of the request in a header.
+//   - An answer of 500 and above after [lock.Commit] is not replayed. The handler does not run
+//     again either: repeats get 409 with result_not_replayable.
 //
 // Later options override these. The protocol demands a key of each POST, so do not use
 // [keyfunc.Optional]. It demands 24 hours or more of [lock.WithKeep]: with less, Idempotent
 // panics.
 //
 // docs/contracts.md lists each requirement of the protocol, and the few that are not met.
-func ACP() IdempotentOption {
-	return idempotentOption(func(c *idempotentConfig) {
-		c.fingerprint, c.answers.Final = acpBody, func(status int) bool { return status < http.StatusInternalServerError }
-		c.onError, c.echo, c.contract = acpError, true, true
-	})
+func ACP() Option {
+	return contract{
+		idempotent: func(c *idempotentConfig) {
+			c.fingerprint, c.answers.Final = acpBody, func(status int) bool { return status < http.StatusInternalServerError }
+			c.onError, c.echo, c.answers.OnlyFinal = acpError, true, true
+		},
+		lock: func(c *lockConfig) { c.onError = acpError },
+	}
 }
 
 // UCP makes [Idempotent] answer as the Universal Commerce Protocol demands ("Replay Protection"
@@ -45,15 +50,20 @@ func ACP() IdempotentOption {
 // while the first request is in flight. So a repeat that has waited for it in vain gets 503 with
 // Retry-After ([WithInProgressStatus]), and the client sends the same key again. If the outcome
 // is unknown or cannot be replayed, a repeat gets 500, and the client looks at the checkout.
+// A [Lock] with UCP() refuses in the same way, with 503 for a key that is held.
 // Later options override these. The protocol demands 24 hours of [lock.WithKeep], and recommends
 // 48: with less than 24, Idempotent panics.
 //
 // docs/contracts.md lists each requirement of the protocol, and the few that are not met.
-func UCP() IdempotentOption {
-	return idempotentOption(func(c *idempotentConfig) {
-		c.onError, c.outage, c.contract = ucpError, lock.WithFailClosed(), true
-		c.inProgress = http.StatusServiceUnavailable
-	})
+func UCP() Option {
+	return contract{
+		idempotent: func(c *idempotentConfig) {
+			c.onError, c.outage, c.inProgress = ucpError, lock.WithFailClosed(), http.StatusServiceUnavailable
+		},
+		lock: func(c *lockConfig) {
+			c.onError, c.outage, c.contention = ucpError, lock.WithFailClosed(), http.StatusServiceUnavailable
+		},
+	}
 }
 
 // Stripe makes [Idempotent] answer as Stripe's API does (version 1), for clients that know it. All
@@ -61,11 +71,27 @@ func UCP() IdempotentOption {
 // with idempotency_error. Refusals have the format of Stripe's errors. A panic that reaches the
 // guard is not kept, so mount a middleware inside that turns it into an answer. Later options
 // override these. Stripe's keys are optional ([keyfunc.Optional]), and kept for 24 hours or more:
-// Idempotent panics if [lock.WithKeep] is shorter.
+// Idempotent panics if [lock.WithKeep] is shorter. A [Lock] with Stripe() refuses in this format.
 //
 // docs/payments.md compares Stripe's rules with the rules of this package.
-func Stripe() IdempotentOption {
-	return idempotentOption(func(c *idempotentConfig) { c.onError, c.answers.Final, c.contract = stripeError, stripeFinal, true })
+func Stripe() Option {
+	return contract{
+		idempotent: func(c *idempotentConfig) { c.onError, c.answers.Final = stripeError, stripeFinal },
+		lock:       func(c *lockConfig) { c.onError = stripeError },
+	}
+}
+
+// contract is the set of options of a contract. A Lock has the part that concerns its refusals.
+type contract struct {
+	idempotent func(c *idempotentConfig)
+	lock       func(c *lockConfig)
+}
+
+func (o contract) applyLock(c *lockConfig) { o.lock(c) }
+
+func (o contract) applyIdempotent(c *idempotentConfig) {
+	o.idempotent(c)
+	c.contract = true
 }
 
 // acpBody is the fingerprint function of ACP: the meaning of the JSON body. A request to cancel has

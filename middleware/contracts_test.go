@@ -218,6 +218,23 @@ var acpSentences = []sentence{
 			require.Equal(t, 201, s.post(key, small).Code)
 		}
 	}},
+	{"6.5", "**MUST NOT** be cached against the idempotency key", func(t *testing.T, s *seller) { // nor after Commit
+		for key, flush := range map[string]bool{"k": false, "l": true} {
+			runs := s.runs
+			s.next = func(w http.ResponseWriter, r *http.Request) {
+				require.NoError(t, lock.Commit(r.Context()))
+				w.Header().Set("Content-Length", "0")
+				w.WriteHeader(http.StatusInternalServerError)
+				if flush {
+					require.NoError(t, http.NewResponseController(w).Flush())
+				}
+			}
+			require.Equal(t, 500, s.post(key, small).Code)
+			w := s.post(key, small)
+			says(t, w, 409, `{"type":"processing_error","code":"result_not_replayable","message":"The request was processed, but its answer cannot be sent again."}`)
+			require.Equal(t, runs+1, s.runs)
+		}
+	}},
 	{"6.5", "**MUST** be processed as a **fresh request**", func(t *testing.T, s *seller) {
 		s.fails(500)
 		s.post("k", small)
@@ -353,7 +370,7 @@ func TestContracts(t *testing.T) {
 	page, err := os.ReadFile("../docs/contracts.md")
 	require.NoError(t, err)
 	for name, contract := range map[string]struct {
-		option    func() latch.IdempotentOption
+		option    func() latch.Option
 		sentences []sentence
 		locker    lock.Option
 	}{
@@ -469,4 +486,46 @@ func TestOptionsBehindAContract(t *testing.T) {
 		require.Equal(t, 409, s.post("l", small).Code, "it is in flight")
 	}))
 	require.Equal(t, 200, s.post("l", small).Code)
+}
+
+// TestLockTakesAContract: the refusal of an inner Lock has the format of the guard around it, and
+// is not kept.
+func TestLockTakesAContract(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		contract func() latch.Option
+		status   int
+		body     string
+	}{
+		"ACP":    {latch.ACP, 409, `{"type":"invalid_request","code":"held","message":"Another request for the same thing is still being processed."}`},
+		"UCP":    {latch.UCP, 503, `{"code":"held","content":"Another request for the same thing is still being processed."}`},
+		"Stripe": {latch.Stripe, 409, `{"error":{"type":"invalid_request_error","code":"held","message":"Another request for the same thing is still being processed."}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var e effects
+			l := newLocker(t, memstore.New())
+			h := once(l, tt.contract())(latch.Lock(l, "user", byUser, tt.contract())(http.HandlerFunc(e.answer)))
+			lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
+			require.NoError(t, err)
+			refused := func() *httptest.ResponseRecorder {
+				r := keyedBody("k", small)
+				r.Header.Set("Content-Type", "application/json")
+				return serve(h, r)
+			}
+			w := refused()
+			says(t, w, tt.status, tt.body)
+			require.Equal(t, "1", w.Header().Get("Retry-After"))
+			require.Equal(t, "held", w.Header().Get("Latch-Problem"))
+			require.NoError(t, lease.Release(t.Context()))
+			require.Equal(t, 201, refused().Code)
+			e.require(t, 1)
+		})
+	}
+
+	// Over a store that does not answer, UCP refuses although the Locker fails open.
+	var down atomic.Bool
+	down.Store(true)
+	l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithFailOpen(), lock.WithLogger(quiet))
+	require.Equal(t, 503, serve(latch.Lock(l, "user", byUser, latch.UCP())(mustNotRun(t)), post("42")).Code)
 }

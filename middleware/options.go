@@ -19,11 +19,12 @@ type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal], [WithFingerprint],
 // [WithInProgressStatus], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel],
-// [WithLifetimeHeader], every [Option], and the sets of options for contracts, [ACP], [UCP] and [Stripe].
+// [WithLifetimeHeader], and every [Option].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
-// [WithFailClosed], [WithErrorHandler] and [WithKeySecret].
+// [WithFailClosed], [WithErrorHandler], [WithKeySecret], and the sets of options for contracts,
+// [ACP], [UCP] and [Stripe].
 type Option interface {
 	LockOption
 	IdempotentOption

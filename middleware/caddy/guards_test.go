@@ -188,7 +188,7 @@ func TestMistakes(t *testing.T) {
 		guard("lock @keyed {\nkey global\n}"):                         {`"@keyed" would be the name of the guard, and not a matcher: write latch @keyed { lock { ... } }`},
 		guard("idempotent {\nkind lock\n}"):                           {`there is no kind: write idempotent, dedupe or lock, and a name behind it`},
 		guard("lock user {\nkey global\ncooldown_status 429\n}"):      {"add cooldown, like 2s, or remove it"},
-		guard("lock user {\nkey global\nxyzzyxyzzy 1\n}"):             {"use one of body_first, contention_status, cooldown, cooldown_status, fail_open, key, lease"},
+		guard("lock user {\nkey global\nxyzzyxyzzy 1\n}"):             {"use one of body_first, contention_status, contract, cooldown, cooldown_status, fail_open, key, lease"},
 		guard("idempotnt"):                                            {`there is no guard "idempotnt": use idempotent, dedupe, lock or refuse`},
 		guard("lock {\nkey global\n}"):                                {`a lock has no name: say what its key is, like "lock user"`},
 		guard("idempotent {\nscope {header.X\n}"):                     {"scope"},

@@ -45,7 +45,7 @@ type builder struct {
 	name              string
 	scope, key        keyfunc.Func
 	window            time.Duration
-	contract          latch.IdempotentOption // nil: none
+	contract          latch.Option // nil: none
 	request, response int64
 	lockerOptions     []lock.Option
 	lockOptions       []latch.LockOption
@@ -90,14 +90,15 @@ func (b *builder) guard() func(http.Handler) http.Handler {
 		return nil
 	}
 	l := b.locker.With(b.lockerOptions...)
-	if b.contract != nil && !b.accept(b.present("keep", "contract"), setting.ValidateContractKeep(l.Keep())) {
-		return nil
+	if b.contract != nil { // the fields override it, wherever it stands in the file
+		b.lockOptions = slices.Insert(b.lockOptions, 1, latch.LockOption(b.contract))
+		b.onceOptions = slices.Insert(b.onceOptions, 1, latch.IdempotentOption(b.contract))
 	}
 	if b.kind == kindLock {
 		return latch.Lock(l, b.name, b.key, b.lockOptions...)
 	}
-	if b.contract != nil { // the fields override it, wherever it stands in the file
-		b.onceOptions = slices.Insert(b.onceOptions, 1, b.contract)
+	if b.contract != nil && !b.accept(b.present("keep", "contract"), setting.ValidateContractKeep(l.Keep())) {
+		return nil
 	}
 	b.onceOptions = append(b.onceOptions, latch.WithBodyLimits(b.request, b.response), latch.WithName(b.own.name))
 	switch b.kind {

@@ -45,7 +45,7 @@
 //	in_progress_status  idempotent, dedupe: [latch.WithInProgressStatus]
 //	final_below         idempotent, dedupe: [latch.WithFinal], only answers with a status below this one are kept
 //	fingerprint         idempotent, dedupe: [latch.WithFingerprint], a name of keys
-//	contract            idempotent: "acp" ([latch.ACP]), "ucp" ([latch.UCP]) or "stripe" ([latch.Stripe]); other fields override it
+//	contract            idempotent, lock: "acp" ([latch.ACP]), "ucp" ([latch.UCP]) or "stripe" ([latch.Stripe]); other fields override it
 //	request_limit       idempotent, dedupe: [latch.WithBodyLimits], bytes
 //	response_limit      idempotent, dedupe: [latch.WithBodyLimits], bytes
 //	fail_open           true for [latch.WithFailOpen], false for [latch.WithFailClosed]

@@ -45,7 +45,7 @@ var allFields = map[string]field{
 	"scope":       {onces, func(b *builder, m member) bool { return b.takeKey(m, &b.scope) }},
 	"window":      {[]string{kindDedupe}, duration(setting.ValidateWindow, func(b *builder, d time.Duration) { b.window = d })},
 	"fingerprint": {onces, takeFingerprint},
-	"contract":    {[]string{kindIdempotent}, takeContract},
+	"contract":    {keyed, takeContract},
 
 	"lease":           {anyKind, lockerDuration(setting.ValidatePositive, lock.WithLease)},
 	"max_hold":        {anyKind, lockerDuration(setting.ValidatePositive, lock.WithMaxHold)},

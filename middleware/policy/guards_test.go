@@ -104,7 +104,7 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 		{`{"g": {` + aLock + `, "max-hold": "1m", "coolDown": "1s", "ttl": "1s"}}`, []string{
 			`line 1, column 55: guard "g": there is no field "max-hold": write max_hold`,
 			`line 1, column 73: guard "g": there is no field "coolDown": write cooldown`,
-			`line 1, column 91: guard "g": there is no field "ttl": use one of body_first, contention_status, cooldown, cooldown_status, fail_open, key, kind, lease, max_hold, name, unknown_hold, wait`,
+			`line 1, column 91: guard "g": there is no field "ttl": use one of body_first, contention_status, contract, cooldown, cooldown_status, fail_open, key, kind, lease, max_hold, name, unknown_hold, wait`,
 		}},
 		{`{"g": {` + aLock + `, "wait": "-1s", "cooldown": "-1s", "lease": "1d"}}`, []string{
 			`line 1, column 63: guard "g", wait: the duration must not be negative`,

@@ -34,7 +34,7 @@ func TestInvalidGuards(t *testing.T) {
 	}{
 		{``, "", `it has no kind: add "kind": "lock", "idempotent" or "dedupe"`, nil},
 		{`"kind": "mutex"`, "kind", `"mutex" is not a kind of guard: write "lock", "idempotent" or "dedupe"`, nil},
-		{aLock + `, "ttl": "1s", "lease": "30s"`, "", `there is no field "ttl": use one of body_first, contention_status, cooldown, cooldown_status, fail_open, key, kind, lease, max_hold, name, unknown_hold, wait`, nil},
+		{aLock + `, "ttl": "1s", "lease": "30s"`, "", `there is no field "ttl": use one of body_first, contention_status, contract, cooldown, cooldown_status, fail_open, key, kind, lease, max_hold, name, unknown_hold, wait`, nil},
 		{aLock + `, "keep": "1h"`, "", `"keep" is for guards of kind idempotent, and this one is of kind lock: remove it`, nil},
 		{`"kind": "lock", "name": "user"`, "", `it has no key, which guards of kind lock need: add it`, func() { latch.Lock(l, "user", nil) }},
 

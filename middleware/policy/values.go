@@ -115,7 +115,7 @@ func takeFingerprint(b *builder, m member) bool {
 }
 
 // contracts are the sets of options that a file can name.
-var contracts = map[string]func() latch.IdempotentOption{"acp": latch.ACP, "ucp": latch.UCP, "stripe": latch.Stripe}
+var contracts = map[string]func() latch.Option{"acp": latch.ACP, "ucp": latch.UCP, "stripe": latch.Stripe}
 
 func takeContract(b *builder, m member) bool {
 	name, read := value[string](b, m, `the name of a contract: write "acp", "ucp" or "stripe"`)

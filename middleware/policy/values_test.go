@@ -44,6 +44,10 @@ func TestFieldsSetWhatTheOptionsSet(t *testing.T) {
 		{aLock + `, "contention_status": 423`, func(l *lock.Locker) guard {
 			return latch.Lock(l, "user", guardtest.ByUser, latch.WithContentionStatus(423))
 		}, aLock},
+		{aLock + `, "contract": "ucp"`, func(l *lock.Locker) guard { return latch.Lock(l, "user", guardtest.ByUser, latch.UCP()) }, aLock},
+		{aLock + `, "contract": "ucp", "contention_status": 423`, func(l *lock.Locker) guard {
+			return latch.Lock(l, "user", guardtest.ByUser, latch.UCP(), latch.WithContentionStatus(423))
+		}, aLock + `, "contract": "ucp"`},
 		{aLock + `, "cooldown": "3s", "cooldown_status": 409`, func(l *lock.Locker) guard {
 			return latch.Lock(l, "user", guardtest.ByUser, latch.WithCooldown(3*time.Second), latch.WithCooldownStatus(409))
 		}, aLock + `, "cooldown": "3s"`},

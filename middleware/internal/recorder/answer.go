@@ -19,6 +19,8 @@ type Settings struct {
 	Limit int64                 // of a body that is recorded
 	Final func(status int) bool // which answers are recorded; nil: finalByDefault, and no Retry-After
 
+	OnlyFinal bool // after lock.Commit, an answer that is not Final is not replayed
+
 	buffers pool
 }
 

@@ -60,7 +60,7 @@ func (a *Answer) Receipt() (receipt []byte, kept bool, err error) {
 		return nil, false, a.err // rolled back, so there is nothing to record
 	case !a.final():
 		return nil, false, nil
-	case !a.replayable(), a.doNotKeep.Load():
+	case !a.replays():
 		return a.tombstone(), true, nil
 	}
 	return a.whole(), true, nil
@@ -141,6 +141,11 @@ func (a *Answer) marked(receipt []byte) []byte {
 func (a *Answer) replayable() bool {
 	limit := a.settings.Limit
 	return !a.streamed && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
+}
+
+// replays reports whether repeats of a final answer get it again, and not only that there was one.
+func (a *Answer) replays() bool {
+	return a.replayable() && !a.doNotKeep.Load() && (!a.settings.OnlyFinal || a.settings.Final(a.status))
 }
 
 // short reports whether the body is shorter than its Content-Length. The first client sees this as

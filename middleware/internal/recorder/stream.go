@@ -27,7 +27,7 @@ func (a *Answer) stream() error {
 	a.restore()
 	if a.final() {
 		receipt := a.tombstone
-		if a.announced() && a.replayable() {
+		if a.announced() && a.replays() {
 			receipt = a.whole
 		}
 		if err := a.settle(receipt(), a.header); err != nil {
