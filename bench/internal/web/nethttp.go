@@ -23,7 +23,7 @@ func lockGuard(l *lock.Locker) func(http.Handler) http.Handler {
 }
 
 func onceGuard(l *lock.Locker) func(http.Handler) http.Handler {
-	return latch.Idempotent(l, byUser, keyfunc.IdempotencyKey)
+	return latch.Idempotent(l.With(lock.WithWait(0)), byUser, keyfunc.IdempotencyKey) // as the other contenders, but fiber's
 }
 
 func openBare(ctx context.Context, _ peer.Target, work func()) (*Service, error) {
