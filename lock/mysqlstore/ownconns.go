@@ -85,7 +85,7 @@ func (s *Store) withOwn(ctx context.Context, r rowstore.Rank, do func(conn *sql.
 		if conn, err = s.acquire(ctx, r); err != nil { // nothing was sent
 			return err
 		}
-		if err = s.use(conn, do); errors.Is(err, driver.ErrBadConn) {
+		if err = s.use(ctx, conn, do); errors.Is(err, driver.ErrBadConn) {
 			continue
 		}
 		err = storeError(err)
@@ -97,13 +97,13 @@ func (s *Store) withOwn(ctx context.Context, r rowstore.Rank, do func(conn *sql.
 	return fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, rowstore.Classed(err, "connection"))
 }
 
-func (s *Store) use(conn *sql.Conn, do func(conn *sql.Conn) error) error {
+func (s *Store) use(ctx context.Context, conn *sql.Conn, do func(conn *sql.Conn) error) error {
 	defer s.gate.Leave()
 	defer conn.Close() //nolint:errcheck // its calls have their errors
 	err := do(conn)
 	if isDemoted(err) || errors.Is(err, context.DeadlineExceeded) {
 		discard(conn)
-		discardIdle(s.own)
+		discardIdle(ctx, s.own)
 	}
 	return err
 }
@@ -116,8 +116,8 @@ func discard(conn *sql.Conn) {
 
 // discardIdle closes the idle connections of a pool after one of them led to a server that is no
 // longer the primary, or that does not answer: the others probably lead there, too.
-func discardIdle(db *sql.DB) {
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond) // in case another caller was faster
+func discardIdle(ctx context.Context, db *sql.DB) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 50*time.Millisecond) // in case another caller was faster
 	defer cancel()
 	for n := db.Stats().Idle; n > 0 && db.Stats().Idle > 0; n-- {
 		if conn, err := db.Conn(ctx); err == nil {

@@ -176,7 +176,7 @@ func (w *session) begin(ctx context.Context) error {
 		return err
 	}
 	discard(w.user)
-	discardIdle(w.store.db)
+	discardIdle(ctx, w.store.db)
 	w.demoted = false
 	waits, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait)
 	defer cancel()
@@ -278,6 +278,6 @@ func (w *session) end(ctx context.Context, committed bool) {
 	_ = w.user.Close()
 	w.user = nil
 	if w.demoted {
-		discardIdle(w.store.db)
+		discardIdle(ctx, w.store.db)
 	}
 }

@@ -307,21 +307,3 @@ func isMariaDB(tb testing.TB) bool {
 	require.NoError(tb, db.QueryRowContext(tb.Context(), "SELECT VERSION()").Scan(&version))
 	return strings.Contains(version, "MariaDB")
 }
-
-// Without the savepoint, the rows after the end of the transaction are committed, and the others
-// are not.
-func TestTwinWithoutASavepoint(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	s.exec(t, "CREATE PROCEDURE rolls_back() ROLLBACK")
-	conn, err := s.db.Conn(t.Context())
-	require.NoError(t, err)
-	defer conn.Close()
-	for _, statement := range []string{
-		"START TRANSACTION", "INSERT INTO orders (name) VALUES ('first')", "CALL rolls_back()", "INSERT INTO orders (name) VALUES ('second')", "COMMIT",
-	} {
-		_, err := conn.ExecContext(t.Context(), statement)
-		require.NoError(t, err)
-	}
-	require.Equal(t, []string{"second"}, s.orders(t), "half of the work")
-}
