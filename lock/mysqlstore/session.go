@@ -80,9 +80,10 @@ func (w *session) connect(ctx context.Context) (err error) {
 		return err
 	})
 	if err != nil {
-		return errors.Join(err, ignoreDone(w.user.Close()))
+		err = errors.Join(err, ignoreDone(w.user.Close()))
+		w.user = nil
 	}
-	return nil
+	return err
 }
 
 // rawConnOf returns an error unless a connection is of go-sql-driver/mysql.

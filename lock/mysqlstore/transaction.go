@@ -105,23 +105,25 @@ func (t *workTransaction) commit(ctx context.Context) (bool, error) {
 }
 
 // ended returns the result of a transaction that ended before its receipt was written. If the work
-// itself has committed it, ended settles the receipt now.
+// itself has committed it, ended settles the receipt now. Without an answer, its outcome is unknown.
 func (t *workTransaction) ended(ctx context.Context, why error, receipt []byte, keep time.Duration) (ok bool, err error) {
 	kept, err := t.work.committedByWork(ctx)
-	switch {
-	case err != nil:
-		return false, transient(err)
-	case kept:
-		return t.store.Settle(ctx, t.key, lock.Claim{Token: t.token}, receipt, keep)
-	default:
+	if err == nil && !kept {
 		return false, why
 	}
+	if err == nil {
+		ok, err = t.store.Settle(ctx, t.key, lock.Claim{Token: t.token}, receipt, keep)
+	}
+	if t.unexplained = err != nil; t.unexplained {
+		return false, fmt.Errorf("%w: %s", errUnexplained, err.Error())
+	}
+	return ok, nil
 }
 
 var (
 	errEnded = errors.New("it has ended before its work, by a statement such as CALL of a procedure that commits or rolls back: " +
 		"leave that to the guard, and return an error, or an answer that is not kept, to have it rolled back")
-	errUnexplained = errors.New("mysqlstore: the work's transaction was ended by a statement of the work that the store does not know, " +
+	errUnexplained = errors.New("mysqlstore: the work's transaction was ended by a statement of the work, " +
 		"and it is not known whether it was committed: leave its end to the guard")
 	errUndone       = errors.New("the server has rolled it back, after a deadlock or another error of a statement")
 	errSessionEnded = errors.New("its session has ended, by the server, or with the context of a statement that was in progress")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
@@ -192,6 +193,30 @@ func TestWorkWithAnUnknownEnd(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 	require.True(t, replayed)
 	require.Empty(t, receipt)
+}
+
+// Work has committed its transaction by itself, and the store gets no answer when it asks for that, or
+// when it leaves the receipt. The work does not run again.
+func TestWorkThatCommitsWhileTheServerIsSilent(t *testing.T) {
+	t.Parallel()
+	for _, struck := range []string{"DELETE FROM", "UPDATE"} {
+		t.Run(struck, func(t *testing.T) {
+			t.Parallel()
+			s, p := behind(t, mysqltest.Shared(t), nil)
+			s.exec(t, "CREATE PROCEDURE commits() COMMIT")
+			l := s.locker(t, lock.WithBudget(time.Second))
+			_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+				p.Decide(mysqlproxy.First(struck, mysqlproxy.Fault{Action: mysqlproxy.CutRequest}))
+				return []byte("receipt"), errors.Join(exec(ctx, insert, "first"), exec(ctx, "CALL commits()"))
+			})
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.Eventually(t, func() bool {
+				_, replayed, err := l.Once(t.Context(), "k", nil, order("second"))
+				return err == nil && replayed
+			}, 20*time.Second, 10*time.Millisecond)
+			require.Equal(t, []string{"first"}, s.orders(t))
+		})
+	}
 }
 
 // A receipt that the server does not take, since a packet has its size in hexadecimal digits at
