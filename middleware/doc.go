@@ -79,7 +79,9 @@
 // describe the body, whichever code has set them: ETag, Last-Modified, and all of Content-*
 // except Content-Encoding. Other headers that outer middleware sets belong to the current
 // request. If the handler has added values to such a header, only those values are replayed.
-// [WithKeepHeaders] names exceptions. Never replayed are Set-Cookie, Date, headers of
+// [WithKeepHeaders] names exceptions. A page of another
+// origin than the first gets no Access-Control headers of the first answer, unless they are for all
+// origins. Never replayed are Set-Cookie, Date, headers of
 // authentication and of the connection, and headers that net/http did not send to the first
 // client.
 //

@@ -156,7 +156,7 @@ const (
 
 // replay sends the answer of an earlier request, marked with mark.
 func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string) {
-	err := recorder.Replay(w, receipt, mark)
+	err := recorder.Replay(w, r, receipt, mark)
 	if err != nil {
 		delete(w.Header(), recorder.LifetimeHeader) // a refusal has no lifetime
 	}

@@ -2,8 +2,10 @@ package recorder
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
@@ -23,10 +25,10 @@ var (
 	ErrNotKept    = errors.New("middleware: no more is known of the answer than that there was one")
 )
 
-// Replay sends the answer in receipt, marked with mark. If it returns an error, it has sent
+// Replay sends the answer in receipt to r, marked with mark. If it returns an error, it has sent
 // nothing, but may have set headers of the answer. A receipt that cannot be read, because a
 // newer version has written it or it is damaged, still shows that the request was processed.
-func Replay(w http.ResponseWriter, receipt []byte, mark string) error {
+func Replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string) error {
 	rec, err := record.Read(receipt)
 	switch {
 	case len(receipt) > 0 && err != nil:
@@ -38,15 +40,34 @@ func Replay(w http.ResponseWriter, receipt []byte, mark string) error {
 		return ErrNotKept
 	}
 	replayed := [2]string{ReplayedHeader, mark}
+	var outside http.Header // of outer middleware, for a page
+	origin := r.Header.Get("Origin")
+	if origin != "" {
+		outside = w.Header().Clone()
+	}
 	if rec.Sized {
 		rec.SetHeader(w.Header(), replayed, [2]string{"Content-Length", strconv.Itoa(len(rec.Body))})
 	} else {
 		rec.SetHeader(w.Header(), replayed)
 	}
+	ofThisOrigin(w.Header(), outside, origin)
 	w.WriteHeader(rec.Status)
 	if len(rec.Body) > 0 {
 		// The only cause of an error is a client that has gone away.
 		_, _ = w.Write(rec.Body)
 	}
 	return nil
+}
+
+// ofThisOrigin gives h the Access-Control headers of outside, which outer middleware has set for
+// this request, if the headers of the record are for pages of another origin.
+func ofThisOrigin(h, outside http.Header, origin string) {
+	allowed := h["Access-Control-Allow-Origin"]
+	if origin == "" || len(allowed) == 0 || allowed[0] == "*" || allowed[0] == origin {
+		return
+	}
+	other := func(name string, _ []string) bool { return !strings.HasPrefix(name, "Access-Control-") }
+	maps.DeleteFunc(outside, other)
+	maps.DeleteFunc(h, func(name string, values []string) bool { return !other(name, values) })
+	maps.Copy(h, outside)
 }
