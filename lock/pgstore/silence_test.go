@@ -88,7 +88,8 @@ func TestSilentConnections(t *testing.T) {
 			})
 			s := open(t, func(db string) string { return proxy.URL(db, "postgres") })
 			s.placeAtOnce(t, 4, "before")
-			<-time.After(1100 * time.Millisecond) // the drivers ask a connection after a second
+			used := time.Now()
+			require.Eventually(t, func() bool { return time.Since(used) > 1100*time.Millisecond }, time.Minute, 50*time.Millisecond) // the drivers ask a connection after a second
 			mu.Lock()
 			silent = last
 			mu.Unlock()
