@@ -47,6 +47,7 @@ var refusals = []struct {
 	{text: "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", class: "MASTERDOWN", may: true},
 	{text: "LOADING Redis is loading the dataset in memory", class: "LOADING", may: true},
 	{text: "CLUSTERDOWN The cluster is down", class: "CLUSTERDOWN", may: true},
+	{text: "CROSSSLOT Keys in request don't hash to the same slot", class: "CROSSSLOT", may: true},
 	{text: "TRYAGAIN Multiple keys request during rehashing of slot", class: "TRYAGAIN", may: true},
 	{text: "MOVED 3999 127.0.0.1:6381", class: "MOVED", may: true},
 	{text: "ASK 3999 127.0.0.1:6381", class: "ASK", may: true},

@@ -68,6 +68,7 @@ func TestReplies(t *testing.T) {
 		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
 		"NOREPLICAS Not enough good replicas to write.",
 		"CLUSTERDOWN The cluster is down",
+		"CROSSSLOT Keys in request don't hash to the same slot",
 		"TRYAGAIN Multiple keys request during rehashing of slot",
 		"MOVED 3999 127.0.0.1:6381",
 		"ASK 3999 127.0.0.1:6381",

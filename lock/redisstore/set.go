@@ -11,14 +11,14 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// The names in a set share no hash tag, so on a Cluster the entries are in several slots.
-var errSlots = fmt.Errorf("redisstore: the keys of a set are in several slots of the Cluster, and no command changes them at once: %w", errors.ErrUnsupported)
+var errInOrder = fmt.Errorf("redisstore: the keys of a set may be on several servers, and are claimed one after the other: %w", errors.ErrUnsupported)
 
-// ClaimSet is part of [lock.SetClaimer]: one script on all entries. On a Cluster it returns
-// errors.ErrUnsupported.
+// ClaimSet is part of [lock.SetClaimer]: one script on all entries. On a Cluster it
+// returns errors.ErrUnsupported, and sends nothing. A server or a proxy that
+// refuses the script because the entries are in several slots (CROSSSLOT) is not asked again.
 func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
-	if s.cluster != nil {
-		return lock.Entry{}, errSlots
+	if s.cluster != nil || s.inOrder.Load() {
+		return lock.Entry{}, errInOrder
 	}
 	names, args := make([]string, len(keys)), []any{keepFor(claims[0])}
 	for i, c := range claims {
@@ -30,6 +30,12 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 		names[i], args = name, append(args, v.AppendTo(nil))
 	}
 	answer, err := s.evalSet(ctx, claimSetScript, names, args)
+	if failure.ClassOf(err) == "CROSSSLOT" {
+		s.inOrder.Store(true)
+		if errors.Is(err, lock.ErrNotApplied) {
+			return lock.Entry{}, errInOrder
+		}
+	}
 	if err != nil {
 		return lock.Entry{}, err
 	}

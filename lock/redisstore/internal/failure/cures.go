@@ -11,6 +11,7 @@ var cures = map[string]string{
 	"NOREPLICAS":  "the server has fewer replicas than its min-replicas-to-write",
 	"CLUSTERDOWN": "the Cluster does not serve this slot; see CLUSTER INFO",
 	"TRYAGAIN":    "the Cluster is moving this slot; this ends by itself",
+	"CROSSSLOT":   "this is a Redis Cluster behind one address, where no command changes several keys; use redis.NewClusterClient or a redis-cluster:// URL",
 	"MOVED":       "this is a Redis Cluster; use redis.NewClusterClient or a redis-cluster:// URL",
 	"ASK":         "this is a Redis Cluster; use redis.NewClusterClient or a redis-cluster:// URL",
 	"NOAUTH":      "the server wants a password; set it in the client's options or the URL",
