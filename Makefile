@@ -104,7 +104,7 @@ check: ## Vet all, lint what differs from main (SINCE=another commit), go test -
 
 .PHONY: test
 test: ## Vet and test all modules with the race detector, in 12 to 20 minutes on 2 cores; may install programs (NO_INSTALL=1: none)
-	@scripts/deps.sh redis-server postgresql pgbouncer mariadb chromium curl npm php php-fpm python3 $(if $(RACE),cc) $(CIONLY)
+	@scripts/deps.sh redis-server nutcracker postgresql pgbouncer mariadb chromium curl npm php php-fpm python3 $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(BESIDE)|$(SIMULATED)|$(SEARCHES)|$(FAULTY)|$(MODELS)')
@@ -141,7 +141,7 @@ SERVERS ?= $(CURDIR)/.artifacts/servers
 
 .PHONY: test-servers
 test-servers: ## Test the stores on newer servers that apt can fetch into SERVERS (Valkey, Redis, MariaDB, MySQL, PostgreSQL), in 6 minutes
-	@scripts/deps.sh redis-server postgresql pgbouncer mariadb $(CIONLY)
+	@scripts/deps.sh redis-server nutcracker postgresql pgbouncer mariadb $(CIONLY)
 	@for server in $$(scripts/newer-servers.sh $(SERVERS)); do \
 		echo "make test-servers: $$($$server --version)"; \
 		case $${server##*/} in \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|php|php-fpm|python3|
+# usage: scripts/deps.sh redis-server|nutcracker|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|php|php-fpm|python3|
 #        urllib3|proxies|cc|go1.27.4 ...
 #
 # Installs the programs that the tests need in addition to Go. Missing ones come
@@ -24,6 +24,7 @@ present() {
 	go1.*) GOTOOLCHAIN=$1 go version 2>&1 ;; # downloads it
 	mariadb) mariadb ;;
 	nft) command -v ip && command -v nft ;; # as internal/faults does
+	nutcracker) PATH=$PATH:/usr/sbin command -v nutcracker ;; # as internal/testkit/redistest does
 	npm) command -v npm && command -v node ;; # as example/internal/forms and middleware do
 	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as internal/testkit/pgtest does
 	php) command -v php ;; # as docs/snippets does
@@ -93,6 +94,7 @@ packages() {
 	go1.*) ;;
 	mariadb) echo mariadb-server ;;
 	nft) echo iproute2 nftables ;;
+	nutcracker) echo nutcracker ;;
 	npm) echo npm nodejs ;;
 	pgbouncer) echo pgbouncer ;;
 	php) echo php-cli ;;
@@ -151,6 +153,13 @@ how_to() {
 		echo "is skipped. Install both:"
 		echo "    apt-get install npm | brew install node | dnf install npm"
 		echo "and let it reach its registry."
+		;;
+	nutcracker)
+		echo "nutcracker (twemproxy) is missing: how sets of keys behave behind a proxy that"
+		echo "shares keys among several servers is not shown. Install it:"
+		echo "    apt-get install nutcracker | brew install twemproxy"
+		echo "Debian's package starts one at once, which the tests do not need:"
+		echo "    systemctl disable --now nutcracker"
 		;;
 	pgbouncer)
 		echo "pgbouncer is missing: everything that shows how the PostgreSQL store"

@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
@@ -15,9 +20,10 @@ import (
 // Check returns an error with all problems that would keep the store from working, each with a
 // cure, or nil. It checks that the server can be reached and is a master, the permissions that the
 // package documentation lists, the server's version (6.2 or later), that a Cluster has a cluster
-// client, and that no maxmemory-policy evicts locks.
+// client, that no maxmemory-policy evicts locks, and that no proxy sends the claim of a set to the server
+// of its first key ([WithoutPluralClaims]).
 //
-// It makes about ten round trips and touches one short-lived key under the
+// It makes about a dozen round trips and touches some short-lived keys under the
 // prefix. Readiness probes may call it; a service may also start without it.
 func (s *Store) Check(ctx context.Context) error {
 	masters, err := s.masters(ctx)
@@ -35,6 +41,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if f.stop != nil {
 		return f.stop
 	}
+	s.checkSets(ctx, &f)
 	return f.join()
 }
 
@@ -171,3 +178,40 @@ func (s *Store) checkCommands(ctx context.Context, f *findings) {
 		}
 	}
 }
+
+// setProbe is the lease of the keys that checkSets claims.
+const setProbe = 10 * time.Second
+
+// checkSets claims some keys at once, and deletes each by itself. A deletion that does not find its entry
+// shows a proxy that shares keys among servers, and sends the claim to the server of the first key. If
+// one server has all of the keys, the proxy is not detected: the keys are random, so another check
+// detects it.
+func (s *Store) checkSets(ctx context.Context, f *findings) {
+	var keys [8]string
+	claims, cmds := make([]lock.Claim, len(keys)), make([]redis.Cmder, len(keys))
+	for i := range keys {
+		keys[i] = fmt.Sprintf("check=%d#%016x", i, rand.Uint64()) //nolint:gosec // no secret
+		claims[i] = lock.Claim{Token: keys[i], Attempt: 1, Lease: setProbe}
+		cmds[i] = query{redis.NewCmd(ctx, "del", s.refOf(keys[i]).name)}
+	}
+	began := time.Now()
+	_, err := s.ClaimSet(ctx, keys[:], claims)
+	if is, ok := errors.AsType[*failure.Error](err); ok && is.Class() == "reply" {
+		f.add("SETS", is.Cause(), setsCure)
+	}
+	if err != nil {
+		return // the check of the commands has reported it, or sets are claimed in order
+	}
+	if s.pipeline(ctx, cmds) != nil || time.Since(began) > setProbe/2 {
+		return
+	}
+	var deleted []any
+	for _, cmd := range cmds {
+		deleted = append(deleted, cmd.(query).Val()) //nolint:errcheck,forcetypeassert // it is one
+	}
+	if deleted[0] == int64(1) && slices.Contains(deleted, any(int64(0))) {
+		f.add("SETS", errors.New("a script on several keys has changed some of them on a server on which other commands do not find them"), setsCure)
+	}
+}
+
+const setsCure = "a proxy shares the keys among several servers; use redisstore.WithoutPluralClaims"

@@ -13,8 +13,8 @@ import (
 
 var errInOrder = fmt.Errorf("redisstore: the keys of a set may be on several servers, and are claimed one after the other: %w", errors.ErrUnsupported)
 
-// ClaimSet is part of [lock.SetClaimer]: one script on all entries. On a Cluster it
-// returns errors.ErrUnsupported, and sends nothing. A server or a proxy that
+// ClaimSet is part of [lock.SetClaimer]: one script on all entries. On a Cluster, and under
+// [WithoutPluralClaims], it returns errors.ErrUnsupported, and sends nothing. A server or a proxy that
 // refuses the script because the entries are in several slots (CROSSSLOT) is not asked again.
 func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
 	if s.cluster != nil || s.inOrder.Load() {

@@ -30,7 +30,8 @@ type Store struct {
 	// are scripts, which every server understands.
 	scripted atomic.Bool
 
-	// inOrder is set when the server has refused to claim several keys at once. From then on, it claims one key after the other.
+	// inOrder is set by WithoutPluralClaims, and when the server has refused to claim several keys
+	// at once. From then on, it claims one key after the other.
 	inOrder atomic.Bool
 
 	forbidden sync.Once // logged that the user may not run a command of a newer server
