@@ -142,6 +142,9 @@ func (w *shop) process(f *faults, dsn string, proxies ...*mysqlproxy.Proxy) *pro
 	cfg, err := mysql.ParseDSN(dsn)
 	require.NoError(w.t, err)
 	cfg.Logger = &mysql.NopLogger{}
+	if w.broken != nil {
+		cfg.ReadTimeout = 4 * budget // a twin may begin its transaction without a bound
+	}
 	cfg.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, proxies[rand.IntN(len(proxies))].Addr())
 	}
