@@ -76,10 +76,8 @@ func (a *amendment) run(ctx context.Context) error {
 		case entry.Token != a.ticket.Token:
 			return errRecordOther
 		case entry.State == Held:
-			entry.Key = "" // the name of a record is not the key that the caller gave
 			inTheWay = &RefusedError{Reason: ErrHeld, Entry: entry}
 		case entry.State == Abandoned && inTransaction(ctx): // the settle would not be part of the transaction
-			entry.Key = ""
 			return &RefusedError{Reason: ErrAbandoned, Entry: entry}
 		default:
 			if done, err := a.replace(ctx, &entry); done || err != nil {
@@ -109,6 +107,7 @@ func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 	l := a.locker
 	err = l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
 		entry, err = l.core.store.Get(ctx, a.ticket.Name)
+		entry.Key = "" // the name of a record is not the key that the caller gave
 		return err
 	}))
 	if errors.Is(err, ErrUnknown) { // a read has no effect, so its outcome does not matter

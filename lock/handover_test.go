@@ -766,3 +766,42 @@ func TestResumedLeaseEndsAfterTheMaximumHold(t *testing.T) {
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
 	})
 }
+
+// Close while a resume is in flight: its caller gets no lease that Close does not know.
+func TestResumeDuringClose(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		_, ticket := handOver(t, open(), patience)
+		l := open()
+		s.Next(fault.Claim, fault.Slow(budget/6))
+		got := make(chan error, 1)
+		go func() { _, err := l.Resume(context.Background(), ticket); got <- err }()
+		synctest.Wait()
+		require.NoError(t, l.Close(t.Context()))
+		require.ErrorIs(t, <-got, lock.ErrClosed)
+		requireFree(t, s, key)
+	})
+}
+
+// The claim of a ticket has no answer, and its entry cannot be removed. This process is not refused
+// by its own orphan for as long as the entry can be there: until patience is over, and not only for a
+// lease.
+func TestOrphanOfATicketIsKnownForItsPatience(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Every(fault.HangReply, fault.Claim).Every(fault.Refuse, fault.Release)
+		_, err = e.HandOver(t.Context(), time.Hour)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		for range 5 {
+			time.Sleep(10 * time.Minute)
+			_, err = l.Acquire(t.Context(), "user=43") // another orphan: the oldest are forgotten for it
+			require.ErrorIs(t, err, lock.ErrUnknown)
+		}
+		require.Equal(t, lock.Held, s.State(t, key).State)
+		s.Every(nil)
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+	})
+}

@@ -104,6 +104,7 @@ func (w *line) Amend(ctx context.Context, key, token string, from, to []byte) (o
 func (w *line) Get(ctx context.Context, key string) (e lock.Entry, err error) {
 	err = w.pass(ctx, "get", func() (err error) {
 		e, err = w.Store.Get(ctx, key)
+		e.Key = key // a store may do that
 		return err
 	})
 	return e, err
@@ -250,6 +251,9 @@ func TestFinishBeforeTheHandlerHasReturned(t *testing.T) {
 				worker.Go(func() {
 					err := d.finish(context.WithoutCancel(r.Context()), finalAnswer)
 					require.Equal(t, slow, errors.Is(err, lock.ErrHeld), "%v", err)
+					if refused, is := errors.AsType[*lock.RefusedError](err); is {
+						require.Empty(t, refused.Entry.Key, "the name of a record is not the key that the caller gave")
+					}
 					require.Equal(t, slow, err != nil)
 				})
 				time.Sleep(pause)

@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -140,4 +141,27 @@ func TestARepeatRefusedByAnInnerLockIsTakenOverAtOnce(t *testing.T) {
 		end(dead)
 		end(alive)
 	})
+}
+
+// A handler has released the lock of its guard. An inner guard with the same key claims the key: an
+// outer lock that has ended protects nothing.
+func TestInnerLockAfterTheOuterOneHasEnded(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	user := latch.Lock(l, "user", byUser)
+	for released, want := range map[bool]int{true: 409, false: 201} { // the inner guard refuses, or is passed
+		h := user(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			lease, ok := lock.FromContext(r.Context())
+			require.True(t, ok)
+			if released {
+				require.NoError(t, lease.Release(r.Context()))
+				other, err := l.Acquire(t.Context(), lock.Key("user", "42"))
+				require.NoError(t, err)
+				defer func() { require.NoError(t, other.Release(t.Context())) }()
+				r = r.WithContext(context.WithoutCancel(r.Context()))
+			}
+			user(http.HandlerFunc(created)).ServeHTTP(w, r)
+		}))
+		require.Equal(t, want, serve(h, keyed("k")).Code)
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/tickettext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -81,7 +82,7 @@ func TestJobAndAnswerAreOneCommit(t *testing.T) {
 			if transactions {
 				d.fails = true
 				require.Equal(t, 500, d.ask(t).Code)
-				require.ErrorIs(t, latch.Finish(t.Context(), worker, d.ticket, final), lock.ErrLost)
+				require.ErrorContains(t, latch.Finish(t.Context(), worker, d.ticket, final), "there is no record of the ticket")
 				d.fails = false
 			}
 			require.Equal(t, 202, d.ask(t).Code)
@@ -198,4 +199,25 @@ func TestAmendBesideWorkThatAmends(t *testing.T) {
 			require.Equal(t, 1, n)
 		})
 	}
+}
+
+// The process of the handler has vanished before its answer was recorded. In a transaction, Finish
+// cannot settle the record together with the worker's rows, and says so. Outside, it settles the record.
+func TestFinishOfAnAbandonedRecordInATransaction(t *testing.T) {
+	t.Parallel()
+	d, worker := openDesk(t, false)
+	record := tickettext.Ticket{Name: "once:abandoned", Token: "vanished", Until: time.Now().Add(time.Hour)}
+	ticket, ok := record.Write(tickettext.Answer)
+	require.True(t, ok)
+	_, err := d.store.Claim(t.Context(), record.Name, lock.Claim{Token: record.Token, Attempt: 1, Lease: time.Millisecond, Linger: time.Hour})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		e, err := d.store.Get(t.Context(), record.Name)
+		return err == nil && e.State == lock.Abandoned
+	}, 10*time.Second, time.Millisecond)
+	_, _, err = worker.Once(t.Context(), "job 1", nil, func(ctx context.Context) ([]byte, error) {
+		return nil, latch.Finish(ctx, worker, ticket, final)
+	})
+	require.ErrorIs(t, err, lock.ErrAbandoned)
+	require.NoError(t, latch.Finish(t.Context(), worker, ticket, final))
 }

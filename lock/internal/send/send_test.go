@@ -404,3 +404,29 @@ func TestCallerThatLeavesWithoutTokens(t *testing.T) {
 		require.Equal(t, brief/3*2, time.Since(began))
 	})
 }
+
+// Each that waits for the landing of a call is called when nothing is in flight: a call for several
+// keys has one for each of them.
+func TestAllThatWaitForALandingAreCalled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var flight *send.Flight
+		err := send.Do(t.Context(), newSender(), new(send.Call), send.Terms{Budget: budget, Once: true}, request(func(ctx context.Context) error {
+			flight = send.InFlight(ctx)
+			flight.Depart()
+			flight.Depart()
+			return errLost
+		}))
+		require.Error(t, err)
+		called := make([]int, 3)
+		for i := range called {
+			flight.WhenLanded(func() { called[i]++ })
+		}
+		flight.Arrive(send.Lost)
+		require.Equal(t, []int{0, 0, 0}, called)
+		flight.Arrive(send.Answered)
+		require.Equal(t, []int{1, 1, 1}, called)
+		flight.WhenLanded(func() { called[0]++ })
+		require.Equal(t, 2, called[0], "it has landed before")
+	})
+}
