@@ -79,8 +79,8 @@ func (f refusing) service(t *testing.T) (h http.Handler, free func()) {
 	return h, func() { close(release); <-done }
 }
 
-func (f refusing) request(ctx context.Context, url string) *http.Request {
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(`{"sku":"tea"}`))
+func (f refusing) request(ctx context.Context, target string) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader(`{"sku":"tea"}`))
 	r.RequestURI = ""
 	r.Header.Set("Idempotency-Key", "k")
 	r.Header.Set("Content-Type", "application/json")
