@@ -87,15 +87,16 @@ laid=""
 while read -r name path packages; do
 	# shellcheck disable=SC2086 # a pattern in path is a version
 	server() { echo "$dir/$name"/usr/$path; }
+	starts() { "$(server)" --version >/dev/null 2>&1 </dev/null; }
 	# shellcheck disable=SC2086 # a list of names
-	if [ ! -x "$(server)" ] && [ "${NO_INSTALL:-}" = "" ]; then
+	if ! starts && [ "${NO_INSTALL:-}" = "" ]; then
 		{
 			[ "$laid" != "" ] || lay || true
 			laid=1
 			unpack "$name" $packages || true
 		} >>"$log" 2>&1 </dev/null
 	fi
-	if "$(server)" --version >/dev/null 2>&1 </dev/null; then
+	if starts; then
 		server
 	else
 		echo "WARNING: no newer $name: how the store works there is not tested (see $log)" >&2
