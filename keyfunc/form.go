@@ -23,6 +23,8 @@ const formMemory = 32 << 20
 //
 //   - a field that is sent twice, or as a file;
 //   - a field that the query has, too: r.FormValue prefers the query to a multipart form;
+//   - a field of a compressed form that its compressed bytes have, too, where a handler that does not
+//     decompress would find it;
 //   - a form that does not parse;
 //   - control characters (line breaks, too) and values over 1 KiB.
 //
@@ -51,6 +53,9 @@ func Form(field string) Func {
 		if form.MultipartForm != nil && len(form.MultipartForm.File[field]) > 0 {
 			return "", from.bad("is sent as a file; send it as a value")
 		}
+		if inRawForm(r, data, field) {
+			return "", from.bad("is in the compressed bytes, too; send it in the form only")
+		}
 		value, err := from.only(values, "send it in the body, as a form")
 		query, _ := url.ParseQuery(r.URL.RawQuery) // after an error, handlers get the part that did parse
 		if err == nil && len(query[field]) > 0 {
@@ -58,6 +63,17 @@ func Form(field string) Func {
 		}
 		return value, err
 	}
+}
+
+// inRawForm reports whether the bytes of a compressed form are a form themselves, and have field: gzip
+// has room for any text in its header. content is the decompressed form.
+func inRawForm(r *http.Request, content []byte, field string) bool {
+	raw, err := bodybuf.Bytes(r, maxBody)
+	if err != nil || bytes.Equal(raw, content) || bodybuf.FormParsed(r) {
+		return false
+	}
+	form, _ := parseForm(r, raw) // after an error, handlers get the part that did parse
+	return len(form.PostForm[field]) > 0 || form.MultipartForm != nil && len(form.MultipartForm.File[field]) > 0
 }
 
 // parseForm parses data as net/http will parse the body of r for the handler, and returns a

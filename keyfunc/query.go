@@ -53,7 +53,7 @@ func (s source) notInForm(r *http.Request, name string) error {
 	if err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
 		return err
 	}
-	if form, _ := parseForm(r, data); len(form.PostForm[name]) > 0 {
+	if form, _ := parseForm(r, data); len(form.PostForm[name]) > 0 || inRawForm(r, data, name) {
 		return s.bad("is in the form, too; send it in the URL only")
 	}
 	return nil
