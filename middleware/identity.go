@@ -50,8 +50,8 @@ func (x *onceRequest) identify() error {
 // methodOf returns the method of r. Middleware inside the guard may replace POST by the method that
 // a header names: a POST as PATCH and a POST as DELETE are two requests.
 func methodOf(r *http.Request) string {
-	if as := r.Header["X-Http-Method-Override"]; len(as) > 0 && r.Method == http.MethodPost {
-		return strings.ToUpper(strings.Join(as, ", "))
+	if as := strings.Join(r.Header["X-Http-Method-Override"], ", "); as != "" && r.Method == http.MethodPost {
+		return strings.ToUpper(as)
 	}
 	return r.Method
 }

@@ -1,6 +1,7 @@
 package snippets_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -33,18 +34,16 @@ func TestMethodOverrideInsideTheGuard(t *testing.T) {
 				runs++
 				_, _ = fmt.Fprint(w, r.Method)
 			}))
-			for range 2 {
+			for _, again := range []bool{false, true} {
 				for _, method := range []string{"PATCH", "DELETE", "PUT", ""} {
 					r := httptest.NewRequest(http.MethodPost, "/orders/7", http.NoBody)
 					r.Header.Set("Idempotency-Key", "k")
-					want := "POST"
-					if method != "" {
-						want = method
+					if method != "" || again { // an empty one is none
 						r.Header.Set("X-HTTP-Method-Override", method)
 					}
 					w := httptest.NewRecorder()
 					h.ServeHTTP(w, r)
-					require.Equal(t, want, w.Body.String())
+					require.Equal(t, cmp.Or(method, "POST"), w.Body.String())
 				}
 			}
 			require.Equal(t, 4, runs)
