@@ -166,3 +166,20 @@ func TestRewrittenURLs(t *testing.T) {
 		})
 	}
 }
+
+// TestInvokedGuard: a guard in a named route sees the path without the prefix of the handle_path that
+// has invoked the route, whichever of them has.
+func TestInvokedGuard(t *testing.T) {
+	for lines, want := range map[string]int{"latch /orders*": 2, "@not not path /orders*\nlatch @not": 4} {
+		t.Run(lines, func(t *testing.T) {
+			shop := newShop(t)
+			named := "&(shop) {\nroute {\n" + strings.Replace(guardLines, "latch", lines, 1) + "reverse_proxy %SHOP\n}\n}\n"
+			caddyfile := site(shop, "handle_path /p1/* {\ninvoke shop\n}\nhandle_path /p2/* {\ninvoke shop\n}")
+			g := start(t, strings.Replace(caddyfile, "http://", strings.ReplaceAll(named, "%SHOP", shop.Listener.Addr().String())+"http://", 1))
+			for _, path := range slices.Repeat([]string{"/p1/orders", "/p2/orders"}, 2) {
+				require.Equal(t, http.StatusCreated, g.post(path, "").status)
+			}
+			require.Equal(t, want, shop.placed())
+		})
+	}
+}

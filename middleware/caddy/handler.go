@@ -29,9 +29,9 @@ type Handler struct {
 	MatcherSetsRaw caddyhttp.RawMatcherSets `json:"match,omitempty" caddy:"namespace=http.matchers"`
 
 	matchers caddyhttp.MatcherSets
-	strips   []*rewrite.Rewrite // before this place
-	parsed   []guard            // the outermost first
-	chain    http.Handler       // all guards, and deliver behind them; nil: there is no app
+	strips   [][]*rewrite.Rewrite // before this place; several if a named route has it
+	parsed   []guard              // the outermost first
+	chain    http.Handler         // all guards, and deliver behind them; nil: there is no app
 }
 
 // CaddyModule is part of [caddy.Module].
@@ -148,14 +148,21 @@ func (h *Handler) matches(x *exchange, asked *http.Request) (guarded bool, err e
 	if len(h.matchers) == 0 {
 		return true, nil
 	}
-	u := *asked.URL
-	stripped := asked.WithContext(asked.Context())
-	stripped.URL = &u
+	seen := asked
 	replacer, _ := asked.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	for _, strip := range h.strips {
-		strip.Rewrite(stripped, replacer)
+	for _, strips := range h.strips {
+		u := *asked.URL
+		stripped := asked.WithContext(asked.Context())
+		stripped.URL = &u
+		for _, strip := range strips {
+			strip.Rewrite(stripped, replacer)
+		}
+		// The prefixes of another place that invokes the route are not in the path.
+		if len(u.Path) < len(seen.URL.Path) {
+			seen = stripped
+		}
 	}
-	x.with(stripped.URL, func() { guarded, err = h.matchers.AnyMatchWithError(stripped) })
+	x.with(seen.URL, func() { guarded, err = h.matchers.AnyMatchWithError(seen) })
 	return guarded, err
 }
 

@@ -91,7 +91,7 @@ func (w *walk) route(route *caddyhttp.Route, at spot) spot {
 	for _, handler := range route.Handlers {
 		switch h := handler.(type) {
 		case *Handler:
-			h.strips = at.strips
+			h.strips = append(h.strips, at.strips)
 			w.errs = append(w.errs, w.use(h))
 			at.guarded = at.guarded || h.guards()
 			w.met = w.met || h.guards()
