@@ -51,14 +51,12 @@ func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 //
 // The validity of the run ends no later than its entry, and a renewal of the run without an answer
 // does not prolong it. The eighth that is left covers the time until the claim or the renewal of e
-// reaches the store, and the difference of two clocks. Each renewal of e looks again, so e is lost
-// only if the run is. A run that is settled or lost has no successor to refuse, or one that this
+// reaches the store, and the difference of two clocks. Each renewal of e looks again, and there is one
+// after each renewal of the run ([Lease.renewalDue]): so e survives all but the longest outages that the
+// run survives. A run that is settled or lost has no successor to refuse, or one that this
 // process must keep out while its work goes on.
 func (e *Lease) withinRun(lease time.Duration) time.Duration {
-	if e.locker.core.inProcess {
-		return lease // e ends with this process
-	}
-	r := runOf(e.parent)
+	r := e.outerRun()
 	if r == nil {
 		return lease
 	}
@@ -68,6 +66,28 @@ func (e *Lease) withinRun(lease time.Duration) time.Duration {
 	}
 	left := until.Until()
 	return min(lease, max(left-left/8, time.Millisecond))
+}
+
+// outerRun returns the run of Once that bounds e, nil if there is none: over a store in this process, e
+// ends with the process.
+func (e *Lease) outerRun() *run {
+	if e.locker.core.inProcess {
+		return nil
+	}
+	return runOf(e.parent)
+}
+
+// renewalDue returns the moment of the renewal after one of the given length that was sent at sent: after
+// a third of it, or earlier if the run around e is renewed before. Otherwise e would keep the short lease
+// that it got near the end of the run's lease, and would not survive an outage that the run survives.
+func (e *Lease) renewalDue(sent clock.Moment, lease time.Duration) clock.Moment {
+	due := sent.Add(lease / 3)
+	if r := e.outerRun(); r != nil {
+		if at := r.lease.validity.RenewAt(); at != clock.Never {
+			due = min(due, max(at, clock.Now()).Add(e.locker.cfg.budget)) // by then, that renewal is answered
+		}
+	}
+	return due
 }
 
 // leaseEnd is the release or the settle of a lease. It belongs to the goroutine that ended the

@@ -31,7 +31,8 @@ import (
 //
 // If the process dies, the outcome is unknown: later calls are refused with [ErrAbandoned]
 // until WithKeep is over, or run again with [WithRerunAbandoned]. A lease that fn has acquired ends
-// in the store before that of the run, so it does not refuse the next run.
+// in the store before that of the run, so it does not refuse the next run. It survives an outage of the
+// store for half of WithLease, where other leases survive two thirds.
 //
 // With [WithTransaction], fn runs in a transaction of the store.
 //

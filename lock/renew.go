@@ -19,7 +19,7 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 		e.parent = context.WithoutCancel(e.parent)
 	}
 	e.claim.grantedAt, e.claim.maxHold = sent.Add(took), cfg.maxHold-took
-	due := sent.Add(lease / 3)
+	due := e.renewalDue(sent, lease)
 	e.local.Due = due
 	e.validity.Start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
 	contended := e.local.Grant() // other goroutines read the lease only after the grant, so the writes before it need no lock
@@ -81,7 +81,7 @@ func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 	l, sent := e.locker, clock.Now()
 	longest := e.claim.left(l.cfg.lease, sent)
 	lease := e.withinRun(longest)
-	next = sent.Add(lease / 3)
+	next = e.renewalDue(sent, lease)
 	if longest < time.Millisecond {
 		return next, nil
 	}

@@ -211,6 +211,28 @@ func TestALockInALongRunIsHeldToItsEnd(t *testing.T) {
 	})
 }
 
+// The lock of a run survives an outage of half a lease, at any moment between the renewals of the two. It
+// was lost in a fifth of these outages while its renewals did not follow those of the run.
+func TestALockInARunSurvivesAnOutageOfHalfALease(t *testing.T) {
+	const long = 30 * time.Second
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithLease(long), lock.WithBudget(long/60), lock.WithMaxHold(24*time.Hour))
+		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			e, err := l.Acquire(ctx, "user=7")
+			require.NoError(t, err)
+			for i := range 300 {
+				time.Sleep(2*long + long*time.Duration(i*137%1000)/1000)
+				s.Every(fault.HangRequest)
+				time.Sleep(long / 2)
+				s.Every(nil)
+				require.NoError(t, context.Cause(e.Context()), i)
+			}
+			return nil, e.Release(ctx)
+		})
+		require.NoError(t, err)
+	})
+}
+
 // A takeover whose work fails, for example because an inner guard has refused it, is given back as
 // it was: abandoned, and for the next call to take over at once. Before, each later call was refused
 // until the lease of the failed takeover was over.

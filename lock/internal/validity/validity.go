@@ -290,6 +290,17 @@ func (v *Validity[Loss]) Renews() (renews bool, until clock.Moment) {
 	return !v.stopped, v.until
 }
 
+// RenewAt returns the moment at which the next renewal is due, in the past while one is under way. It is
+// [clock.Never] if there is no further renewal.
+func (v *Validity[Loss]) RenewAt() clock.Moment {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.stopped {
+		return clock.Never
+	}
+	return v.renewAt
+}
+
 // RenewsAgain reports whether a renewal is still to come, and until when the lease is valid.
 func (v *Validity[Loss]) RenewsAgain() (again bool, until clock.Moment) {
 	v.mu.Lock()
