@@ -83,6 +83,7 @@ func (l *Locker) newLease(ctx context.Context, key string) *Lease {
 type acquireTerms struct {
 	wait   time.Duration // how long to wait for a holder
 	outage error         // set if the store did not serve an earlier key of this call: it is not asked for the next ones
+	closed bool          // the store has refused the caller before, so its work does not run unprotected
 	oneOf  bool          // the caller takes any of several keys, so a refusal of one is not reported
 }
 
@@ -97,7 +98,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) erro
 		if err == nil {
 			err = l.contend(ctx, e, known, at, began.Add(terms.wait))
 		}
-		if err == nil || !entered || !l.failsOpen(ctx, err) {
+		if err == nil || !entered || terms.closed || !l.failsOpen(ctx, err) {
 			return err
 		}
 		if other, is := l.core.keys.Admitted((*holder)(e)); is {
@@ -163,7 +164,7 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait t
 		}
 		entered, err = l.queue(ctx, e, found, began, wait)
 		at = clock.Now()
-		if entered && found.Waiter.FoundHolder() {
+		if w := found.Waiter; entered && (w.FoundElsewhere() || w.FoundHolder() && !l.cfg.failOpen) {
 			known = heldBy(e, found.Owner)
 		}
 		if entered || !l.failsOpen(ctx, err) {

@@ -86,6 +86,7 @@ type search struct {
 	lease  *Lease // of the last key that was tried
 
 	tried  bool  // try was called: its claims have reported failures of the store
+	closed bool  // all keys were taken before: an outage does not free one
 	outage error // set if the store did not serve the search of an earlier caller: it is not asked again
 }
 
@@ -136,7 +137,7 @@ func (s *search) try(ctx context.Context) error {
 // errors.
 func (s *search) claim(ctx context.Context, key string) (*RefusedError, error) {
 	s.lease = s.newLease(ctx, key)
-	err := s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, outage: s.outage})
+	err := s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, closed: s.closed, outage: s.outage})
 	refused, _ := errors.AsType[*RefusedError](err)
 	return refused, err
 }
@@ -211,6 +212,7 @@ func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Durati
 	if place.TakeUnserved() {
 		s.outage = errLineOutage
 	}
+	s.closed, _ = place.Known()
 	err = s.try(ctx)
 	refused, _ := errors.AsType[*RefusedError](err)
 	unavailable := errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
@@ -220,12 +222,13 @@ func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Durati
 	default:
 		place.NoteServed(!unavailable && (err != nil || !s.lease.local.Bypassed()))
 	}
-	allTaken, _ := place.Known()
 	switch {
 	case refused != nil && errors.Is(err, ErrHeld):
 		place.NoteHeld()
 		return refused.Entry.Left, err
-	case unavailable && allTaken && !s.locker.cfg.failOpen:
+	case unavailable && s.closed && s.locker.cfg.failOpen:
+		return noWait, heldBy(s.lease, "") // as for a single key: see Locker.contend
+	case unavailable && s.closed:
 		// The caller waits for a holder, so it polls again although the store gave no answer. A
 		// wait for a single key does the same.
 		if err = withRefusal(err, heldBy(s.lease, "")); !callerGone(ctx) {

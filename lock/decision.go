@@ -18,6 +18,7 @@ type decision struct {
 	err         error         // the claim was not served
 	budget      time.Duration // of the claim that was not served
 	failure     error         // the error of a run that has failed and leaves no receipt
+	unprotected bool          // a run has ended that was not protected and leaves no receipt: no waiter repeats it
 }
 
 // grantOf returns the decision of a claim that was granted: the callers that waited for it are
@@ -56,7 +57,7 @@ func (d *decision) refusalFor(e *Lease, patient bool) error {
 		return d.err
 	}
 	reason := e.record.refusal(d.entry.State, d.fingerprint, e.locker.cfg.rerun)
-	if patient && errors.Is(reason, ErrHeld) {
+	if patient && !d.unprotected && errors.Is(reason, ErrHeld) {
 		return nil
 	}
 	return reason

@@ -395,3 +395,69 @@ func (w *sideBySide) work(context.Context) error {
 	w.mu.Unlock()
 	return nil
 }
+
+// Callers wait for a holder in another process, and the store fails. None of them runs unprotected: not
+// the first, which polls, and not those that get their turn after it.
+func TestWaitersDoNotFailOpenBesideAHolderElsewhere(t *testing.T) {
+	slots := lock.Slots("export", 2)
+	for name, do := range map[string]func(l *lock.Locker, work func(ctx context.Context) error) error{
+		"a key": func(l *lock.Locker, work func(ctx context.Context) error) error {
+			return l.Do(context.Background(), slots[0], work)
+		},
+		"permits": func(l *lock.Locker, work func(ctx context.Context) error) error {
+			return l.DoAny(context.Background(), slots, func(ctx context.Context, _ string) error { return work(ctx) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				other, l := open(), open(lock.WithFailOpen(), lock.WithWait(lease))
+				elsewhere, err := other.AcquireAll(t.Context(), slots)
+				require.NoError(t, err)
+				var ran sideBySide
+				time.AfterFunc(lease/4, func() { s.Every(fault.Refuse, fault.Claim) })
+				for _, err := range meet(3, func(int) error { return do(l, ran.work) }) {
+					require.ErrorIs(t, err, lock.ErrHeld)
+				}
+				require.Zero(t, ran.runs)
+
+				// The holder has ended, and a caller that has not met it is not refused.
+				require.NoError(t, elsewhere.Release(t.Context()))
+				require.NoError(t, do(l, ran.work))
+				require.Equal(t, 1, ran.runs)
+			})
+		})
+	}
+}
+
+// Repeats wait for a run that is unprotected, and are refused at its end. It leaves no receipt, so each
+// of them ran the work again.
+func TestRepeatsOfAnUnprotectedRunDoNotRun(t *testing.T) {
+	for name, end := range map[string]func() ([]byte, error){
+		"receipt": func() ([]byte, error) { return []byte("answer"), nil },
+		"error":   func() ([]byte, error) { return nil, errMine },
+		"goexit":  func() ([]byte, error) { runtime.Goexit(); return nil, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open(lock.WithFailOpen(), lock.WithWait(lease))
+				s.Every(fault.HangRequest, fault.Claim)
+				runs := 0
+				work := func(context.Context) ([]byte, error) { runs++; time.Sleep(lease / 2); return end() }
+				go func() { _, _, _ = l.Once(context.Background(), key, print1, work) }()
+				synctest.Wait()
+				repeat := func(print []byte) error {
+					_, replayed, err := l.Once(context.Background(), key, print, work)
+					require.False(t, replayed)
+					return err
+				}
+				for i, err := range meet(5, func(i int) error {
+					time.Sleep(time.Duration(i) * budget / 2) // some before it runs, some after
+					return repeat([][]byte{print1, print2}[i/4])
+				}) {
+					require.ErrorIs(t, err, []error{lock.ErrHeld, lock.ErrMismatch}[i/4])
+				}
+				require.Equal(t, 1, runs)
+			})
+		})
+	}
+}

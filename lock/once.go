@@ -40,7 +40,8 @@ import (
 // but lost its lease to another call, which has left no receipt yet. If the store does not
 // answer the settle, Once returns the receipt, and settles it in the background. If the store
 // has no room for the receipt, this caller gets it, and later callers get an empty one.
-// Work that ran unprotected ([WithFailOpen]) leaves no receipt: the next call runs fn again.
+// Work that ran unprotected ([WithFailOpen]) leaves no receipt: the next call runs fn again. Calls
+// of this process that wait for its end are then refused with [ErrHeld].
 // Over a store that keeps no receipts, such as a quorum, the error matches
 // errors.ErrUnsupported, and fn is not run.
 func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,

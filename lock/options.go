@@ -112,8 +112,8 @@ func WithBudget(d time.Duration) Option {
 //
 // A caller that has met a holder polls until d is over or its context ends, even if the store
 // does not serve a poll. If the last poll was not served, the error matches [ErrUnavailable].
-// With [WithFailOpen], the first poll that is not served ends the wait, and the caller is refused:
-// its work would run at the same time as the holder's. Callers that wait for a
+// With [WithFailOpen], the first poll that is not served ends the wait, also of the callers behind it,
+// and they are refused: their work would run at the same time as the holder's. Callers that wait for a
 // run of [Locker.Once] in their process get the error of the run if it fails, and do not run.
 //
 // Even a caller that is refused at once waits for a pending claim of the same process, at most for
@@ -161,7 +161,7 @@ func WithFencing() Option {
 // does not find the lease in its context, the lease has no fence, and neither the lease nor
 // Once leaves a receipt. [Attempt] and [Commit] find no run. The lease has to be released all
 // the same: until then, and for the length of a lease at most, duplicates that reach this
-// process are refused, and [Locker.Close] waits. Duplicates that reach other processes are not
+// process are refused or wait, and [Locker.Close] waits. Duplicates that reach other processes are not
 // refused. Observers get an [EventBypassed].
 //
 // Unless set, such work does not run, and the error matches [ErrUnavailable]. It never

@@ -50,11 +50,17 @@ func runOf(ctx context.Context) *run {
 	return r
 }
 
-// unprotected runs fn under a lease that protects nothing. Attempt and Commit find no run, and
-// other callers do not wait for it.
+// unprotected runs fn under a lease that protects nothing. Attempt and Commit find no run. Callers that
+// wait for it are refused at its end, because they would run fn again.
 func (r *run) unprotected(fn func(ctx context.Context) ([]byte, error)) (receipt []byte, replayed bool, err error) {
-	defer r.lease.endBypassed()
-	if receipt, err = fn(r.lease.Context()); err != nil {
+	e := &r.lease
+	defer func() {
+		d := grantOf(e)
+		d.fingerprint, d.unprotected = e.fingerprint(), true
+		e.locker.core.keys.Share((*holder)(e), d)
+		e.endBypassed()
+	}()
+	if receipt, err = fn(e.Context()); err != nil {
 		return nil, false, err
 	}
 	return receipt, false, nil

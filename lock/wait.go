@@ -158,7 +158,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, unti
 		switch {
 		case errors.Is(err, ErrHeld):
 			known, hint = err, refused.Entry.Left
-		case l.cfg.failOpen && polls > 0 && errors.Is(err, ErrUnavailable):
+		case l.cfg.failOpen && known != nil && errors.Is(err, ErrUnavailable):
 			return known // the store has said that another process has the key
 		case known == nil || l.cfg.failOpen || !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported):
 			return err

@@ -59,6 +59,7 @@ func (s *shard[H]) takeAnswered(h H, d Decision[H]) (answered []*Waiter[H]) {
 		sl.unserved = d
 	case d.FoundHolder():
 		sl.finds++
+		sl.elsewhere = h.Entry().pending() // else it is h
 	default:
 		return answered
 	}

@@ -56,6 +56,8 @@ type slot[H any] struct {
 	queue      list.List // of waiters, in the order of arrival
 	finds      int       // the number of claims that found a holder while there was a queue
 
+	elsewhere bool // the holder that the latest of these claims found is in another process
+
 	unserved Decision[H] // of the latest poll, nil if the store served it
 
 	// trigger is not nil once a claim has found a holder in another process: the lease claims

@@ -173,6 +173,7 @@ func (s *shard[H]) pass(h H) {
 	}
 	next := waiterAt[H](sl.queue.Front())
 	next.foundHolder = next.patient && next.knowsHolder(sl)
+	next.foundElsewhere = next.foundHolder && sl.elsewhere
 	sl.remove(next)
 	s.hand(h, next.lease)
 	close(next.ready)

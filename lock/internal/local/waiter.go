@@ -14,8 +14,9 @@ type Waiter[H any] struct {
 	patient bool          // it waits for a holder, and not only for a pending claim
 
 	// Written before ready is closed.
-	foundHolder bool        // the key had a holder before the lease got it
-	decided     Decision[H] // nil if the lease has the key
+	foundHolder    bool        // the key had a holder before the lease got it
+	foundElsewhere bool        // that holder is in another process, and may not have ended
+	decided        Decision[H] // nil if the lease has the key
 
 	// Written when the waiter leaves the queue by itself.
 	unserved Decision[H] // of the slot
@@ -37,6 +38,10 @@ func (w *Waiter[H]) Lease() H { return w.lease }
 // FoundHolder reports whether the key had a holder before the lease got it. It may be called once w
 // is ready.
 func (w *Waiter[H]) FoundHolder() bool { return w.foundHolder }
+
+// FoundElsewhere reports whether that holder is in another process, as far as is known. It may be called
+// once w is ready.
+func (w *Waiter[H]) FoundElsewhere() bool { return w.foundElsewhere }
 
 // Decided returns the decision, nil if the lease has the key. It may be called once w is
 // ready.
