@@ -38,8 +38,8 @@
 //   - for [JSON], by decoding the body as JSON.
 //
 // If the Content-Encoding of a body is gzip or deflate, the functions decompress a copy, and the
-// handler gets the body as the client sent it. A value in a body with another coding, or with
-// several, is not found.
+// handler gets the body as the client sent it. With another coding, or with several, they read the
+// body as it is: refuse such requests outside if the handler decodes them.
 //
 // A binder takes values from several places, and the client chooses which one wins. echo's Bind
 // overwrites the path value with a member of the body. gin's ShouldBind and echo's Bind parse
