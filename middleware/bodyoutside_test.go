@@ -431,11 +431,14 @@ func TestPartOfABodyReadOutsideIsRefused(t *testing.T) {
 					srv.EnableHTTP2 = h2
 					srv.StartTLS()
 					t.Cleanup(srv.Close)
-					for _, order := range []string{"order 1", "order 2"} {
+					for order, coding := range map[string]string{"order 1": "", "order 2": "identity", "order 3": "UTF-8"} {
 						req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, strings.NewReader(order+"\n"+`{"id":"tea"}`))
 						require.NoError(t, err)
 						req.Header.Set("X-User-ID", "42")
 						req.Header.Set("Idempotency-Key", "k")
+						if coding != "" {
+							req.Header.Set("Content-Encoding", coding)
+						}
 						resp, err := srv.Client().Do(req)
 						require.NoError(t, err)
 						body, err := io.ReadAll(resp.Body)

@@ -56,7 +56,11 @@ func consumed(r *http.Request, left []byte) error {
 
 // lengthKnown reports whether the Content-Length is the length of the body that handlers get.
 func lengthKnown(h http.Header) bool {
-	return len(h["Content-Length"]) > 0 && len(h["Content-Encoding"]) == 0
+	switch strings.ToLower(h.Get("Content-Encoding")) {
+	case "", "identity", "utf-8": // which some clients send, and nothing decompresses
+		return len(h["Content-Length"]) > 0
+	}
+	return false
 }
 
 // lost returns the error of a consumed body, nil if it was parsed as a form.
