@@ -83,7 +83,7 @@ func TestClaimsLostWhileInUse(t *testing.T) {
 	}
 }
 
-// A receipt that is alive is not replaced, whoever has the claim: a file of claims that is lost at
+// A living receipt is not replaced, even by the holder of the claim: a file of claims that is lost at
 // another moment leaves two processes with a claim each.
 func TestReceiptIsNotReplaced(t *testing.T) {
 	t.Parallel()
