@@ -8,7 +8,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/clock"
-	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
 // Do runs fn while this Locker holds key, and releases the key when fn
@@ -174,16 +173,6 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait t
 		// key itself: without the key, its work could run at the same time as other work of
 		// this process. The loop ends, because await refuses a caller whose time is over.
 	}
-}
-
-// leave gives up e's key after its claim ended with err, nil if the claim did not return.
-func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
-	e.cleanUpClaim()
-	if callerGone(ctx) { // other callers may get another answer
-		l.core.keys.Leave((*holder)(e))
-		return
-	}
-	l.core.keys.LeaveWith((*holder)(e), func() local.Decision[*holder] { return decisionOf(e, err) })
 }
 
 func eventOf(err error) EventKind {

@@ -11,6 +11,7 @@ import (
 	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/internal/validity"
 )
@@ -217,6 +218,16 @@ func (e *Lease) discard(ctx context.Context, err error) {
 		e.locker.leave(ctx, e, err)
 		e.locker.core.owners.Leave()
 	}
+}
+
+// leave gives up e's key after its claim ended with err, nil if the claim did not return.
+func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
+	e.cleanUpClaim()
+	if callerGone(ctx) { // other callers may get another answer
+		l.core.keys.Leave((*holder)(e))
+		return
+	}
+	l.core.keys.LeaveWith((*holder)(e), func() local.Decision[*holder] { return decisionOf(e, err) })
 }
 
 // giveBack ends a lease whose work has failed, or has not begun.

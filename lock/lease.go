@@ -56,11 +56,11 @@ func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 // run survives. A run that is settled or lost has no successor to refuse, or one that this
 // process must keep out while its work goes on.
 func (e *Lease) withinRun(lease time.Duration) time.Duration {
-	r := e.outerRun()
-	if r == nil {
+	run := e.outerRun()
+	if run == nil {
 		return lease
 	}
-	renews, until := r.lease.validity.Renews()
+	renews, until := run.validity.Renews()
 	if !renews {
 		return lease
 	}
@@ -68,13 +68,14 @@ func (e *Lease) withinRun(lease time.Duration) time.Duration {
 	return min(lease, max(left-left/8, time.Millisecond))
 }
 
-// outerRun returns the run of Once that bounds e, nil if there is none: over a store in this process, e
-// ends with the process.
-func (e *Lease) outerRun() *run {
+// outerRun returns the lease of the run of Once that bounds e, nil if there is none: over a store in this
+// process, e ends with the process.
+func (e *Lease) outerRun() *Lease {
 	if e.locker.core.inProcess {
 		return nil
 	}
-	return runOf(e.parent)
+	run, _ := e.parent.Value(runLeaseKey{}).(*Lease)
+	return run
 }
 
 // renewalDue returns the moment of the renewal after one of the given length that was sent at sent: after
@@ -82,8 +83,8 @@ func (e *Lease) outerRun() *run {
 // that it got near the end of the run's lease, and would not survive an outage that the run survives.
 func (e *Lease) renewalDue(sent clock.Moment, lease time.Duration) clock.Moment {
 	due := sent.Add(lease / 3)
-	if r := e.outerRun(); r != nil {
-		if at := r.lease.validity.RenewAt(); at != clock.Never {
+	if run := e.outerRun(); run != nil {
+		if at := run.validity.RenewAt(); at != clock.Never {
 			due = min(due, max(at, clock.Now()).Add(e.locker.cfg.budget)) // by then, that renewal is answered
 		}
 	}

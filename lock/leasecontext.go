@@ -10,7 +10,10 @@ import (
 
 type leaseKey struct{}
 
-type runKey struct{}
+type (
+	runKey      struct{}
+	runLeaseKey struct{}
+)
 
 // leaseContext is the context of a lease's work. It is a type of its own so that Lease does not
 // export its methods.
@@ -72,6 +75,10 @@ func (c *leaseContext) Value(key any) any {
 	case runKey:
 		if c.record != nil {
 			return c.record.run
+		}
+	case runLeaseKey:
+		if c.record != nil {
+			return (*Lease)(c)
 		}
 	}
 	own := c.own.Load()

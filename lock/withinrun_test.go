@@ -86,14 +86,14 @@ func TestALockOfAKilledRunEndsBeforeTheRun(t *testing.T) {
 		}
 		return l.Resume(ctx, ticket)
 	}
-	outside := func(ctx context.Context, l *lock.Locker) (keys, error) {
+	outside := func(_ context.Context, l *lock.Locker) (keys, error) {
 		return l.Acquire(context.Background(), user) //nolint:contextcheck // the control: a lock of no run
 	}
 	inner := func(ctx context.Context, l *lock.Locker) (keys, error) {
 		go func() {
 			_, _, _ = l.Once(ctx, user, nil, func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
 		}()
-		return nil, nil
+		return nil, nil //nolint:nilnil // the run has the key
 	}
 	for name, tt := range map[string]struct {
 		run, lock time.Duration // their leases

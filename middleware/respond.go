@@ -1,0 +1,45 @@
+package middleware
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
+)
+
+// Respond answers r with p in the format of f, for a handler that refuses its request, as
+// [ProblemOf] describes. f can be the function of [WithErrorHandler]. If it is nil, the answer is
+// the one of ServeHTTP:
+//
+//	if p := latch.ProblemOf(err); p != nil {
+//		p.Respond(w, r, writeRefusal)
+//		return
+//	}
+//
+// No guard keeps the answer, whatever its status: neither one around the handler, nor one of a
+// gateway in front of this service, if the status is 400 or above. The header Latch-Problem marks
+// the answer for the gateway, and for package client. Its value is the [ProblemKind], or "refused"
+// for a problem without one. Respond sets it, and the headers that [WithErrorHandler] lists,
+// before it calls f. r is the request of the handler.
+func (p *Problem) Respond(w http.ResponseWriter, r *http.Request, f func(w http.ResponseWriter, r *http.Request, p *Problem)) {
+	if f == nil {
+		f = sendProblem
+	}
+	p.writeHeader(w.Header())
+	setOnce(w.Header(), recorder.ProblemHeader, cmp.Or(p.mark(), markOfOthers))
+	if runOf(r.Context()) == nil {
+		f(w, r, p)
+		return
+	}
+	watched := &recorder.StatusWriter{ResponseWriter: w}
+	f(watched, r, p)
+	watched.ImplyOK()
+	markRefused(r, watched.Code)
+}
+
+// markRefused marks a refusal of r with this status for the guards further out.
+func markRefused(r *http.Request, status int) {
+	for around := runOf(r.Context()); around != nil; around = around.outer {
+		around.answer.MarkRefused(status)
+	}
+}
