@@ -74,9 +74,11 @@ func TestKilledOrdersAreRepeatedPastTheirLocks(t *testing.T) {
 			}
 			placed := make(chan struct{})
 			go func() { all.Wait(); close(placed) }()
+			timeout := time.NewTimer(2 * time.Minute)
+			defer timeout.Stop()
 			select {
 			case <-placed:
-			case <-time.After(2 * time.Minute):
+			case <-timeout.C:
 				require.Fail(t, "an order is still not placed")
 			}
 			for i := range orders {

@@ -177,7 +177,7 @@ func TestConnectKeepsErrors(t *testing.T) {
 		}
 	}
 	require.Equal(t, []connect.Code{
-		connect.CodeCanceled, connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeAlreadyExists,
+		connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeAlreadyExists,
 		connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeOutOfRange,
 	}, kept)
 }

@@ -142,7 +142,7 @@ func TestExportInAWorker(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, start())
 	require.Equal(t, http.StatusConflict, start())
 	runs := 0
-	export := func(context.Context, string) error {
+	export := func(context.Context, string) error { //nolint:unparam // as workOnExport wants it
 		runs++
 		require.Equal(t, http.StatusConflict, start())
 		return nil

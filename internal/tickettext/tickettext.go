@@ -53,8 +53,8 @@ func (t *Ticket) Write(kind Kind) (ticket string, ok bool) {
 		return "", false
 	}
 	text := make([]byte, 0, head+len(t.Token)+len(t.Name)+sumBytes)
-	text = append(text, byte(kind), byte(len(t.Token)))                                             //nolint:gosec // it fits
-	text = binary.BigEndian.AppendUint32(text, uint32(min(max(t.Until.Unix(), 0), math.MaxUint32))) //nolint:gosec // it fits
+	text = append(text, byte(kind), byte(len(t.Token))) //nolint:gosec // it fits
+	text = binary.BigEndian.AppendUint32(text, uint32(min(max(t.Until.Unix(), 0), math.MaxUint32)))
 	text = append(append(text, t.Token...), t.Name...)
 	text = append(text, sumOf(text)...)
 	ticket = base64.RawURLEncoding.EncodeToString(text)
