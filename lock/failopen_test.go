@@ -445,8 +445,8 @@ func TestRepeatsOfAnUnprotectedRunDoNotRun(t *testing.T) {
 				work := func(context.Context) ([]byte, error) { runs++; time.Sleep(lease / 2); return end() }
 				go func() { _, _, _ = l.Once(context.Background(), key, print1, work) }()
 				synctest.Wait()
-				repeat := func(print []byte) error {
-					_, replayed, err := l.Once(context.Background(), key, print, work)
+				repeat := func(fingerprint []byte) error {
+					_, replayed, err := l.Once(context.Background(), key, fingerprint, work)
 					require.False(t, replayed)
 					return err
 				}
