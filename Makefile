@@ -138,11 +138,12 @@ test-newer: ## Vet the library with NEWER_GO (downloaded by the go command), and
 
 # Servers newer than the system's, which have commands that older ones lack.
 SERVERS ?= $(CURDIR)/.artifacts/servers
+NEWER ?= valkey redis mariadb mysql postgresql
 
 .PHONY: test-servers
-test-servers: ## Test the stores on newer servers that apt can fetch into SERVERS (Valkey, Redis, MariaDB, MySQL, PostgreSQL), in 6 minutes
+test-servers: ## Test the stores on newer servers that apt can fetch into SERVERS (NEWER: Valkey, Redis, MariaDB, MySQL, PostgreSQL)
 	@scripts/deps.sh redis-server nutcracker postgresql pgbouncer mariadb $(CIONLY)
-	@for server in $$(scripts/newer-servers.sh $(SERVERS)); do \
+	@for server in $$(scripts/newer-servers.sh $(SERVERS) $(NEWER)); do \
 		echo "make test-servers: $$($$server --version)"; \
 		case $${server##*/} in \
 		mariadbd | mysqld) packages=./lock/mysqlstore; export MYSQL_SERVER=$$server ;; \

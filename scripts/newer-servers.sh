@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# usage: scripts/newer-servers.sh DIR
+# usage: scripts/newer-servers.sh DIR valkey|redis|mariadb|mysql|postgresql ...
 #
-# Unpacks the newest Valkey, Redis, MariaDB, MySQL and PostgreSQL of Debian's later suites into DIR,
+# Unpacks the newest version of each server that Debian's later suites have into DIR,
 # and prints the path of each server, which starts with the libraries of its own suite. The other
 # programs of a server are where its package has them. Nothing is installed. They come through apt,
 # from the Debian mirror that apt is configured with, and are checked as apt checks all packages.
@@ -11,6 +11,8 @@
 set -euo pipefail
 
 dir=$(mkdir -p "$1" && cd "$1" && pwd)
+shift
+chmod a+rx "$dir" "$dir/.." # servers of SQL do not run as root
 log=$dir/log
 
 # lay has apt work in DIR alone, with the later suites of the mirror. No package counts as
@@ -85,6 +87,7 @@ unpack() {
 
 laid=""
 while read -r name path packages; do
+	case " $* " in *" $name "*) ;; *) continue ;; esac
 	# shellcheck disable=SC2086 # a pattern in path is a version
 	server() { echo "$dir/$name"/usr/$path; }
 	starts() { "$(server)" --version >/dev/null 2>&1 </dev/null; }
