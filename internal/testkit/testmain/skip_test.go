@@ -88,7 +88,7 @@ func TestMakeTestAndSearchSkipNothing(t *testing.T) {
 
 	ci, err := os.ReadFile("../../../.ci/run")
 	require.NoError(t, err)
-	require.Regexp(t, `(?ms)^make test 2>&1 .*^\{ make search && make test-newer && make test-servers; \} `, string(ci))
+	require.Regexp(t, `(?ms)^make test 2>&1 .*^\{ make search && make test-newer && make test-servers NEWER="valkey redis"; \} `, string(ci))
 	require.Regexp(t, `(?m)^\(nice -n 19 make lint && nice -n 19 scripts/release -n\) `, string(ci))
 }
 
