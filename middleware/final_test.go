@@ -12,7 +12,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestFinalPolicy says which answers are kept, in addition to the rows of docs/semantics.md.
+// TestFinalPolicy says which answers are kept, in addition to the rows of docs/evidence/semantics.md.
 func TestFinalPolicy(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestKeySyntax: the syntax of the header is checked before any claim. The rows of
-// docs/semantics.md are headers as net/http sends them.
+// docs/evidence/semantics.md are headers as net/http sends them.
 func TestKeySyntax(t *testing.T) {
 	t.Parallel()
 	h := once(newLocker(t, memstore.New()))(mustNotRun(t))
@@ -25,7 +25,7 @@ func TestKeySyntax(t *testing.T) {
 }
 
 // TestQueriesThatDiffer: another query is another request, in addition to the rows of
-// docs/semantics.md.
+// docs/evidence/semantics.md.
 func TestQueriesThatDiffer(t *testing.T) {
 	t.Parallel()
 	for name, query := range map[string]string{"one value more": "a=1&b=2&b=3", "does not parse": "a=1&b=2&%zz"} {

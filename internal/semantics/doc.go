@@ -1,4 +1,4 @@
-// Package semantics holds the table of docs/semantics.md: what is sent, what is
+// Package semantics holds the table of docs/evidence/semantics.md: what is sent, what is
 // answered, and how often the handler ran, each row executed over every store
 // and router. It has only tests.
 package semantics

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the page instead of comparing it")
 
-const page = "../../docs/semantics.md"
+const page = "../../docs/evidence/semantics.md"
 
 // TestPage: the page says what the rows check.
 func TestPage(t *testing.T) {
@@ -25,29 +25,23 @@ func TestPage(t *testing.T) {
 	want, err := os.ReadFile(page)
 	require.NoError(t, err)
 	require.Equal(t, string(want), got,
-		"docs/semantics.md is not what the table says; write it again with: go test ./internal/semantics -run TestPage -update")
+		page+" is not what the table says; write it again with: go test ./internal/semantics -run TestPage -update")
 }
 
-const preface = `# Semantics, case by case
+const preface = "Written by `go test ./internal/semantics -run TestPage -update`, which also executes every row:" + `
 
-What a client sends, what it gets, and how often the handler runs: %d cases, most of them from the requirements of the draft of the
-[Idempotency-Key header](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/) (revision 07), and from the
-tests and bug reports of other libraries. The test that writes this page also executes every row, over the embedded store and over
-Redis, behind net/http's mux and behind chi: ` + "`go test ./internal/semantics`" + `.
+# Semantics: %d cases
 
-How to read it:
+Behind net/http's mux and behind chi, over the embedded store and over Redis. The rules are in [semantics](../semantics.md).
 
-- *a request* is ` + "`POST /orders`" + ` of user 42 with ` + "`Idempotency-Key: 8e03978e`" + ` and ` + "`{\"sku\":\"tea\"}`" + `. *The same* is
-  that request again, except for the differences named.
-- The handler answers ` + "`201`" + ` with ` + "`Location: /orders/n`" + `, where n is the number of the run, unless the case is about its answer.
-- *replayed* is the first answer again: equal in status, headers, body and framing, marked with ` + "`Idempotent-Replayed: true`" + `, and
-  without the headers that are for the first client only.
-- A refusal links to the section on what the client should do, and is as [problem types](problems.md) promises.
-- *runs* is how often the handler ran in the whole case.
-- *elsewhere* is what the draft, an API or a library does, according to its documentation, tests, source or issues; after the
-  dash is the reason, where this library differs.
-
-The guard is ` + "`Idempotent`" + ` with default options, its scope the user, unless the section or the case says otherwise.
+- *a request*: ` + "`POST /orders`" + ` of user 42 with ` + "`Idempotency-Key: 8e03978e`" + ` and ` + "`{\"sku\":\"tea\"}`" + `. *The same*: that request again,
+  except for the differences named.
+- The guard is ` + "`Idempotent`" + ` with default options, its scope the user, unless the row names another. A request to ` + "`Dedupe`" + ` has no key.
+- The handler answers ` + "`201`" + ` with ` + "`Location: /orders/n`" + `, n the number of the run, unless the row is about its answer.
+- *replayed*: the first answer again, equal in status, headers, body and framing, with ` + "`Idempotent-Replayed: true`" + `.
+- *runs*: how often the handler ran in the whole row. Behind a gateway: how often it sent the request on; in later runs the service has the order.
+- *elsewhere*: what the draft, an API or a library does, by its documentation, tests, source or issues; after the dash, why this one differs.
+- The rows in a transaction run over a database in memory.
 
 | | |
 |---|---|
@@ -56,12 +50,13 @@ The guard is ` + "`Idempotent`" + ` with default options, its scope the user, un
 const sources = `
 ## Sources
 
-The draft has expired and is not a standard. APIs: Stripe, PayPal, Adyen, Square, Checkout.com, PPRO, Whop, Solidgate, BlindPay, ePay, Qonto, WorldMonitor, ChatVector, by their
-documentation. Go: idemlease (repenguin22), idempo (velmie), go-idempotency (faustbrian), celeris, bright-room/idem, fiber, httprate,
+[The draft](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/) (revision 07) has expired and is not a standard.
+APIs, by their documentation: Stripe, PayPal, Adyen, Square, Checkout.com, PPRO, Whop, Solidgate, BlindPay, ePay, Qonto, WorldMonitor, ChatVector.
+Go: idemlease (repenguin22), idempo (velmie), go-idempotency (faustbrian), celeris, bright-room/idem, fiber, httprate,
 Echo Pro. Others: powertools (AWS Lambda), idempo (Ruby, julik), idempotent-request and grape-idempotency (Ruby), hono-idempotency and
 idempot-js (JavaScript), express-idempotency, IdempotentAPI and granit (.NET), idempotency4j and arun0009 (Java), RuoYi and RuoYi-Vue-Plus,
-Lock4j, pig-mesh (Java), WendellAdriel/laravel-idempotency and Laravel, django-idempotency-key. A name with a number is an issue or a pull request there.
-IETF with a number is one of the draft's own repository.
+Lock4j, pig-mesh (Java), WendellAdriel/laravel-idempotency and Laravel, django-idempotency-key. A name with a number is an issue or a pull request there;
+IETF with a number, one of the draft's own repository.
 `
 
 // render is the page of all sections.
@@ -76,7 +71,7 @@ func render(all []section) string {
 		fmt.Fprintf(&b, "| [%s](#%s) | %d |\n", s.title, anchor(s.title), len(s.rows))
 	}
 	for _, s := range all {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| case | sent | answer | runs | elsewhere |\n|---|---|---|---|---|\n", s.title, s.prose)
+		fmt.Fprintf(&b, "\n## %s\n\n| case | sent | answer | runs | elsewhere |\n|---|---|---|---|---|\n", s.title)
 		for i := range s.rows {
 			b.WriteString(s.rows[i].line())
 		}

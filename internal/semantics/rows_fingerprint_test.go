@@ -16,8 +16,7 @@ func fingerprintSection() section {
 	canonical := latch.WithFingerprint(keyfunc.CanonicalJSON)
 	long := strings.Repeat("x", 10_000)
 	const order7 = `{"id":7}`
-	return section{"The same key for another request", `Query and body are compared, byte by byte, and a body in gzip or deflate by its content, before any other check:
-a request that differs is refused even while the first still runs.`, []row{
+	return section{"The same key for another request", []row{
 		{name: "another body", steps: other(nil, []mod{coffee}), effects: 1, practice: "draft 2.7: 422; Stripe, IdempotentAPI: 400; express-idempotency: 417; fiber: replayed"},
 		{name: "another body, while the first runs", steps: []step{submission().begins(), submission(coffee).gets(reused()), finish(created(1))}, effects: 1, practice: "idempot-js#183: 422; idemlease: 409", why: "waiting would not help it"},
 		{name: "another body, then the right one", steps: []step{submission().gets(created(1)), submission(coffee).gets(reused()), submission().gets(replay())}, effects: 1, practice: "powertools-ts#5705: hash lost"},
@@ -83,7 +82,7 @@ func formSection() section {
 	byForm, byJSON := keyedBy(keyfunc.Form("once")), keyedBy(keyfunc.JSON("/id"))
 	refusedJSON := func(s string, w want) []step { return []step{submission(body(s)).gets(w)} }
 	broken := "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx"
-	return section{"Forms, files and keys in the body", `A browser that sends a form again chooses a new boundary, so multipart bodies are compared part by part.`, []row{
+	return section{"Forms, files and keys in the body", []row{
 		{name: "a form again", steps: again([]mod{form("a=1&b=2")}, []mod{form("a=1&b=2")}), effects: 1, practice: "Stripe v1"},
 		{name: "fields in another order", steps: other([]mod{form("a=1&b=2")}, []mod{form("b=2&a=1")}), effects: 1, practice: "Stripe v1 compares parameters", why: "a retry sends the same bytes"},
 		{name: "another boundary", steps: again([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("two", "a", "x.png", "pixels")}), effects: 1, practice: "BlindPay: key ignored; most: 422", why: "browsers choose a new one each time"},

@@ -35,8 +35,7 @@ func identitySection() section {
 	anonymous := keyfunc.Context(func(context.Context) string { return "" })
 	byHost := keyfunc.Join(func(r *http.Request) (string, error) { return r.Host, nil }, byUser)
 	to := func(path string) []mod { return []mod{target(path)} }
-	return section{"Whose request, and for what", `A key counts within its scope, its method and its path: a request of another user with the same key is another
-request, and never gets the answer of the first. A query or a body that differs under one key is a mistake (422).`, []row{
+	return section{"Whose request, and for what", []row{
 		{name: "another user", steps: twice(nil, []mod{user("43")}), effects: 2, practice: "draft 5: composite key; fiber, celeris, IdempotentAPI: the first user's answer"},
 		{name: "another path", steps: twice(nil, to("/refunds")), effects: 2, practice: "Stripe: 400; ArcadeDB, fiber: the first one's answer", why: "keys of one order, on several routes"},
 		{name: "another path value", steps: twice(to("/orders/7/pay"), to("/orders/8/pay")), effects: 2, practice: "Solidgate: own scope; Stripe: 400"},

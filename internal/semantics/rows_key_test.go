@@ -10,8 +10,7 @@ func keySection() section {
 		return []step{submission(m).gets(created(1)), submission(m).gets(replay())}
 	}
 	refused := func(m mod, w want) []step { return []step{submission(m).gets(w)} }
-	return section{"The key", `The header is a string of RFC 8941, or the same without its quotes, as most clients send it. A header that cannot be
-read as exactly one key is refused: its client wanted protection.`, []row{
+	return section{"The key", []row{
 		{name: "a string, in quotes", steps: once(key(`"8e03978e"`)), effects: 1, practice: "draft 2.1: the only form"},
 		{name: "bare", steps: once(key("8e03978e")), effects: 1, practice: "draft 2.1: not allowed; Stripe, PayPal and Adyen: the usual form", why: "in use"},
 		{

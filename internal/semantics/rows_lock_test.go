@@ -28,7 +28,7 @@ func heldForAnHour() want { return restOfAnHour(http.StatusConflict, "held") }
 
 // restOfAnHour is a refusal that says how much of an hour is left.
 func restOfAnHour(status int, kind string) want {
-	return want{fmt.Sprintf("`%d` [%s](problems.md#%s), `Retry-After`: what is left", status, kind, kind), func(w *world, a *answer) error {
+	return want{fmt.Sprintf("`%d` [%s](../problems.md#%s), `Retry-After`: what is left", status, kind, kind), func(w *world, a *answer) error {
 		left, err := strconv.Atoi(a.header.Get("Retry-After"))
 		if err != nil || left < 3000 || left > 3600 {
 			return fmt.Errorf("want what is left of an hour in Retry-After: %q", a.header.Get("Retry-After"))
@@ -60,7 +60,7 @@ func lockSection() section {
 		return row{name: fmt.Sprintf("held, `WithContentionStatus(%d)`", status), guard: locked(latch.WithContentionStatus(status)), steps: []step{submission().begins(), submission().gets(problem(status, "held", "1")), finish(created(1))}, effects: 1, practice: practice}
 	}
 	pay := lockedBy(keyfunc.PathValue("id"))
-	return section{"`Lock`: one at a time", `One request at a time per user, order or account. No answer is kept: when a request has ended, the next one runs.`, []row{
+	return section{"`Lock`: one at a time", []row{
 		{name: "one after the other", guard: one, steps: []step{submission().gets(created(1)), submission().gets(created(2))}, effects: 2, practice: "every lock"},
 		{name: "held", guard: one, steps: []step{submission().begins(), submission().gets(heldBy()), finish(created(1)), submission().gets(created(2))}, effects: 2, practice: "Lock4j: an exception; WebDAV: 423"},
 		{name: "held, in another process", guard: one, steps: []step{submission().begins(), submission(elsewhere()).gets(heldBy()), finish(created(1))}, effects: 1, practice: "usual"},
@@ -152,8 +152,7 @@ func nestedSection() section {
 		}
 	})
 	b := key("b")
-	return section{"Guards inside guards", `Authentication, then Idempotent, then Lock, then the handler. A refusal by an inner guard is never kept as the
-answer: it describes only that moment.`, []row{
+	return section{"Guards inside guards", []row{
 		{name: "a repeat", guard: nest(), steps: again(nil, nil), effects: 1, practice: "two libraries: refused by the lock"},
 		{name: "a repeat in the cool-down", guard: nest(latch.WithCooldown(time.Hour)), steps: []step{submission().gets(created(1)), submission().gets(replay()), submission(b).gets(cooling(429))}, effects: 1, practice: "Stripe: limits outside", why: "a repeat costs nothing"},
 		{name: "a duplicate while it runs", guard: nest(), steps: []step{submission().begins(), submission().asks(), finish(created(1)), waited(replay())}, effects: 1, practice: "draft 2.7: 409"},

@@ -21,7 +21,7 @@ func methodSection() section {
 		m := submission(method(name), noBody())
 		return row{name: name, handler: func(c *run) { c.WriteHeader(204) }, steps: []step{m.gets(fresh(204)), m.gets(fresh(204))}, effects: 2, practice: practice}
 	}
-	return section{"Methods", `A method that asks for no effect passes, so that a whole group of routes can be wrapped.`, []row{
+	return section{"Methods", []row{
 		passes("GET", "draft 1: idempotent; Stripe: key has no effect; bright-room/idem: replayed"),
 		passes("HEAD", "draft 1"), passes("OPTIONS", "draft 1; CORS asks before every request"), passes("TRACE", "RFC 9110 9.2.1: safe"),
 		passes("QUERY", "RFC 10008: safe"), passes("PROPFIND", "RFC 4918: safe"), passes("REPORT", "RFC 3253: safe"), passes("SEARCH", "RFC 5323: safe"),
@@ -45,9 +45,7 @@ func replaySection() section {
 	zip := gzip.NewWriter(&packed)
 	_, _ = io.WriteString(zip, strings.Repeat("squeeze", 1000))
 	_ = zip.Close()
-	return section{"The answer again", `A repeat gets what the first client got: status, headers, body, and how it was framed, marked with
-"Idempotent-Replayed: true". Headers that outer middleware sets are those of the repeat,
-except for those that describe the body.`, []row{
+	return section{"The answer again", []row{
 		{name: "a repeat", steps: again(nil, nil), effects: 1, practice: "draft 2.6; Stripe; django-idempotency-key#25: 409"},
 		{name: "the tenth repeat", steps: append(again(nil, nil), submission().gets(replay()), submission().gets(replay()), submission().gets(replay()), submission().gets(replay()), submission().gets(replay()), submission().gets(replay()), submission().gets(replay()), submission().gets(replay())), effects: 1, practice: "draft 2.6"},
 		{name: "a repeat in another process", steps: again(nil, []mod{elsewhere()}), effects: 1, practice: "draft 2.6"},

@@ -14,8 +14,7 @@ func runningSection() section {
 	alone := func(name string, s step, practice string) row {
 		return row{name: name, effects: 2, practice: practice, steps: []step{submission().begins(), s, finish(created(1))}}
 	}
-	return section{"While the first runs", `A duplicate waits for the answer of the first request: 10 s, or the time of lock.WithWait. A duplicate that has
-waited in vain, or does not wait (lock.WithWait(0)), is refused. Other requests are not affected.`, []row{
+	return section{"While the first runs", []row{
 		{name: "a duplicate", steps: []step{submission().begins(), submission().wait(1), finish(created(1)), waited(replay())}, effects: 1, practice: "fiber, velmie, idempotency4j: waits; draft 2.7, Stripe: 409; idempo (Ruby): 429; Adyen: 422", why: "most HTTP clients do not repeat a 409, and report a failure"},
 		{name: "five duplicates", steps: []step{submission().begins(), submission().wait(5), finish(created(1)), waited(replay())}, effects: 1, practice: "fiber: without a limit"},
 		{name: "a duplicate in another process", steps: []step{submission().begins(), submission(elsewhere()).asks(), finish(created(1)), waited(replay())}, effects: 1, practice: "velmie: polls; mastodon#37879: ran twice"},
@@ -69,8 +68,7 @@ func crashSection() section {
 		r.locker, r.early, r.handler = locker, early, handler
 		return r
 	}
-	return section{"When the process dies", `A process that dies leaves its key for one lease. After that it is not known whether its request had an effect, so
-the request is not run again unless the application chose that (lock.WithRerunAbandoned).`, []row{
+	return section{"When the process dies", []row{
 		{name: "its lease still runs, `WithWait(0)`", locker: atOnce, faulty: true, steps: []step{
 			submission().begins(), vanishes(),
 			submission(elsewhere()).gets(inProgress()),

@@ -52,9 +52,7 @@ func statusSection() section {
 		}
 	}
 	successes := latch.WithFinal(func(status int) bool { return status < 300 })
-	return section{"Which answers are kept", `An answer is kept if it follows from what is compared: scope, method, path, query and body. An answer that depends on the moment, or on
-headers, which are not compared, is sent and not kept, so that the next try runs. The status shows this, except for the 400 or 404 of a handler that
-reads a header; it calls DoNotKeep. A handler that has had its effect calls lock.Commit, and is not run again whatever it answers.`, []row{
+	return section{"Which answers are kept", []row{
 		keeps(400, "Stripe: kept once execution began; hono-idempotency, Checkout.com: 2xx alone", "the same request fails again; see `WithFinal`"),
 		frees(401, "Stripe: before the idempotency layer", ""),
 		keeps(402, "Stripe: kept", ""),
@@ -112,7 +110,7 @@ func privateSection() section {
 			steps:   []step{submission().gets(created(1), has(name, value)), submission().gets(replay(), lacks(name))},
 		}
 	}
-	return section{"What is for the first client alone", `These are never replayed: a client that has the key must not get a session with it.`, []row{
+	return section{"What is for the first client alone", []row{
 		first("Set-Cookie", "session=s; HttpOnly", "granit#1151, IdempotentAPI, celeris: replayed"),
 		first("Authorization", "Bearer s", "granit#1151: replayed"),
 		first("WWW-Authenticate", "Basic", "granit#1151: replayed"),
@@ -135,7 +133,7 @@ func privateSection() section {
 
 func keptSection() section {
 	briefly := []lock.Option{lock.WithKeep(300 * time.Millisecond)}
-	return section{"How long", `An answer is kept for 24 hours from the end of its request (lock.WithKeep); the draft asks servers to publish this time.`, []row{
+	return section{"How long", []row{
 		{name: "the time is over", locker: briefly, steps: []step{submission().gets(created(1)), submission().comes(created(2))}, effects: 2, practice: "draft 2.3; Stripe: 24 h at least; OASIS: 412", why: "no record is left to compare with"},
 		{name: "the time is over, another body", locker: briefly, steps: []step{submission().gets(created(1)), submission(body(`{"sku":"coffee"}`)).comes(created(2))}, effects: 2, practice: "Stripe: a new request"},
 		{name: "an operator forgets it", faulty: true, steps: []step{submission().gets(created(1)), forgotten(), submission().gets(created(2))}, effects: 2, practice: "WendellAdriel/laravel-idempotency: idempotency:forget"},
@@ -191,14 +189,7 @@ func endSection() section {
 			order(c)
 		}
 	}
-	return section{"How the handler ends", `A panic goes through the guard unchanged, and no part of an unfinished answer is sent.
-
-A handler that writes nothing has answered with an empty 200, as in net/http; that is logged once. But what a framework writes outside of
-the guard must not become a success: the guard can see it in the writers of gin (Written, Status), echo (Committed), negroni and chi
-(Status), of fiber's adaptor, and of a guard further out, also behind writers that have Unwrap. If the handler has written nothing to
-the guard, and one of them was written to, or is of gin, echo or fiber, which answer later, then no answer is kept, and repeats are refused; a
-status that is not final frees the key. That is logged once, as an error. Writers of other libraries look like those of net/http.
-[Writers](writers.md) has the libraries, one by one.`, []row{
+	return section{"How the handler ends", []row{
 		{name: "nothing at all", handler: func(*run) {}, steps: []step{submission().gets(ok(), bytesLong(0)), submission().gets(replay())}, effects: 1, practice: "net/http: an empty 200"},
 		{name: "its answer is written past the guard", guard: past, steps: []step{submission().gets(created(1)), submission().gets(notReplayable())}, effects: 1, practice: "most: an empty 200, replayed", why: "that is not the first answer"},
 		{name: "its failure is written past the guard", guard: past, handler: func(c *run) {

@@ -35,8 +35,7 @@ func storeSection() section {
 	full := then("the store is full", func(w *world) error { w.front.full.Store(true); return nil })
 	mute := then("the store's answers get lost", func(w *world) error { w.front.silent.Store(true); return nil })
 	open := idempotent(latch.WithFailOpen())
-	return section{"When the store fails", `If the store fails before the handler runs, the answer is 503, within the budget; if it fails afterwards, the handler's
-answer is sent, and recorded when the store is back. The key stays taken until then.`, []row{
+	return section{"When the store fails", []row{
 		{name: "down before", faulty: true, shortBudget: true, steps: []step{down(), submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "idemlease: 503; celeris, bright-room/idem: runs, unprotected; fiber: 500", why: "preventing duplicates is the purpose"},
 		{name: "down before, a repeat", faulty: true, shortBudget: true, steps: []step{submission().gets(created(1)), down(), submission().gets(unavailable()), up(), submission().comes(replay())}, effects: 1, practice: "celeris: runs again"},
 		{name: "down before, another process", faulty: true, shortBudget: true, steps: []step{down(), submission().gets(unavailable()), submission(elsewhere()).gets(created(1)), up(), submission().comes(replay())}, effects: 1, practice: "usual"},
@@ -75,7 +74,7 @@ func refusalSection() section {
 		return keyedBy(func(*http.Request) (string, error) { return "", err })
 	}
 	cors := outside(func(w http.ResponseWriter, _ int64) { w.Header().Set("Access-Control-Allow-Origin", "*") })
-	return section{"What a refusal looks like", "Problem details (RFC 9457) with a stable type, fixed texts, and `Cache-Control: no-store`: [problem types](problems.md).", []row{
+	return section{"What a refusal looks like", []row{
 		{name: "its form", steps: []step{submission(key()).gets(missing(), has("Content-Type", "application/problem+json"), has("Cache-Control", "no-store"), lacks("Retry-After"))}, practice: "draft 2.7: problem details; velmie: plain text"},
 		{name: "the time until the next attempt", locker: atOnce, steps: []step{submission().begins(), submission().gets(inProgress(), has("Retry-After", "1")), finish(created(1))}, effects: 1, practice: "idemlease: the rest of the lease", why: "a lease that is renewed says nothing about the end of the work"},
 		{name: "headers of outer middleware", guard: cors, steps: []step{submission(key()).gets(missing(), has("Access-Control-Allow-Origin", "*"))}, practice: "a browser could not read it"},
@@ -95,9 +94,7 @@ func dedupeSection() section {
 	each := func(name string, m mod, practice string) row {
 		return row{name: name, guard: hour, steps: []step{nokey().gets(created(1)), nokey(m).gets(created(2))}, effects: 2, practice: practice}
 	}
-	return section{"`Dedupe`: without a key", `The same request within the window gets the first one's answer, not an error: a second click is not the user's
-mistake. A request that differs is another submission. The
-requests of this section have no key, except where one is named.`, []row{
+	return section{"`Dedupe`: without a key", []row{
 		{name: "the same again", guard: hour, steps: []step{nokey().gets(created(1)), nokey().gets(replay())}, effects: 1, practice: "RuoYi: an error; Struts: the first answer", why: "the first answer is what the user wants"},
 		{name: "the same, in another process", guard: hour, steps: []step{nokey().gets(created(1)), nokey(elsewhere()).gets(replay())}, effects: 1, practice: "RuoYi-Vue: get, then set"},
 		{name: "while the first runs, `WithWait(0)`", guard: hour, locker: atOnce, steps: []step{nokey().begins(), nokey().gets(inProgress()), finish(created(1))}, effects: 1, practice: "pig-mesh: an error"},

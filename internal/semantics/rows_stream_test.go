@@ -42,8 +42,7 @@ func streamSection() section {
 		}
 	}
 	events := "data: 1\n\ndata: 2\n\n"
-	return section{"Streams and taken connections", `An answer that cannot be held back cannot be kept. Its record states that before the first byte is sent: a repeat is
-refused, and never runs a second time.`, []row{
+	return section{"Streams and taken connections", []row{
 		tombstone("flushed", flushing, more, "godoxy#206: buffered; idemlease: runs again", "a second run is worse than no answer", ok(), text(events)),
 		{name: "flushed, while it runs", early: flushing, handler: more, steps: []step{submission().begins(), submission().gets(notReplayable()), submission(elsewhere()).gets(notReplayable()), finish(ok(), text(events))}, effects: 1, practice: "409 in progress", why: "waiting would not help"},
 		{name: "flushed, and the client hangs up", early: flushing, handler: (*run).gone, steps: []step{submission().leaves(), goesOn(), submission().gets(notReplayable())}, effects: 1, practice: "most: cancelled"},
@@ -88,8 +87,7 @@ func limitSection() section {
 		}
 	}
 	const mib = 1 << 20
-	return section{"Limits", `A request of more than 1 MiB is refused before its key is claimed; an answer of more than 1 MiB is sent and
-cannot be replayed (WithBodyLimits).`, []row{
+	return section{"Limits", []row{
 		{name: "a request at the limit", guard: limits, steps: again([]mod{big(100)}, []mod{big(100)}), effects: 1, practice: "idemlease, celeris: 1 MiB"},
 		{name: "a request over it", guard: limits, steps: []step{submission(big(101)).gets(tooLarge), submission().gets(created(1))}, effects: 1, practice: "idemlease, celeris, Hono: 413"},
 		{name: "a request over it, in chunks", guard: limits, steps: []step{submission(big(101), chunked()).gets(tooLarge), submission().gets(created(1))}, effects: 1, practice: "Hono: the real bytes count"},

@@ -95,6 +95,5 @@ func transactionSection() section {
 			r.early = inserting
 		}
 	}
-	return section{"In a transaction", `With lock.WithTransaction the handler writes in a transaction of the store's database, which is committed with the
-record of its answer. These rows run over a database in memory. An answer leaves when the commit is known.`, all}
+	return section{"In a transaction", all}
 }

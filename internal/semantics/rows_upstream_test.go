@@ -97,8 +97,7 @@ func upstreamSection() section {
 			return answer, err
 		}
 	}
-	return section{"Behind a gateway", `The handler is an httputil.ReverseProxy, or a client, over latch.Upstream. *runs* is how often it sent the request on. In later runs,
-the service behind it has the order and answers.`, []row{
+	return section{"Behind a gateway", []row{
 		gateway("an answer in chunks", answers(201), "a plain gateway: 409 `result-not-replayable`", "within the limit it is read as a whole", 1, 201, replay()),
 		gateway("a stream", answers(200, "Content-Type", "text/event-stream"), "the same", "", 1, 200, notReplayable()),
 		gateway("no connection", refused, "the same", "", 2, 502, created(2)),

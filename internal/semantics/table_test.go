@@ -43,7 +43,6 @@ type row struct {
 // section is a part of the page.
 type section struct {
 	title string
-	prose string
 	rows  []row
 }
 

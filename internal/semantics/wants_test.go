@@ -84,7 +84,7 @@ func replay() want {
 // problem is a refusal, with all that every refusal has. retryAfter is "" if
 // there must be none.
 func problem(status int, kind, retryAfter string) want {
-	words := fmt.Sprintf("`%d` [%s](problems.md#%s)", status, kind, kind)
+	words := fmt.Sprintf("`%d` [%s](../problems.md#%s)", status, kind, kind)
 	if retryAfter != "" {
 		words += ", `Retry-After: " + retryAfter + "`"
 	}
