@@ -35,7 +35,7 @@ const (
 	notScanned = "`QueryRow`, not scanned"
 )
 
-// handling is a row of docs/handlers.md: a handler whose order is a row of a database.
+// handling is a row of docs/evidence/handlers.md: a handler whose order is a row of a database.
 type handling struct {
 	topic, name string
 	over        string // the drivers that it is written for, if not both of PostgreSQL
@@ -376,24 +376,19 @@ func (s *came) reason() string {
 	return "–"
 }
 
-const handlersPage = `# Handlers, as they are written
+const handlersPage = "Written by `go test ./docs/snippets -run TestHandlers -update`, which also executes every row:" + `
 
-Each row is a handler over a store [whose receipts are committed with the work](exactly-once.md), as people write it, and was run by the test that writes this page:
-` + "`go test -run TestHandlers ./docs/snippets`" + `. The guard is ` + "`Idempotent`" + ` of a Locker with ` + "`WithTransaction`" + `, behind a real server and over a real
-database. *pgx* is ` + "`pgstore.New`" + `, with the transaction of ` + "`pgstore.Tx`" + `, and *` + "`database/sql`" + `* is ` + "`pgstore.NewSQL`" + `, with that of ` + "`pgstore.SQLTx`" + `;
-*both* are these two, over PostgreSQL. *MariaDB* is ` + "`mysqlstore.New`" + ` with ` + "`mysqlstore.Tx`" + `, and *SQLite* is ` + "`sqlitestore.Open`" + ` with ` + "`sqlitestore.Tx`" + `
-(and for GORM with its dialect for tests, since the drivers of others bring a second SQLite).
+# Handlers: what each leaves
 
-- A handler inserts an order, and does what the row says. *returned*: an error of the handler is answered with ` + "`500`" + `. *ignored*: it is
-  not looked at. Where a row says nothing else, the answer is ` + "`201`" + `.
-- The repeat is the same request with the same key, once the first has ended. *replayed* is the first answer again. *runs* is a second run of the same handler.
-- *orders* are the rows that are committed after each of the two requests. *beside* are those that the handler has not written
-  through the transaction of the guard, but over another connection.
-- *logged* is the cause in the log of the guard. The log also says what to do.
+A handler inserts an order, does what the row says, and answers ` + "`201`" + ` if the row names no answer. The rules are in [handlers](../handlers.md).
 
-The rule, which the test checks for each row: a success means that all of its orders are committed, and the repeat gets the same
-answer and commits none; a failure leaves no order, and the repeat runs. Where a handler breaks it in a way that no guard can
-see or undo, it is **bold**.
+- *pgx*: ` + "`pgstore.New`" + ` with ` + "`pgstore.Tx`" + `; *` + "`database/sql`" + `*: ` + "`pgstore.NewSQL`" + ` with ` + "`pgstore.SQLTx`" + `; *both*: these two, over PostgreSQL; *MariaDB*: ` + "`mysqlstore.New`" + `
+  with ` + "`mysqlstore.Tx`" + `; *SQLite*: ` + "`sqlitestore.Open`" + ` with ` + "`sqlitestore.Tx`" + `, for GORM with its dialect for tests.
+- *returned*: an error of the handler is answered with ` + "`500`" + `. *ignored*: it is not looked at.
+- The repeat is the same request, once the first has ended. *replayed*: the first answer again. *runs*: a second run of the handler.
+- *orders*: the rows that are committed after each of the two requests. *beside*: rows that were written over another connection.
+- *logged*: the cause in the log of the guard.
+- **Bold**: the handler breaks the rule in a way that no guard can see or undo.
 `
 
 // lines executes a row over each driver that it is for, and describes the results.
@@ -446,11 +441,13 @@ func TestHandlers(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	const page = "../evidence/handlers.md"
+	text := strings.NewReplacer("](problems.md", "](../problems.md", "](exactly-once.md", "](../exactly-once.md").Replace(b.String())
 	if *update {
-		require.NoError(t, os.WriteFile("../handlers.md", []byte(b.String()), 0o644))
+		require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
 		return
 	}
-	require.Equal(t, read(t, "../handlers.md"), b.String(), "write it again with: go test ./docs/snippets -run TestHandlers -update")
+	require.Equal(t, read(t, page), text, "write it again with: go test ./docs/snippets -run TestHandlers -update")
 }
 
 // settledBadly is a store whose transactions end as settle does, with an error of a guard that has lost

@@ -197,7 +197,7 @@ func got(s sight) string {
 	return text
 }
 
-var update = flag.Bool("update", false, "write docs/writers.md and docs/handlers.md instead of comparing them")
+var update = flag.Bool("update", false, "write docs/writers.md and docs/evidence/handlers.md instead of comparing them")
 
 const writersPage = `# Writers around and inside a guard
 
