@@ -312,8 +312,8 @@ day: ## A day of ORDERS (100000) in virtual time: who is locked out (ONLY=patter
 	cd bench && GOWORK=off go test -count=1 -v -timeout 24h -run '^TestFigures$$' ./internal/day -args -day.orders $(ORDERS) -day.only '$(ONLY)' -day.ttls '$(TTLS)' -day.rate $(RATE) $(if $(SEED),-day.seed $(SEED)) -day.figures $(TEST_ARTIFACTS)/day.json
 
 .PHONY: day-page
-day-page: ## Print the tables of bench/day.json, which make day writes to .artifacts, and draw docs/day.png
-	cd bench && GOWORK=off go run . -day day.json -picture ../docs/day.png
+day-page: ## Write docs/evidence/day.md and docs/day.png from bench/day.json, to which figures of make day are added
+	cd bench && GOWORK=off go run . -day day.json -picture ../docs/day.png >../docs/evidence/day.md
 
 # Short days, of which make days plays so many, and again for so long.
 SEEDS ?= 300

@@ -28,7 +28,7 @@ func main() {
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench [flags] [label=]FILE...", flag.ContinueOnError)
 	page := flags.Bool("page", false, "print RESULTS.md, which has some of the rows")
-	days := flags.String("day", "", "print the tables of this file, which make day has written, and draw it into -picture")
+	days := flags.String("day", "", "print the page of this file, which make day has written, and draw it into -picture")
 	picture := flags.String("picture", "../docs/day.png", "where -day draws")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -49,13 +49,13 @@ func run(args []string, out io.Writer) error {
 	return r.Write(out)
 }
 
-// showDays prints the tables of days, and draws those with more losses than the incident had.
+// showDays prints the page of days, and draws those with more losses than the incident had.
 func showDays(out io.Writer, file, picture string) error {
 	all, err := day.Load(file)
 	if err != nil {
 		return err
 	}
-	if err := day.WriteTables(out, all); err != nil {
+	if err := day.WritePage(out, all); err != nil {
 		return err
 	}
 	return chart.Day(slices.DeleteFunc(all, func(r day.Record) bool { return r.Rate <= 1 }), picture)

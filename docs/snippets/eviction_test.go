@@ -16,14 +16,16 @@ import (
 
 func TestEvictionIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, b := range walk.Blocks(t, "../eviction.md") {
+	tested := 0
+	for _, b := range walk.Blocks(t, "../redis.md") {
 		switch b.Language {
 		case "text":
+			tested++
 			srv := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru")
 			_, err := redisstore.Open(t.Context(), srv.URL())
 			require.EqualError(t, err, strings.TrimSuffix(b.Text, "\n"))
-		case "go": // of TestFullEmbeddedStore
 		case "conf":
+			tested++
 			var args []string
 			for line := range strings.Lines(b.Text) {
 				name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -31,10 +33,9 @@ func TestEvictionIsRefused(t *testing.T) {
 			}
 			srv := redistest.Start(t, args...)
 			require.NoError(t, withStore(t.Context(), srv.URL(), func(*lock.Locker) {}))
-		default:
-			require.Empty(t, b.Language)
 		}
 	}
+	require.Equal(t, 2, tested)
 }
 
 // TestFullServer is the table of the page.

@@ -28,9 +28,9 @@ import (
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	const entries, answer = 6_000, 1024
-	aLock := numberOn(t, "../eviction.md", "A lock takes about (\\d+) bytes, with a key such as `shop:lock:user=1000000`")
+	aLock := numberOn(t, "../redis.md", "A lock takes about (\\d+) bytes, with a key such as `shop:lock:user=1000000`")
 	require.Equal(t, aLock, numberOn(t, "../choosing.md", `\| memory for a lock, with a key such as .* \| (\d+) B `))
-	record := answer + numberOn(t, "../eviction.md", `\(size of an answer \+ (\d+) bytes\)`)
+	record := answer + numberOn(t, "../redis.md", `\(size of an answer \+ (\d+) bytes\)`)
 	require.Contains(t, read(t, "../choosing.md"), fmt.Sprintf("| memory for the record of an answer of 1 KiB | %.1f kB", float64(record)/1000))
 
 	srv := redistest.Start(t)

@@ -4,15 +4,14 @@ package chart
 import (
 	"cmp"
 	"fmt"
-	"math"
+	"image/color"
 	"os"
 	"slices"
-	"strings"
+	"time"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
@@ -21,48 +20,55 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/peer"
 )
 
-// Day writes a picture of days as PNG: minutes locked out over orders placed twice, of a
-// million orders each, a curve for each library over the time to live of its locks. This
-// library's guards are one point if they differ by nothing that can be seen.
-func Day(all []day.Record, file string) error {
-	p := plot.New()
-	p.Title.Text = "A day of a million orders, " + rates(all) + " times the incident's losses"
-	p.Title.Padding, p.Title.TextStyle.Font.Size = vg.Points(8), font.Points(14)
-	p.X.Label.Text, p.Y.Label.Text = "orders placed twice", "minutes for which customers were locked out"
-	p.X.Scale, p.Y.Scale = fromZero{}, fromZero{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(fromZeroTicks), plot.TickerFunc(fromZeroTicks)
-	p.Legend.Top, p.Legend.Left = true, false
-	p.Add(plotter.NewGrid())
-	for i, name := range names(all) {
-		days := slices.DeleteFunc(slices.Clone(all), func(r day.Record) bool { return r.Name != name })
-		slices.SortFunc(days, func(a, b day.Record) int { return cmp.Compare(a.TTL, b.TTL) })
-		labels := plotter.XYLabels{}
-		for _, r := range days {
-			million := float64(r.Orders) / 1e6
-			labels.XYs = append(labels.XYs, plotter.XY{X: float64(r.Doubled) / million, Y: r.Minutes / million})
-			labels.Labels = append(labels.Labels, " "+day.Short(r.TTL))
-		}
-		line, dots, err := plotter.NewLinePoints(labels.XYs)
-		if err != nil {
-			return err
-		}
-		line.Color, dots.Color = plotutil.Color(i), plotutil.Color(i)
-		line.Width, dots.Shape, dots.Radius = vg.Points(1.5), plotutil.Shape(i), vg.Points(4)
-		p.Add(line, dots)
-		p.Legend.Add(name, line, dots)
-		if strings.HasPrefix(name, peer.Ours) {
-			continue
-		}
-		texts, err := plotter.NewLabels(labels)
-		if err != nil {
-			return err
-		}
-		p.Add(texts)
+// bar is the day of one library, with the time to live of its locks.
+type bar struct {
+	contender, label string
+	ttl              time.Duration
+}
+
+// Libraries that renew have the default of this one. A lock that is not renewed has to cover the
+// slowest order: five minutes, or the incident's two hours.
+var (
+	usual = []bar{
+		{peer.Ours + ", Lock", "httplatch, 30 s", 30 * time.Second},
+		{"redis/rueidislock", "rueidislock, 30 s", 30 * time.Second},
+		{"go-redsync/redsync", "redsync, 5 min", 5 * time.Minute},
+		{"SET NX + EVALSHA", "SET NX, 5 min", 5 * time.Minute},
+		{"bsm/redislock", "redislock, 5 min", 5 * time.Minute},
+		{"the incident's policy", "the incident's SETNX, 2 h", 2 * time.Hour},
 	}
-	p.X.Min, p.Y.Min = 0, 0
-	p.X.Max, p.Y.Max = 3*p.X.Max, 30*p.Y.Max // room for labels, and for the legend
-	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(20*vg.Centimeter, 12*vg.Centimeter), vgimg.UseDPI(120))}
-	p.Draw(draw.New(canvas))
+	short = []bar{
+		{peer.Ours + ", Lock", "httplatch", time.Second},
+		{"redis/rueidislock", "rueidislock", time.Second},
+		{"SET NX + EVALSHA", "SET NX", time.Second},
+		{"bsm/redislock", "redislock", time.Second},
+		{"go-redsync/redsync", "redsync", time.Second},
+	}
+)
+
+// Size of the picture. Its letters can be read at half of its width, 480 pixels.
+const (
+	width, height = 480 * vg.Inch / 72, 330 * vg.Inch / 72
+	dpi           = 144
+	letters       = 11
+)
+
+// Day writes a picture of days as PNG. Bars are the minutes for which customers were locked out,
+// by library at its usual time to live, and below them the orders placed twice at a second.
+func Day(all []day.Record, file string) error {
+	minutes, err := bars(all, usual, "Minutes for which customers were locked out", func(r day.Record) float64 { return r.Minutes })
+	if err != nil {
+		return err
+	}
+	doubled, err := bars(all, short, "Orders placed twice, with a time to live of 1 s", func(r day.Record) float64 { return float64(r.Doubled) })
+	if err != nil {
+		return err
+	}
+	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi))}
+	whole := draw.Crop(draw.New(canvas), 6, -6, 6, -6)
+	cut := whole.Max.Y * 0.45
+	minutes.Draw(draw.Crop(whole, 0, 0, cut, 0))
+	doubled.Draw(draw.Crop(whole, 0, 0, 0, cut-whole.Max.Y-4))
 	f, err := os.Create(file) //nolint:gosec // the developer's choice
 	if err != nil {
 		return err
@@ -71,37 +77,54 @@ func Day(all []day.Record, file string) error {
 	return cmp.Or(err, f.Close())
 }
 
-func names(all []day.Record) (names []string) {
-	for _, r := range all {
-		if !slices.Contains(names, r.Name) {
-			names = append(names, r.Name)
+// bars draws one figure of each library's day as a bar, with the figure at its end.
+func bars(all []day.Record, of []bar, title string, figure func(day.Record) float64) (*plot.Plot, error) {
+	p := plot.New()
+	p.Title.Text, p.Title.Padding = title, vg.Points(4)
+	p.Title.TextStyle.Font.Size, p.Title.TextStyle.Font.Variant = 13, "Sans"
+	var values plotter.Values
+	labels, names := plotter.XYLabels{}, []string(nil)
+	for i, b := range slices.Backward(of) { // the first one is on top
+		at := slices.IndexFunc(all, func(r day.Record) bool { return r.Name == b.contender && r.TTL == b.ttl })
+		if at < 0 {
+			return nil, fmt.Errorf("chart: no day of %s with %s", b.contender, b.ttl)
 		}
+		value := figure(all[at])
+		labels.XYs = append(labels.XYs, plotter.XY{X: value, Y: float64(len(of) - 1 - i)})
+		labels.Labels = append(labels.Labels, " "+number(value))
+		values, names = append(values, value), append(names, b.label)
 	}
-	return names
+	chart, err := plotter.NewBarChart(values, 13)
+	if err != nil {
+		return nil, err
+	}
+	chart.Horizontal, chart.LineStyle.Width = true, 0
+	chart.Color = color.RGBA{R: 0xc0, G: 0x39, B: 0x2b, A: 0xff}
+	figures, err := plotter.NewLabels(labels)
+	if err != nil {
+		return nil, err
+	}
+	for i := range figures.TextStyle {
+		style := &figures.TextStyle[i]
+		style.Font.Size, style.Font.Variant, style.YAlign = letters, "Sans", text.YCenter
+	}
+	figures.Offset.Y = letters / 6
+	p.Add(chart, figures)
+	p.NominalY(names...)
+	style := &p.Y.Tick.Label
+	style.Font.Size, style.Font.Variant, style.YAlign = letters, "Sans", text.YCenter
+	p.HideX()
+	p.X.Min, p.X.Max = 0, slices.Max(values)*1.15 // room for the last figure
+	return p, nil
 }
 
-func rates(all []day.Record) string {
-	var rates []string
-	for _, r := range all {
-		if text := fmt.Sprint(r.Rate); !slices.Contains(rates, text) {
-			rates = append(rates, text)
-		}
+// number formats a figure for a reader: 58,505, 102, 0.1 and 0.
+func number(f float64) string {
+	switch {
+	case f >= 1000:
+		return fmt.Sprintf("%d,%03d", int(f+0.5)/1000, int(f+0.5)%1000)
+	case f >= 1 || f == 0:
+		return fmt.Sprintf("%.0f", f)
 	}
-	return strings.Join(rates, " and ")
-}
-
-// fromZero is a scale of powers of ten that begins with 0.
-type fromZero struct{}
-
-// Normalize is part of [plot.Normalizer].
-func (fromZero) Normalize(low, high, x float64) float64 {
-	return (math.Log1p(x) - math.Log1p(low)) / (math.Log1p(high) - math.Log1p(low))
-}
-
-func fromZeroTicks(_, high float64) []plot.Tick {
-	ticks := []plot.Tick{{Value: 0, Label: "0"}}
-	for power := 1.0; power <= high; power *= 10 {
-		ticks = append(ticks, plot.Tick{Value: power, Label: fmt.Sprintf("%.0f", power)})
-	}
-	return ticks
+	return fmt.Sprintf("%.1f", f)
 }

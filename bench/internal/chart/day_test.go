@@ -1,11 +1,13 @@
 package chart_test
 
 import (
+	"image"
+	"image/color"
 	"image/png"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,12 +15,12 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/day"
 )
 
+// TestDrawsDays: the picture of the days that are kept has nothing at its edges, where a label
+// would be cut off.
 func TestDrawsDays(t *testing.T) {
-	days := []day.Record{
-		{Name: "a", TTL: time.Second, Rate: 1000, Outcome: day.Outcome{Orders: 1000, Doubled: 3}},
-		{Name: "a", TTL: 2 * time.Hour, Rate: 1000, Outcome: day.Outcome{Orders: 1000, Minutes: 500}},
-		{Name: "b", TTL: time.Minute, Rate: 1000, Outcome: day.Outcome{Orders: 1000}},
-	}
+	days, err := day.Load("../../day.json")
+	require.NoError(t, err)
+	days = slices.DeleteFunc(days, func(r day.Record) bool { return r.Rate <= 1 })
 	file := filepath.Join(t.TempDir(), "day.png")
 	require.NoError(t, chart.Day(days, file))
 	f, err := os.Open(file)
@@ -26,5 +28,16 @@ func TestDrawsDays(t *testing.T) {
 	picture, err := png.Decode(f)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
-	require.Greater(t, picture.Bounds().Dx(), 500)
+	require.Equal(t, 960, picture.Bounds().Dx())
+	edge := 0
+	for x := range picture.Bounds().Dx() {
+		for y := range picture.Bounds().Dy() {
+			if !(image.Pt(x, y).In(picture.Bounds().Inset(8))) && color.GrayModel.Convert(picture.At(x, y)) != (color.Gray{Y: 255}) {
+				edge++
+			}
+		}
+	}
+	require.Zero(t, edge, "pixels at the edges")
+
+	require.ErrorContains(t, chart.Day(days[:1], file), "no day of")
 }

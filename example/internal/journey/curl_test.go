@@ -88,7 +88,7 @@ func findCurl(t *testing.T) string {
 func TestCurlOfThePage(t *testing.T) {
 	t.Parallel()
 	findCurl(t)
-	_, script, found := strings.Cut(readPage(t), "## curl\n\n```sh\n")
+	_, script, found := strings.Cut(textOf(t, "../../../docs/clients.md"), "## curl\n\n```sh\n")
 	require.True(t, found)
 	script, _, _ = strings.Cut(script, "```")
 	d := startDesk(t)

@@ -64,18 +64,19 @@ func requireAtRest(t *testing.T, d *desk) {
 	}, time.Minute, 10*time.Millisecond, "%v", held)
 }
 
-// TestPage: docs/clients.md has a line for each of the table.
+// TestPage: docs/evidence/journey.md has a line for each of the table.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	page := readPage(t)
+	text := textOf(t, page)
+	require.True(t, strings.HasPrefix(text, preface))
 	for _, l := range lines() {
-		require.True(t, strings.Contains(page, l.String()), "it has no line for %v", l) //nolint:testifylint // its text would be the whole page
+		require.True(t, strings.Contains(text, l.String()), "it has no line for %v", l) //nolint:testifylint // its text would be the whole page
 	}
 }
 
-func readPage(t *testing.T) string {
+func textOf(t *testing.T, page string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/clients.md")
+	text, err := os.ReadFile(page)
 	require.NoError(t, err)
-	return string(page)
+	return string(text)
 }

@@ -47,7 +47,7 @@ func lines() (all []line) {
 
 func (l line) String() string { return fmt.Sprintf("| %s | %s |", l.guard, l.client) }
 
-// String is the table as docs/clients.md has it.
+// String is the table of docs/evidence/journey.md.
 func (a *table) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,4 +92,11 @@ func (a *table) write(t *testing.T) {
 		require.NoError(t, os.MkdirAll(dir, 0o750))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "journey.txt"), []byte(text), 0o600))
 	}
+	if *every == 1 && !t.Failed() {
+		require.NoError(t, os.WriteFile(page, []byte(preface+a.String()), 0o644)) //nolint:gosec // it is committed
+	}
 }
+
+const page, preface = "../../../docs/evidence/journey.md", "Written by `make journey`:\n\n# Orders over cut connections\n\n" +
+	"Each intent is an order whose connection is cut once, after each byte of the request and of its answer. *doubled*: two orders exist. *the first\n" +
+	"answer*: status, `Location` and body are those of the order that exists, and one more repeat gets the same bytes.\n\n"

@@ -1,0 +1,161 @@
+package snippets_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// check is a fault, what must hold during it, and the tests of that: a directory, and its tests.
+// With broken, the promise cannot hold, and the tests show what happens instead.
+type check struct {
+	promise, fault, holds, dir, tests string
+}
+
+const broken = "cannot hold: "
+
+func checks() []check {
+	return []check{
+		{"one-holder", "two clicks within one round trip, and another process, 10,000 times", "one holder, and no token in use is treated as abandoned", "internal/faults", "TestDoubleClick"},
+		{"one-holder", "callers of six Lockers under 30 kinds of faults of Redis and its network", "every promise, at every moment", "internal/faults", "TestCampaign TestCampaignCatches"},
+		{"one-holder", "the same for sets of keys, permits and tickets, in virtual time", "no key and no permit has two holders", "lock", "TestCampaignOfSets TestCampaignOfSetsFindsWrongOnes"},
+		{"one-holder", "the same over Redis, with processes that are killed and stopped", "the same", "internal/faults", "TestCampaignOfSetsOverRedis TestCampaignOfSetsOverRedisCatches"},
+		{"one-holder", "random work of several Lockers, callers that leave, Lockers that close", "every promise", "lock", "TestStress"},
+		{"one-holder", "recorded calls of many clients under faults, over each store", "an order of the calls explains their results", "internal/history", "TestHistories TestHistoriesOverPostgres TestHistoriesOverMySQL TestHistoriesOverSQLite TestHistoriesOfSets"},
+		{"one-holder", "a store with a planted bug", "the histories find it", "internal/history", "TestPlantedBugsAreFound TestPlantedBugsAreFoundOverPostgres TestPlantedBugsAreFoundOverMySQL TestPlantedBugsOfSetsAreFound"},
+		{"one-holder", "claim, loss, late arrival, clean-up, takeover and expiry of two clients, in every order", "the invariants hold in every state, and every variant without a rule breaks", "internal/model", "TestModel"},
+		{"one-holder", "a store that breaks a rule", "`latchtest.TestStore` finds it", "httptest", "TestRulesFailOnBrokenStores"},
+		{"one-holder", "an append-only file with `appendfsync always`, and `kill -9`", "leases and receipts survive", "internal/faults", "TestServerKilledWithAppendOnlyFile"},
+		{"one-holder", "slots of a Cluster move; a planned failover; a master is killed after it has replicated", "no caller is refused except during the failover, and leases survive", "internal/faults", "TestCluster TestSentinelFailover"},
+		{"one-holder", "every subset of the nodes of a quorum is down, slow or loses replies", "granted exactly when a majority answered in time", "lock/quorum", "TestEverySubset TestEverySubsetUnderALocker"},
+		{"one-holder", "a node of a quorum restarts empty", "the next renewal restores the entry", "lock/quorum", "TestRenewalBringsTheEntryBack"},
+		{"one-holder", "a release that a node of a quorum did not confirm may land after the next claim", "that node has no vote", "lock/quorum", "TestDoesNotCountAVoteThatMayBeTakenBack"},
+		{"one-holder", "seeded storms over a quorum", "the same, and a quorum that accepts a minority is caught", "lock/quorum", "TestStress"},
+		{"one-holder", "a cool-down begins with some nodes of a quorum down, then others are down", "it refuses until it is over, and no longer", "lock/quorum", "TestCoolDownWhicheverNodesAreDown"},
+		{"one-holder", "a set of keys behind a proxy that shares keys among servers", broken + "two holders, and one with `WithoutPluralClaims`", "lock/redisstore", "TestSetBehindAProxyThatSharesKeys"},
+		{"one-holder", "a holder is paused for longer than its lease", broken + "its context has ended, its fenced write is refused, its unfenced write wins", "internal/faults", "TestPausedHolder"},
+		{"one-holder", "`kill -9` without persistence; the tail of the append-only file is lost", broken + "a second holder; the first is notified, and its fence is lower", "internal/faults", "TestServerKilledWithoutPersistence TestServerLosesTheTailOfItsFile"},
+		{"one-holder", "a replica is promoted without the write", broken + "the same", "internal/faults", "TestServerPromotesAReplica TestSentinelFailover"},
+		{"one-holder", "a server evicts a lock", broken + "`Open` refuses such a server; the holder is notified at its next renewal", "internal/faults", "TestServerEvictsALock"},
+		{"one-holder", "the server's clock jumps ahead by two minutes", broken + "the same, and the fence grows", "internal/faults", "TestClockJumpsForward"},
+		{"one-holder", "the server's clock jumps back by an hour, and its last fence is forgotten", broken + "fences can repeat", "internal/faults", "TestClockBackTakesFencesBack"},
+		{"one-holder", "a Ring takes a shard for dead", broken + "two holders; `redisstore.New` refuses a Ring", "internal/faults", "TestRingMakesASecondHolder"},
+		{"one-holder", "two nodes of three of a quorum restart empty", broken + "a second holder", "lock/quorum", "TestTwoRestartsMakeTwoHolders"},
+		{"own-release", "an entry of 64 KiB or more is taken over, released, settled or gone between two commands", "it is settled under its own token, or left unchanged", "lock/redisstore", "TestLargeReceiptMeetsAnotherEntry TestLargeReceiptWithoutTransactions TestLargeReceiptWithoutAnAnswer"},
+		{"own-release", "a settle arrives after a takeover", "the entry of the successor is unchanged", "lock", "TestLateSettleAfterTakeover"},
+		{"no-orphan", "a reply to a claim or a release is lost, or every reply for 2 s", "no caller is locked out, no false `409`", "internal/faults", "TestIncident TestNaiveLockFailsTheIncident"},
+		{"no-orphan", "a claim is held back for 3 s, and then delivered", "this process gets the key at once, and no entry is left; with `WithFencing` the server refuses the claim", "internal/faults", "TestLateCommand TestLateCommandIsRefusedInGuardedMode"},
+		{"no-orphan", "a call returns while its claim is still in a batch, and the claim lands a minute later", "the claim is removed when it has landed, and Close waits", "lock", "TestCallsThatAreLeftBehind"},
+		{"no-orphan", "a server is stopped 100 times with a claim on its way", "no process is refused by its own claim, and no entry is left", "internal/faults", "TestStalledServer"},
+		{"no-orphan", "a process is killed, on a lock, in the middle of a run, after `Commit`, in a stream", "other processes wait for one lease at most; then outcome unknown, or a second run by choice", "internal/faults", "TestKilledProcessBlocksForOneLease TestOnceCrash TestKilledInTheMiddleOfARequest"},
+		{"no-orphan", "a handler hangs, and an operator frees its key", "other requests run; the context of the handler ends", "internal/faults", "TestHungHandlerFreedByAnOperator"},
+		{"no-self-conflict", "go-redis repeats a plain `SETNX` whose reply was lost", broken + "the client is refused by its own claim (httplatch does not use it)", "lock/redisstore", "TestPlainSetNXRepeatsAndDeniesItself"},
+		{"no-self-conflict", "a release of the same process has no answer", "the next request does not get `409`", "lock", "TestFullQueueBehindAnUnansweredRelease TestFreedInTheInstantTheWaitEnds"},
+		{"no-self-conflict", "the server's clock jumps back by an hour", "the validity ends on time, and the process is not locked out", "internal/faults", "TestClockJumpsBack"},
+		{"three outcomes", "callers share a round trip; an error, a lost reply, slots that move, a caller that leaves", "each command has its own outcome, and none is written twice", "lock/redisstore", "TestErrorRepliesAreOfOneCommand TestLostReplyInABatch TestMovedSlots TestCanceledNeighbors"},
+		{"three outcomes", "a command is in the queue when its caller leaves", "it was not applied, and is not sent", "lock/redisstore/internal/group", "TestTheQueueIsCertain"},
+		{"three outcomes", "a plain pipeline, and go-redis' autopipeliner", broken + "they repeat or write abandoned commands (httplatch uses neither)", "lock/redisstore", "TestPlainPipelineRepeatsAllOfItself TestAutoPipelinerSendsWhatWasAbandoned"},
+		{"three outcomes", "a torn reply", "the next command on the pool gets its own answer", "lock/redisstore", "TestTornReplies"},
+		{"three outcomes", "replies come byte by byte; scripts are flushed between all calls", "nothing changes", "internal/faults", "TestAnswersInPieces TestServerForgetsScripts"},
+		{"three outcomes", "refusals by real servers, and forged ones", "`503`, one log line a minute and kind; a refusal that lasts is not tried again", "lock/redisstore", "TestReplies TestRefusalsOfRealServers TestDenialsAreNotTriedAgain TestRefusalsInScriptsOfRedis62"},
+		{"three outcomes", "a commit waits for a standby that is gone", "it is not reported as committed", "lock/pgstore", "TestCommitThatWaitsForItsStandby TestOutcomeIsAskedOfThePrimary"},
+		{"notified", "a server is gone for longer than the lease", "the holder is notified within the lease", "internal/faults", "TestRedisGoneForLongerThanTheLease"},
+		{"notified", "work of three leases; a hold over its maximum", "the lease is renewed; the hold ends on time", "internal/faults", "TestLongWorkIsRenewedOnRedis"},
+		{"once", "every fault at every step of `Once`", "one effect, its answer arrives, the record appears", "internal/faults", "TestOnceUnderFaults"},
+		{"once", "a server out of memory between claim and settle", "the answer arrives, and held locks can be renewed", "internal/faults", "TestOnceOutOfMemory TestServerThatEvictsNothing"},
+		{"once", "orders in transactions of PostgreSQL, directly and through PgBouncer, under faults and kills", "each answered order exists once, as it was answered", "lock/pgstore/internal/campaign", "TestOnce TestOnceCatches"},
+		{"once", "the same over MariaDB", "the same", "lock/mysqlstore/internal/campaign", "TestOnce TestOnceCatches"},
+		{"once", "the same over SQLite", "the same", "lock/sqlitestore/internal/campaign", "TestOnce TestOnceCatches"},
+		{"once", "PostgreSQL fails over to a synchronous standby", "no answered order is lost", "lock/pgstore/internal/campaign", "TestFailovers TestFailoversCatch"},
+		{"once", "MariaDB fails over to a semi-synchronous replica", "the same", "lock/mysqlstore/internal/campaign", "TestFailovers TestFailoversCatch"},
+		{"once", "random faults of a database and its network, in virtual time", "each key has one row, with the answer that every client got", "lock", "TestTransactionsAtRandom"},
+		{"once", "a desk over PostgreSQL is killed every second, or stopped beyond its lease", "one row for each order; without `WithTransaction`, two", "example", "TestKillLoopOverPostgres TestPausedHolderOverPostgres TestPausedDeskOverPostgres"},
+		{"once", "half-hour days of 300 orders with killed, paused and deployed desks", "no order is placed twice or lost, no answer is false, and no customer is locked out", "bench/internal/day", "TestDays TestDaysCatch"},
+		{"once", "receipts and fences are asked of a quorum", "refused before anything runs", "lock/quorum", "TestHasNoReceipts TestHasNoFences"},
+		{"same-answer", "200 duplicates at once, at two Lockers", "one run, and one answer for every caller", "internal/faults", "TestOnceRace"},
+		{"same-answer", "472 cases over two stores and two routers", "[the table](semantics.md)", "internal/semantics", "TestPage"},
+		{"same-answer", "connections cut after each byte of orders and answers", "[one order, one answer](journey.md)", "example/internal/journey", "TestPage"},
+		{"bounded", "a proxy loses answers, requests or both; packets are dropped between network namespaces", "calls end within the budget, and no caller is locked out afterwards", "internal/faults", "TestPartitions TestPartitionCatches TestPartitionOfPackets"},
+		{"bounded", "a server is stopped, paused, busy, loading, asleep, or turned into a replica", "the same", "internal/faults", "TestServerOutages TestServerAsleep TestServerWithTooFewReplicas TestServerRefusals"},
+		{"bounded", "a slow line, and a receipt of 1 MiB", "no call waits for it, and nothing runs twice", "internal/faults", "TestSlowLine"},
+		{"bounded", "a connection with a shared round trip, or a node of a Cluster, fails silently", "its callers lose one try, other callers nothing", "lock/redisstore", "TestStalledBatch TestDeadConnectionUnderLockers TestStalledNodeOfACluster"},
+		{"bounded", "100 waiters for one key in four processes; lost and false notifications", "each is granted once, and a lost notification costs one poll", "internal/faults", "TestHundredWaitersInFourProcesses TestLostNotifications TestFloodOfNotifications TestWaitersHoldNoConnection"},
+		{"no-collapse", "600 callers and arrivals at five times the capacity; a stall under 0.8 of it", "at least 0.6 of the capacity, and no caller is refused for clean-up", "lock", "TestOverload TestOverloadCatches"},
+		{"no-collapse", "a second of silence, or of refused connections, under 1,000 callers", "grants again within 2 s of the first answer", "lock", "TestOutage TestEndsThatCallersWaitFor"},
+		{"no-collapse", "no fault: an idle server, 0.8 of its capacity, bursts of 1,000 callers", "no caller is refused", "lock", "TestHealthyServerRefusesNoCaller"},
+		{"no-collapse", "round trips become a thousand times as long, or the server becomes slow", "no call is refused", "lock/redisstore/internal/group", "TestLongerWayRefusesNoCall TestWindowFollowsASlowServer"},
+		{"no-collapse", "claims split the nodes of a quorum", "one is granted as soon as they do not arrive at the same time", "lock/quorum", "TestSplitVoteIsTriedAgain TestSplitVoteEndsWithTheBudget"},
+		{"no-leak", "waiters leave", "at once, and without a trace", "internal/faults", "TestCanceledWaitersLeave"},
+		{"no-leak", "a Locker is closed while claims, runs and clean-ups are in flight, or its store is gone", "it waits for them, within its budget", "lock", "TestCloseWaitsForHolders TestCloseDuringClaim TestCloseIsBoundedWhenTheStoreIsGone TestCloseWaitsForCallsThatAreLeftBehind"},
+	}
+}
+
+// TestPromises: each promise of docs/reliability.md has a check, each check has tests, and
+// docs/evidence/promises.md lists them.
+func TestPromises(t *testing.T) {
+	t.Parallel()
+	var promises []string
+	_, table, _ := strings.Cut(read(t, "../reliability.md"), "## What is promised")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, m := range regexp.MustCompile(`(?m)^\| ([a-z -]+) \|`).FindAllStringSubmatch(table, -1) {
+		if m[1] != "name" {
+			promises = append(promises, m[1])
+		}
+	}
+	require.Greater(t, len(promises), 8)
+	var b strings.Builder
+	b.WriteString("Written by `go test ./docs/snippets -run TestPromises -update`, which finds each test:\n\n# Promises, and their tests\n\n" +
+		"The promises are those of [reliability](../reliability.md#what-is-promised).\n\n| promise | fault | what must hold | tests |\n|---|---|---|---|\n")
+	tested := map[string]bool{}
+	for _, c := range checks() {
+		require.Contains(t, promises, c.promise)
+		tested[c.promise] = tested[c.promise] || !strings.HasPrefix(c.holds, broken)
+		declared := testsIn(t, c.dir)
+		for name := range strings.FieldsSeq(c.tests) {
+			require.Contains(t, declared, name, c.dir)
+		}
+		names := "`" + strings.Join(strings.Fields(c.tests), "`, `") + "`"
+		holds := c.holds
+		if cannot, ok := strings.CutPrefix(holds, broken); ok {
+			holds = "**" + strings.TrimSuffix(broken, ": ") + "**: " + cannot
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s in [`%s`](../../%s) |\n", c.promise, c.fault, holds, names, c.dir, c.dir)
+	}
+	for _, p := range promises {
+		require.True(t, tested[p], "no test of %s", p)
+	}
+	const page = "../evidence/promises.md"
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(b.String()), 0o644))
+		return
+	}
+	require.Equal(t, read(t, page), b.String(), "write it again with: go test ./docs/snippets -run TestPromises -update")
+}
+
+// testsIn are the names of the tests of a directory.
+func testsIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	require.NotEmpty(t, names, dir)
+	slices.Sort(names)
+	return names
+}
