@@ -89,5 +89,5 @@ func TestFiberTheWrongWay(t *testing.T) {
 	h = adaptor.FiberApp(app)
 	require.Equal(t, 201, ask(h, "POST", "/orders", "").Code)
 	require.Equal(t, 2, inside)
-	require.Equal(t, 1, strings.Count(log.String(), "docs/fiber.md"), "it is logged once")
+	require.Equal(t, 1, strings.Count(log.String(), "docs/routers.md"), "it is logged once")
 }

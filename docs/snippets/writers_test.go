@@ -23,7 +23,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// wrapping is a row of docs/writers.md: a writer, and where it is mounted.
+// wrapping is a row of docs/evidence/writers.md: a writer, and where it is mounted.
 type wrapping struct {
 	framework, writer, where string
 	so                       string // what the reader does about it
@@ -197,20 +197,19 @@ func got(s sight) string {
 	return text
 }
 
-var update = flag.Bool("update", false, "write docs/writers.md and docs/evidence/handlers.md instead of comparing them")
+var update = flag.Bool("update", false, "write docs/evidence/writers.md and docs/evidence/handlers.md instead of comparing them")
 
-const writersPage = `# Writers around and inside a guard
+const writersPage = "Written by `go test ./docs/snippets -run TestWriters -update`, which also executes every row:" + `
 
-Middleware that wraps the ResponseWriter, or answers for handlers, meets a guard on one of its two sides. Each row was run with the real
-library, behind a real server, by the test that writes this page: ` + "`go test -run TestWriters ./docs/snippets`" + `. The guard is
-` + "`Idempotent`" + `; in gin and echo it is mounted by [middleware/gin](gin.md) and [middleware/echo](echo.md), except where the row says otherwise.
+# Writers around and inside a guard
 
-- The handler answers ` + "`201`" + ` with a text of 8 KB. *The first* is a client that takes gzip; its answer is in each row, byte by byte, the one that it
-  gets without the guard. *replayed* is that answer again, marked with ` + "`Idempotent-Replayed: true`" + `.
-- *After a failure*: the handler fails as its framework has it (` + "`http.Error`, `c.Error`" + `, a returned error) on its first run. *runs* is
-  the handler's second run, with success.
-- *seen*: the guard sees that the answer passes it, or may, and logs it once. Such an answer is not kept as a success: repeats are
-  refused. [For which writers it can](semantics.md#how-the-handler-ends) is with the semantics.
+Middleware that wraps the ResponseWriter, or answers for handlers, next to ` + "`Idempotent`" + `, which gin and echo mount by their module. The rules are in
+[routers](../routers.md).
+
+- The handler answers ` + "`201`" + ` with a text of 8 KB. *The first* is a client that takes gzip; it gets each byte that it would get without the
+  guard. *replayed* is that answer again.
+- *After a failure*: the first run fails as its framework has it (` + "`http.Error`, `c.Error`" + `, a returned error). *runs* is the second run, with success.
+- *seen*: the guard sees that the answer passes it, or may. It logs that once, and refuses repeats.
 `
 
 // TestWriters executes the rows, and holds the page to what came of them.
@@ -229,9 +228,11 @@ func TestWriters(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	const page = "../evidence/writers.md"
+	text := strings.ReplaceAll(b.String(), "](problems.md", "](../problems.md")
 	if *update {
-		require.NoError(t, os.WriteFile("../writers.md", []byte(b.String()), 0o644))
+		require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
 		return
 	}
-	require.Equal(t, read(t, "../writers.md"), b.String(), "write it again with: go test ./docs/snippets -run TestWriters -update")
+	require.Equal(t, read(t, page), text, "write it again with: go test ./docs/snippets -run TestWriters -update")
 }

@@ -425,7 +425,7 @@ func fiberWritings() []wrapping {
 		}},
 		{name, "`adaptor.FiberApp(app)`", inside, "", func(g guard, o *orders) http.Handler { return g(adaptor.FiberApp(app(o))) }},
 		{name, "`adaptor.FiberHandler(h)`", inside, "", func(g guard, o *orders) http.Handler { return g(adaptor.FiberHandler(fiberOrder(o))) }},
-		{name, "`adaptor.HTTPMiddleware(guard)`", "is the guard", "**never**: no request is guarded, see [fiber](fiber.md)", func(g guard, o *orders) http.Handler {
+		{name, "`adaptor.HTTPMiddleware(guard)`", "is the guard", "**never**: no request is guarded, see [fiber](../routers.md#fiber)", func(g guard, o *orders) http.Handler {
 			return adaptor.FiberApp(app(o, adaptor.HTTPMiddleware(g)))
 		}},
 	}

@@ -90,7 +90,7 @@ func (h *Hints) AnswerTooLong(ctx context.Context, err error) {
 
 const (
 	unansweredCure = "; in gin and echo, mount guards by the modules middleware/gin and middleware/echo; " +
-		"in fiber, as docs/fiber.md says, since adaptor.HTTPMiddleware runs the handler unguarded; " +
+		"in fiber, as docs/routers.md says, since adaptor.HTTPMiddleware runs the handler unguarded; " +
 		"elsewhere, have the answer written to the ResponseWriter that the guard hands on"
 	outsideMessage = "a handler returned without an answer, and a framework outside of the guard has answered, or is going to: " +
 		"the guard does not see whether the request failed, and keeps no answer"
