@@ -9,7 +9,7 @@
 //
 // # Metrics
 //
-// docs/telemetry.md lists all of them with unit, labels, meaning and when to act. lock.* is for
+// docs/telemetry.md lists all of them with type, labels, meaning and when to act. lock.* is for
 // mutual exclusion and leases, idempotency.* for [lock.Locker.Once], middleware.Idempotent and
 // middleware.Dedupe. Durations are in seconds. Their histograms advise boundaries from half a
 // millisecond to ten seconds, and to an hour for the time that a key was held.
