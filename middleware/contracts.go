@@ -30,7 +30,7 @@ import (
 // [keyfunc.Optional]. It demands 24 hours or more of [lock.WithKeep]: with less, Idempotent
 // panics.
 //
-// docs/contracts.md lists each requirement of the protocol, and the few that are not met.
+// docs/contracts.md lists the few requirements of the protocol that are not met.
 func ACP() Option {
 	return contract{
 		idempotent: func(c *idempotentConfig) {
@@ -54,7 +54,7 @@ func ACP() Option {
 // Later options override these. The protocol demands 24 hours of [lock.WithKeep], and recommends
 // 48: with less than 24, Idempotent panics.
 //
-// docs/contracts.md lists each requirement of the protocol, and the few that are not met.
+// docs/contracts.md lists the few requirements of the protocol that are not met.
 func UCP() Option {
 	return contract{
 		idempotent: func(c *idempotentConfig) {

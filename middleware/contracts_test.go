@@ -367,7 +367,7 @@ var ucpSentences = []sentence{
 // TestContracts executes the sentences of each contract, and finds them on the page.
 func TestContracts(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/contracts.md")
+	page, err := os.ReadFile("../docs/evidence/contracts.md")
 	require.NoError(t, err)
 	for name, contract := range map[string]struct {
 		option    func() latch.Option

@@ -18,7 +18,7 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-var stormLasts = flag.Duration("storm", 5*time.Second, "how long callers come in BenchmarkStorm; several.md reports 30s")
+var stormLasts = flag.Duration("storm", 5*time.Second, "how long callers come in BenchmarkStorm")
 
 // inOrder is a store that claims no set at once.
 type inOrder struct{ lock.Store }
