@@ -286,7 +286,17 @@ func (c *ownConn) giveBack() {
 // hangUp takes the connection out of the pool, and closes it.
 func (c *ownConn) hangUp() {
 	defer c.store.gate.Leave()
-	_ = c.Hijack().PgConn().Conn().Close()
+	hangUp(c.Hijack())
+}
+
+// hangUp closes a connection without a message to the server, for which the driver may wait. If the
+// driver has closed the connection, hangUp leaves the rest to it: the driver asks the server to
+// cancel the statement, and PgBouncer ignores that once the connection is gone. The statement, which
+// may wait for a lock, would keep a session of the server.
+func hangUp(conn *pgx.Conn) {
+	if !conn.IsClosed() {
+		_ = conn.PgConn().Conn().Close()
+	}
 }
 
 // ownRows give back their connection when they are closed.

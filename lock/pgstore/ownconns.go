@@ -33,13 +33,14 @@ func (p poolSettings) renew(context.Context) (bool, error) { return false, nil }
 
 // ownParameters replace session parameters that a pool, a role or a database may set for the work.
 // With such parameters, the store's own statements could fail, or end before the time of their
-// callers is over.
+// callers is over. A wait for a lock has a bound, in case the driver's request to cancel is lost, or
+// comes before its statement.
 var ownParameters = [][2]string{
 	{"default_transaction_isolation", "read committed"},
 	{"default_transaction_read_only", "off"},
 	{"statement_timeout", "0"},
 	{"transaction_timeout", "0"}, // since PostgreSQL 17
-	{"lock_timeout", "0"},
+	{"lock_timeout", "5s"},
 }
 
 // openOwn returns a pool for the store's own connections, which dials on its first use.

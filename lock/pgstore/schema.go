@@ -96,7 +96,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	ddl, err := s.missing(ctx, pool)
 	if err == nil && ddl != "" {
 		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+			if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
 				return err
 			}
 			ddl, err := s.missing(ctx, tx) // another process may have made the table meanwhile

@@ -140,11 +140,12 @@ func (s *session) leave() {
 	s.giveBack = nil
 }
 
-// hangUp closes the connection itself: the driver would send a message first, and may wait for the
-// server.
 func (s *session) hangUp() {
-	s.cut = true
-	_ = s.conn.PgConn().Conn().Close()
+	if s.cut = true; s.inUse { // hangUp would read what the call in progress writes
+		_ = s.conn.PgConn().Conn().Close()
+		return
+	}
+	hangUp(s.conn)
 }
 
 // rollback ends the transaction, and gives the connection back.

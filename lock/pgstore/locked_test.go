@@ -1,0 +1,119 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
+)
+
+// waiting returns the number of sessions that wait for a lock.
+func (s *shop) waiting(tb testing.TB) (n int) {
+	tb.Helper()
+	require.NoError(tb, s.db.QueryRow(tb.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n))
+	return n
+}
+
+// lock locks a table, as an ALTER TABLE does.
+func (s *shop) lock(tb testing.TB, table string) (unlock func()) {
+	tb.Helper()
+	ddl, err := pgxtest.Connect(tb, s.db.Config().ConnString()).Begin(tb.Context())
+	require.NoError(tb, err)
+	_, err = ddl.Exec(tb.Context(), "LOCK TABLE "+table)
+	require.NoError(tb, err)
+	return func() { require.NoError(tb, ddl.Rollback(tb.Context())) }
+}
+
+// Calls that wait for a locked table end in their time, and so do their sessions at the server.
+// Otherwise each call would need another one.
+func TestLockedTable(t *testing.T) {
+	t.Parallel()
+	bounced := func(t *testing.T) func(db string) string {
+		t.Helper()
+		b := pgtest.PgBouncer(t, pgtest.Shared(t).Addr())
+		return func(db string) string { return b.URL(db, "postgres") + "&default_query_exec_mode=exec" }
+	}
+	pool := func(t *testing.T, through func(db string) string) *shop { t.Helper(); return openShop(t, through) }
+	claim := func(ctx context.Context, s *shop, key string) error {
+		_, err := s.store.Get(ctx, key)
+		return err
+	}
+	work := func(ctx context.Context, s *shop, key string) error {
+		within, tx, err := s.store.Begin(ctx, key, "t")
+		if err == nil {
+			_, err = insert(key)(within)
+			_ = tx.Rollback(context.WithoutCancel(ctx))
+		}
+		return err
+	}
+	direct := func(t *testing.T) func(db string) string { t.Helper(); return direct(t) }
+	for name, tt := range map[string]struct {
+		through func(t *testing.T) func(db string) string
+		open    func(t *testing.T, through func(db string) string) *shop
+		table   string
+		call    func(ctx context.Context, s *shop, key string) error
+	}{
+		"entries":                             {direct, pool, "latch_entries", claim},
+		"entries, PgBouncer":                  {bounced, pool, "latch_entries", claim},
+		"orders":                              {direct, pool, "orders", work},
+		"orders, PgBouncer":                   {bounced, pool, "orders", work},
+		"entries, database/sql":               {direct, openSQLShopThrough, "latch_entries", claim},
+		"entries, database/sql and PgBouncer": {bounced, openSQLShopThrough, "latch_entries", claim},
+		"orders, database/sql":                {direct, openSQLShopThrough, "orders", work},
+		"orders, database/sql and PgBouncer":  {bounced, openSQLShopThrough, "orders", work},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := tt.open(t, tt.through(t))
+			s.placeAtOnce(t, 1, "before")
+			unlock := s.lock(t, tt.table)
+			const callers, calls = 4, 20
+			var all sync.WaitGroup
+			for c := range callers {
+				all.Go(func() {
+					for n := range calls {
+						began := time.Now()
+						ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 200*time.Millisecond)
+						assert.Error(t, tt.call(ctx, s, fmt.Sprint(c, n)))
+						cancel()
+						assert.Less(t, time.Since(began), 10*time.Second)
+					}
+				})
+			}
+			all.Wait()
+			// On a busy machine, a request to cancel may come before its statement, and is in vain.
+			require.Less(t, s.waiting(t), callers*calls/2)
+			unlock()
+			s.placeAtOnce(t, 1, "after")
+			require.Equal(t, []string{"after0", "before0"}, s.orders(t))
+		})
+	}
+}
+
+// The requests to cancel are lost. The store's own sessions do not wait for long.
+func TestLockedTableWithoutCancel(t *testing.T) {
+	t.Parallel()
+	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+		if x.Cancel {
+			return pgproxy.Fault{Action: pgproxy.LoseRequest}
+		}
+		return pgproxy.Fault{}
+	})
+	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
+	unlock := s.lock(t, "latch_entries")
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	_, err := s.store.Get(ctx, "k")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, 1, s.waiting(t))
+	require.Eventually(t, func() bool { return s.waiting(t) == 0 }, time.Minute, 50*time.Millisecond)
+	unlock()
+}
