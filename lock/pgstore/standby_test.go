@@ -128,10 +128,13 @@ func crashes(t *testing.T, _ *sockets, primary *pgtest.Cluster) {
 	primary.Restart(t)
 }
 
-// ends has an operator end the sessions that wait, by which the COMMIT is there, too.
-func ends(t *testing.T, _ *sockets, primary *pgtest.Cluster) {
-	t.Helper()
-	primary.Exec(t, "postgres", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+// operator has an operator end the sessions or the statements that wait, by which the COMMIT is
+// there, too. A statement that waits is then answered, with a warning.
+func operator(function string) meanwhile {
+	return func(t *testing.T, _ *sockets, primary *pgtest.Cluster) {
+		t.Helper()
+		primary.Exec(t, "postgres", "SELECT "+function+"(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+	}
 }
 
 // A COMMIT that waits for its standby is not answered as committed before that has it,
@@ -140,7 +143,8 @@ func ends(t *testing.T, _ *sockets, primary *pgtest.Cluster) {
 func TestCommitThatWaitsForItsStandby(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]meanwhile{
-		"the budget ends": waits, "the connection fails": cuts, "the primary crashes": crashes, "an operator ends it": ends,
+		"the budget ends": waits, "the connection fails": cuts, "the primary crashes": crashes,
+		"an operator ends its session": operator("pg_terminate_backend"), "an operator ends its wait": operator("pg_cancel_backend"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -155,3 +155,37 @@ func TestCleanUpLeavesTheClaimOfWork(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 }
+
+// A renewed row is not swept. As many of them as a sweep looks at hold up no sweep of the rows that
+// come after them.
+func TestCleanUpLeavesRenewedRows(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newPool(t, database(t)))
+	const renewed = 5
+	claim := lock.Claim{Token: "t", Attempt: 1, Lease: 2 * time.Second}
+	for i := range renewed + 1 {
+		_, err := s.Claim(t.Context(), fmt.Sprint(i), claim)
+		require.NoError(t, err)
+		if i < renewed {
+			ok, err := s.Renew(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Lease: time.Hour})
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+	}
+	require.Eventually(t, func() bool {
+		e, err := s.Get(t.Context(), fmt.Sprint(renewed))
+		return err == nil && e.State == lock.Free
+	}, 20*time.Second, 10*time.Millisecond)
+	removed := 0
+	for range 3 {
+		n, err := s.Sweep(t.Context(), renewed)
+		require.NoError(t, err)
+		removed += n
+	}
+	require.Equal(t, 1, removed)
+	for i := range renewed {
+		e, err := s.Get(t.Context(), fmt.Sprint(i))
+		require.NoError(t, err)
+		require.Equal(t, lock.Held, e.State)
+	}
+}

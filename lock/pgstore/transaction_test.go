@@ -265,6 +265,39 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 	}
 }
 
+// The session of a COMMIT without an answer is ended while it waits for its client in the middle of
+// the transaction. It is not while it executes a statement, which may be the COMMIT, or when it is
+// idle: its number may be that of another session since.
+func TestOnlyAnIdleTransactionIsEnded(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, direct(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	begin := func() (ctx context.Context, endIdle func(), rollback func()) {
+		ctx, tx, err := s.store.Begin(t.Context(), "k", "t")
+		require.NoError(t, err)
+		return ctx, func() { tx.(interface{ EndIdle(ctx context.Context) }).EndIdle(t.Context()) }, func() { _ = tx.Rollback(t.Context()) }
+	}
+	session := func() (pid int) {
+		require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM pg_sleep(0.1)").Scan(&pid))
+		return pid
+	}
+	before := session()
+	_, endIdle, rollback := begin()
+	endIdle()
+	rollback()
+	require.Equal(t, before, session())
+
+	ctx, endIdle, rollback := begin()
+	defer rollback()
+	unlock := s.lock(t, "orders")
+	executed := make(chan error, 1)
+	go func() { executed <- exec(ctx, "INSERT INTO orders VALUES ('tea')") }()
+	require.Eventually(t, func() bool { return s.waiting(t) == 1 }, 20*time.Second, 10*time.Millisecond)
+	endIdle()
+	unlock()
+	require.NoError(t, <-executed)
+	require.Eventually(t, func() bool { endIdle(); return exec(ctx, "SELECT") != nil }, 20*time.Second, 10*time.Millisecond)
+}
+
 // A holder that was paused beyond its lease, while another ran and committed: its own is
 // rolled back, and it gets the other's answer.
 func TestLoserIsRolledBack(t *testing.T) {
