@@ -39,7 +39,7 @@ APART = $(CURDIR)/bench $(CURDIR)/middleware/caddy $(CURDIR)/tools
 # those that keep browsers busy beside each other, each with as many parallel tests as its
 # TestMain says. Of the other packages, one more is tested in parallel than there are cores.
 ALONE = /(lock|lock/redisstore)$$
-BROWSERS = /(example|example/internal/forms)$$
+BROWSERS = /(example/full|example/full/internal/forms)$$
 CORES = $(shell getconf _NPROCESSORS_ONLN)
 ONEMORE = $(shell expr 1 + $(CORES))
 
@@ -71,7 +71,7 @@ VETTED = -vet=off
 
 # The packages whose tests read files outside of their module, such as pages. The cache of go test
 # does not notice when these change.
-OUTSIDE = /(docs/snippets|example|example/internal/forms|example/internal/journey|example/internal/proxies|internal/telemetry|lock/pgstore)$$
+OUTSIDE = /(docs/snippets|example/full|example/full/internal/forms|example/full/internal/journey|example/full/internal/proxies|internal/telemetry|lock/pgstore)$$
 
 # How long the tests of a package may take. A machine that is busy with something else needs
 # more than the ten minutes of the go command for the longest.
@@ -109,7 +109,7 @@ test: ## Vet and test all modules with the race detector, in 12 to 20 minutes on
 	@$${REDIS_SERVER:-redis-server} --version || true
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(BESIDE)|$(SIMULATED)|$(SEARCHES)|$(FAULTY)|$(MODELS)')
 	go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(SIMULATED)')
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list ./example ./example/internal/forms work | grep -E '$(BROWSERS)|$(BESIDE)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list ./example/full ./example/full/internal/forms work | grep -E '$(BROWSERS)|$(BESIDE)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
 	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
 
@@ -187,7 +187,7 @@ once-sqlite:
 	go test $(RACE) -count=1 -v -timeout 60m -run OverSQLite ./internal/history -args -histories.sqlite 210 $(if $(SEED),-seed $(SEED))
 	cd lock/sqlitestore && go test $(RACE) -count=1 -v -timeout 120m ./internal/campaign -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
 
-# What make journey runs of example/internal: packages, each with its arguments.
+# What make journey runs of example/full/internal: packages, each with its arguments.
 JOURNEYS = "journey -journey.every=1" "forms"
 
 .PHONY: journey
@@ -195,7 +195,7 @@ journey: ## From the client to the row, connections cut at every byte offset, on
 	@scripts/deps.sh redis-server postgresql chromium curl npm $(if $(RACE),cc)
 	@for journey in $(JOURNEYS); do \
 		set -- $$journey; \
-		(set -x; cd example && go test $(RACE) -count=1 -v -timeout 60m ./internal/$$1 -args "$${@:2}") || exit 1; \
+		(set -x; cd example/full && go test $(RACE) -count=1 -v -timeout 60m ./internal/$$1 -args "$${@:2}") || exit 1; \
 	done
 
 .PHONY: chain
@@ -211,7 +211,7 @@ INTENTS ?= 40
 .PHONY: proxies
 proxies: ## Orders of 7 clients behind nginx, HAProxy and Caddy, during faults, INTENTS (40) each: .artifacts/proxies.txt
 	@scripts/deps.sh redis-server proxies curl npm urllib3 $(if $(RACE),cc)
-	go test $(RACE) -count=1 -v -timeout 120m ./example/internal/proxies -args -proxies.intents $(INTENTS)
+	go test $(RACE) -count=1 -v -timeout 120m ./example/full/internal/proxies -args -proxies.intents $(INTENTS)
 
 # With the race detector, for which Caddy is compiled once more: make test has none for it.
 .PHONY: gateway
@@ -264,13 +264,13 @@ form-script: ## Make form/latch.min.js and its integrity value from form/latch.j
 .PHONY: picture
 picture: ## Take the picture of the README, docs/desk.png, from the three stories of the order desk
 	@scripts/deps.sh chromium npm
-	go test -count=1 -run TestLooks/desk-1280-light ./example
+	go test -count=1 -run TestLooks/desk-1280-light ./example/full
 	cp $(TEST_ARTIFACTS)/screens/desk-1280-light-4-stage-view.png docs/desk.png
 
 .PHONY: form-looks
 form-looks: ## Take pictures of a form and of every refusal page on all screens, and have axe look at them: .artifacts/screens
 	@scripts/deps.sh chromium npm
-	go test -count=1 -run Looks ./example/internal/forms -args -looks.all
+	go test -count=1 -run Looks ./example/full/internal/forms -args -looks.all
 
 # What make graph measures.
 PACKAGES ?= ./lock ./middleware

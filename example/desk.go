@@ -2,109 +2,59 @@ package main
 
 import (
 	"context"
-	"errors"
-	"log/slog"
+	"crypto/rand"
 	"net/http"
-	"sync/atomic"
 
+	"github.com/go-chi/chi/v5"
+
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/lockotel"
+	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/console"
 )
 
-// desk is the application: orders, and the locks that guard them.
+var (
+	// userID is the user of a request. A real desk takes it from its authentication, with keyfunc.Context.
+	userID = keyfunc.Header("X-User-ID")
+
+	// orderID is the order in the path of a request.
+	orderID = keyfunc.PathValue("id")
+)
+
+// desk is the application behind the guards.
 type desk struct {
-	cfg      config
-	store    lock.Store
-	locker   *lock.Locker
-	guards   guards
-	tries    *lock.Locker // for the page: over a store that may lose replies
-	naive    naiveLock
-	bursts   burstLog
-	orders   orders
-	jobs     jobs // nil: none are kept
-	metrics  *metrics
-	logger   *slog.Logger
-	draining atomic.Bool  // a signal has come
-	unready  atomic.Value // string: the class of the failure, "" if the store takes locks
+	cfg    config
+	locker *lock.Locker
+	orders orders
 }
 
-func newDesk(cfg config, b backend, logger *slog.Logger) (*desk, error) {
-	m := newMetrics()
-	opts := []lock.Option{
-		lock.WithLease(cfg.lease),
-		lock.WithBudget(cfg.budget),
-		lock.WithObserver(m.locks.Observe),
-		lock.WithOrigin(lockotel.Origin),
-		lock.WithLogger(logger),
-	}
-	if cfg.fencing {
-		opts = append(opts, lock.WithFencing())
-	}
-	if cfg.transactions() {
-		opts = append(opts, lock.WithTransaction())
-	}
-	locker := lock.New(b.store, opts...)
-	mounted, err := newGuards(cfg, locker)
-	if err != nil {
-		return nil, err
-	}
-	lossy := lossyStore{b.store}
-	m.locks.Watch(locker) // for as long as there is this desk
-	return &desk{
-		cfg:     cfg,
-		store:   b.store,
-		locker:  locker,
-		guards:  mounted,
-		tries:   lock.New(lossy, opts...),
-		naive:   naiveLock{store: lossy, timeout: cfg.budget},
-		orders:  b.orders,
-		jobs:    b.jobs,
-		metrics: m,
-		logger:  logger,
-	}, nil
+func newDesk(cfg config, locker *lock.Locker) http.Handler {
+	d := &desk{cfg: cfg, locker: locker}
+
+	// An order: one at a time for each user, and once for each key, if the client sends one.
+	onePerUser := latch.Lock(locker, "user", userID, latch.WithBodyFirst(maxBody))
+	once := latch.Idempotent(locker, userID, keyfunc.Optional(keyfunc.IdempotencyKey))
+
+	// A payment: one at a time for each order, and once for each key, which it needs.
+	onePerOrder := latch.Lock(locker, "order", orderID)
+	paidOnce := latch.Idempotent(locker, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithName("payment"))
+
+	r := chi.NewRouter()
+	r.With(once, onePerUser).Post("/orders", d.createOrder) // in this order: an answer that is sent again meets no lock
+	r.With(paidOnce, onePerOrder).Post("/orders/{id}/pay", d.payOrder)
+	r.Get("/orders", d.listOrders)
+	r.Get("/orders/{id}", d.showOrder)
+	r.Get("/healthz", func(http.ResponseWriter, *http.Request) {}) // asks no other service: a restart would not help
+	r.Get("/readyz", d.readyz)
+	r.Handle("/console", console.New(locker)) // for operators: who has a key and why
+	return r
 }
 
-// close ends the Lockers, both at once.
-func (d *desk) close(ctx context.Context) error {
-	tries := make(chan error, 1)
-	go func() { tries <- d.tries.Close(ctx) }()
-	return errors.Join(d.locker.Close(ctx), <-tries)
-}
-
-// route is one row of the table that both routers serve.
-type route struct {
-	method, path string
-	handler      http.Handler
-}
-
-func (d *desk) routes() []route {
-	locks := console.New(d.locker)
-	return append(assetRoutes(), []route{
-		{"GET", "/", http.HandlerFunc(d.showPage)},
-		{"GET", "/try", http.HandlerFunc(d.showTry)},
-		{"POST", "/try", d.tryOrder()},
-		{"POST", "/orders", d.guards.orderOnce(bodyFirst(d.guards.orderLock(http.HandlerFunc(d.createOrder))))},
-		{"POST", "/carts", d.guards.orderOnce(bodyFirst(http.HandlerFunc(d.createCart)))},
-		{"POST", "/exports", threeExports(d.locker)(http.HandlerFunc(d.exportOrders))},
-		{"GET", "/orders", http.HandlerFunc(d.listOrders)},
-		{"GET", "/orders/{id}", http.HandlerFunc(d.showOrder)},
-		{"POST", "/orders/{id}/pay", d.guards.payOnce(d.guards.payLock(http.HandlerFunc(d.payOrder)))},
-		{"GET", "/healthz", http.HandlerFunc(d.healthz)},
-		{"GET", "/readyz", http.HandlerFunc(d.readyz)},
-		{"GET", "/metrics", d.metrics.handler()},
-		{"GET", "/locks", http.HandlerFunc(d.listLocks)},
-		{"DELETE", "/locks", http.HandlerFunc(d.freeLock)},
-		{"GET", "/console", locks},
-		{"POST", "/console", locks},
-		{"DELETE", "/console", locks},
-	}...)
-}
-
-func (d *desk) handler() http.Handler {
-	routes := d.metrics.measured(d.routes())
-	if d.cfg.router == "stdlib" {
-		return cleanPaths(stdlibRouter(routes))
+// readyz is GET /readyz. It takes and releases a key of its own, since a store that is full or
+// read-only still answers a read.
+func (d *desk) readyz(w http.ResponseWriter, r *http.Request) {
+	nothing := func(context.Context) error { return nil }
+	if p := latch.ProblemOf(d.locker.Do(r.Context(), lock.Key("readyz", rand.Text()), nothing)); p != nil {
+		p.ServeHTTP(w, r)
 	}
-	return cleanPaths(chiRouter(routes))
 }

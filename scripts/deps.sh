@@ -25,7 +25,7 @@ present() {
 	mariadb) mariadb ;;
 	nft) command -v ip && command -v nft ;; # as internal/faults does
 	nutcracker) PATH=$PATH:/usr/sbin command -v nutcracker ;; # as internal/testkit/redistest does
-	npm) command -v npm && command -v node ;; # as example/internal/forms and middleware do
+	npm) command -v npm && command -v node ;; # as example/full/internal/forms and middleware do
 	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as internal/testkit/pgtest does
 	php) command -v php ;; # as docs/snippets does
 	php-fpm) fpm ;;
@@ -35,11 +35,11 @@ present() {
 	python3) command -v python3 ;; # as docs/snippets does
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/testkit/redistest does
 	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
-	urllib3) python3 -c 'import urllib3' 2>&1 || /usr/bin/python3 -c 'import urllib3' 2>&1 ;; # as example/internal/proxies does
+	urllib3) python3 -c 'import urllib3' 2>&1 || /usr/bin/python3 -c 'import urllib3' 2>&1 ;; # as example/full/internal/proxies does
 	esac >/dev/null
 }
 
-# browser finds what example/internal/browser would start.
+# browser finds what example/full/internal/browser would start.
 browser() {
 	local name
 	for name in ${CHROMIUM:-chromium chromium-browser google-chrome}; do
@@ -78,7 +78,7 @@ mariadb() {
 	[ "$(basename "$server")" != mariadbd ] || command -v mariadb-install-db
 }
 
-# proxies finds what example/internal/proxies would start.
+# proxies finds what example/full/internal/proxies would start.
 proxies() {
 	local name
 	for name in nginx haproxy caddy apache2 varnishd; do

@@ -17,7 +17,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-const monitoring = "../../example/monitoring"
+const monitoring = "../../example/full/monitoring"
 
 // metricsOf returns the names of the metrics that a query asks for.
 func metricsOf(t *testing.T, query string) []string {

@@ -60,7 +60,7 @@ type killing struct {
 func newKilling(b *testing.B) *killing {
 	b.Helper()
 	k := &killing{program: filepath.Join(b.TempDir(), "desk"), redis: redistest.Start(b).URL()}
-	build := exec.CommandContext(b.Context(), "go", "build", "-o", k.program, "./example")
+	build := exec.CommandContext(b.Context(), "go", "build", "-o", k.program, "./example/full")
 	build.Dir, build.Env = "../../..", append(os.Environ(), "GOWORK=")
 	out, err := build.CombinedOutput()
 	require.NoError(b, err, "%s", out)

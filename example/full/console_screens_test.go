@@ -1,0 +1,110 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	desk "github.com/httplatch/httplatch/example/full"
+	"github.com/httplatch/httplatch/example/full/internal/browser"
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// looks are those that pictures are taken of.
+var looks = map[string][]browser.Option{
+	"390":       {browser.Size(390, 844)},
+	"390-dark":  {browser.Size(390, 844), browser.Dark()},
+	"1280":      {browser.Size(1280, 800)},
+	"1280-dark": {browser.Size(1280, 800), browser.Dark()},
+}
+
+// TestConsoleScreens makes the pictures that are looked at, and checks that
+// nothing sticks out of them.
+func TestConsoleScreens(t *testing.T) {
+	t.Parallel()
+	c := busy(t, "42", "-cooldown", "1h")
+	require.Equal(t, 201, c.order("43", "Idempotency-Key", "8e03978e").status)
+	require.Equal(t, 201, c.order(strings.Repeat("a-long-name_", 10)).status)
+	for name, opts := range looks {
+		p := browser.New(t, opts...)
+		for view, query := range map[string]string{
+			"list": "?answers=1", "held": "?key=user%3D42", "cooldown": "?key=user%3D43",
+		} {
+			p.Open(c.url + "/console" + query)
+			require.LessOrEqual(t, browser.Eval[int](p, "document.documentElement.scrollWidth"), browser.Eval[int](p, "innerWidth"), name+" "+view)
+			p.Screenshot("console-" + view + "-" + name)
+		}
+		p.Open(c.url + "/console?key=user%3D42")
+		p.Type("#confirm", "no")
+		p.Expect("status of 422")
+		p.Follow(func() { p.Press(browser.Enter) })
+		p.Screenshot("console-mistake-" + name)
+	}
+}
+
+// TestConsoleScreensOfRecords makes those of what is found of a user, of an entry that waits
+// for a decision, and of a long list.
+func TestConsoleScreensOfRecords(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	d := startDesk(t, patiently(server.URL())...)
+	require.Equal(t, http.StatusCreated, d.order("42", "Idempotency-Key", "placed", "X-Work", "0s").status)
+	store, err := redisstore.Open(t.Context(), server.URL(), redisstore.WithPrefix(desk.Prefix))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	put := func(key, owner string, lease, linger time.Duration) {
+		_, err := store.Claim(t.Context(), key, lock.Claim{Token: key, Owner: owner, Lease: lease, Linger: linger})
+		require.NoError(t, err)
+	}
+	gone := requestinfo.Request{Guard: "order-once", Method: http.MethodPost, Path: "/orders", Label: "42", Began: time.Now().Add(-time.Minute)}
+	put(keytext.Record("gone"), string(gone.AppendTo([]byte("shop-7f:4711"))), time.Millisecond, 24*time.Hour)
+	for i := range 60 {
+		put(lock.Key("user", fmt.Sprint("customer-", i)), fmt.Sprint("shop-7f:", 4000+i%3), time.Duration(1+i)*time.Minute, 0)
+	}
+	for name, opts := range looks {
+		p := browser.New(t, opts...)
+		for view, query := range map[string]string{
+			"found": "?q=42&answers=1", "decision": "?key=" + url.QueryEscape(keytext.Record("gone")), "long": "?limit=200", // a page of 50 need not have the one that waits
+		} {
+			p.Open(d.url + "/console" + query)
+			require.Equal(t, 1, p.Count(".badge.outcome-unknown"), view)
+			require.LessOrEqual(t, browser.Eval[int](p, "document.documentElement.scrollWidth"), browser.Eval[int](p, "innerWidth"), name+" "+view)
+			p.Screenshot("console-" + view + "-" + name)
+		}
+	}
+}
+
+// With the store away the console says that everybody is refused, and why: not that there
+// is nothing for user 42. It names nothing that only a developer knows.
+func TestConsoleWithTheStoreAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	d := startDesk(t, "-redis", server.URL(), "-budget", "200ms")
+	require.Equal(t, http.StatusCreated, d.order("43", "X-Work", "0s").status)
+	server.Stop()
+	t.Cleanup(server.Cont)
+	for name, opts := range looks {
+		p := browser.New(t, opts...)
+		for view, query := range map[string]string{"away": "?q=42", "away-key": "?key=user%3D42"} {
+			p.Expect("status of 503")
+			p.Open(d.url + "/console" + query)
+			text := browser.Eval[string](p, "document.body.innerText")
+			require.Contains(t, text, "Every customer is refused")
+			require.Contains(t, text, "(silent)")
+			require.NotContains(t, text, "42 is free")
+			require.NotContains(t, text, "Nothing.")
+			require.NotRegexp(t, `lock\.|With[A-Z]`, text)
+			require.LessOrEqual(t, browser.Eval[int](p, "document.documentElement.scrollWidth"), browser.Eval[int](p, "innerWidth"), name+" "+view)
+			p.Screenshot("console-" + view + "-" + name)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package forms_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/example/full/internal/browser"
+)
+
+// The journeys end with an answer. Each returns how often the form was sent.
+var journeys = map[string]func(w walk, sends int){
+	"double click": func(w walk, sends int) {
+		w.twice(w.Aim("button"), sends)
+	},
+	"fast double click": func(w walk, _ int) {
+		w.Follow(func() { w.ClickTwice("button", 30*time.Millisecond) })
+		w.thanks()
+	},
+	"Enter twice": func(w walk, sends int) {
+		w.twice(func() { w.Press(browser.Enter) }, sends)
+	},
+	"Space twice": func(w walk, sends int) {
+		w.Press(browser.Tab)
+		w.twice(func() { w.Press(browser.Space) }, sends)
+	},
+	"slow network: three more clicks": func(w walk, sends int) {
+		w.shop.hold()
+		click := w.Aim("button")
+		w.Follow(func() {
+			for n := range 4 {
+				click()
+				w.shop.sent(w.T, min(n+1, sends))
+			}
+			w.shop.release()
+		})
+		w.thanks()
+	},
+	"reload while it is sent, and again": func(w walk, _ int) {
+		w.shop.hold()
+		w.Follow(func() {
+			w.Click("button")
+			w.shop.sent(w.T, 1)
+			w.PressReload()
+		})
+		w.shop.release()
+		w.again()
+	},
+	"another link while it is sent, and again": func(w walk, _ int) {
+		w.shop.hold()
+		link := w.Aim("a")
+		w.Follow(func() {
+			w.Click("button")
+			w.shop.sent(w.T, 1)
+			link()
+		})
+		w.shop.release()
+		w.again()
+	},
+	"the answer is lost: back, and again": func(w walk, _ int) {
+		w.unanswered()
+		w.Back()
+		w.again()
+	},
+	"the answer is lost: back, reload, and again": func(w walk, _ int) {
+		w.unanswered()
+		w.Back()
+		w.Reload()
+		w.again()
+	},
+	"the answer is lost: reload": func(w walk, _ int) {
+		w.unanswered()
+		w.Reload()
+		w.thanks()
+	},
+	"the tab crashes, and is restored": func(w walk, _ int) {
+		w.unanswered()
+		w.Back()
+		w.Crash()
+		w.PressReload()
+		w.again()
+	},
+	"stopped, and again": func(w walk, _ int) {
+		w.shop.hold()
+		click := w.Aim("button")
+		click()
+		w.shop.sent(w.T, 1)
+		w.Stop()
+		w.Await(`!document.querySelector("[aria-disabled]")`)
+		w.Follow(func() {
+			click()
+			w.shop.sent(w.T, 2)
+			w.shop.release()
+		})
+		w.thanks()
+	},
+	"stopped, and again in a copy of the tab": func(w walk, _ int) {
+		w.shop.hold()
+		w.Click("button")
+		w.shop.sent(w.T, 1)
+		w.Stop()
+		w.shop.left(w.T) // an answer before that leaves its cookie, though no user has seen it
+		w.shop.release()
+		walk{w.T, w.OpenTab(w.shop.url + "/new"), w.shop}.again()
+	},
+	"offline: back, and again": func(w walk, _ int) {
+		w.Offline(true)
+		w.Follow(func() { w.Click("button") })
+		w.Offline(false)
+		w.Back()
+		w.again()
+	},
+}
+
+// walks are journeys of one kind of shop, one after the other in one tab.
+type walks struct {
+	plan plan
+	opts []browser.Option
+	done []outcome
+}
+
+type outcome struct {
+	journey string
+	posts   int // 0: as many as the browser likes; it repeats some itself when a connection breaks
+	orders  int // 1, or at least so many
+}
+
+var (
+	withScript = plan{}
+	scriptless = plan{noScript: true}
+	keyless    = plan{noScript: true, noField: true, noGuard: true}
+)
+
+var allWalks = map[string]walks{
+	"script": {withScript, nil, []outcome{
+		{"double click", 1, 1},
+		{"fast double click", 1, 1},
+		{"Enter twice", 1, 1},
+		{"Space twice", 1, 1},
+		{"slow network: three more clicks", 1, 1},
+		{"reload while it is sent, and again", 2, 1},
+		{"another link while it is sent, and again", 2, 1},
+		{"the answer is lost: back, and again", 0, 1},
+		{"the answer is lost: back, reload, and again", 0, 1},
+		{"the answer is lost: reload", 0, 1},
+		{"offline: back, and again", 1, 1},
+		{"stopped, and again", 2, 1},
+		{"stopped, and again in a copy of the tab", 2, 1},
+	}},
+	// In a browser of its own: the crash ends copies of the tab, and later copies may have no
+	// storage.
+	"script, in a tab that crashes": {withScript, nil, []outcome{{"the tab crashes, and is restored", 0, 1}}},
+	"script without field": {plan{noField: true}, nil, []outcome{
+		{"double click", 1, 1},
+		{"the answer is lost: back, reload, and again", 0, 1},
+		{"stopped, and again", 2, 1},
+	}},
+	"script, in a browser's cache": {plan{cached: true}, nil, []outcome{{"the answer is lost: back, and again", 0, 1}}},
+	"JavaScript is off": {withScript, []browser.Option{browser.NoScript()}, []outcome{
+		{"double click", 2, 1},
+		{"Enter twice", 2, 1},
+		{"slow network: three more clicks", 4, 1},
+		{"the answer is lost: reload", 0, 1},
+	}},
+	// What orders twice with less shows that the same check can fail.
+	"field only": {scriptless, nil, []outcome{
+		{"reload while it is sent, and again", 2, 2},
+		{"another link while it is sent, and again", 2, 2},
+		{"the answer is lost: back, reload, and again", 0, 2},
+		{"stopped, and again in a copy of the tab", 2, 2},
+	}},
+	"no guard": {plan{noGuard: true}, nil, []outcome{
+		{"the answer is lost: back, and again", 0, 2},
+		{"stopped, and again", 2, 2},
+	}},
+	"nothing": {keyless, []browser.Option{browser.NoScript()}, []outcome{
+		{"double click", 2, 2},
+		{"Enter twice", 2, 2},
+		{"Space twice", 2, 2},
+		{"slow network: three more clicks", 4, 4},
+		{"the answer is lost: reload", 0, 2},
+	}},
+}
+
+// TestJourneys: what people do with a form is one order with the script; and the same with
+// less is two.
+func TestJourneys(t *testing.T) {
+	t.Parallel()
+	for name, ws := range allWalks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := browser.New(t, ws.opts...)
+			p.Expect("net::ERR_")
+			for _, want := range ws.done {
+				t.Log(want.journey)
+				s := openShop(t, ws.plan) // has an origin of its own, and so a storage
+				p.Open(s.url + "/new")
+				w := walk{t, p, s}
+				w.fill()
+				journeys[want.journey](w, want.posts)
+				if want.orders == 1 {
+					require.EqualValues(t, 1, s.orders.Load(), want.journey)
+				} else {
+					require.GreaterOrEqual(t, int(s.orders.Load()), want.orders, "%s: this check can fail", want.journey)
+				}
+				if want.posts > 0 {
+					require.Len(t, s.sent(t, 0), want.posts, want.journey)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,146 @@
+package forms_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/example/full/internal/browser"
+	"github.com/httplatch/httplatch/example/full/internal/browser/npm"
+)
+
+// What both need in addition to strictPolicy.
+const libraryPolicy = "default-src 'none'; script-src 'self'; form-action 'self'; connect-src 'self'; style-src 'unsafe-inline'"
+
+const htmxForm = `<form hx-post="/orders" hx-target="main" data-latch>{{.Field}}
+<label>Article <input name="sku"></label>
+<button name="how" value="by mail">Order</button>
+</form>`
+
+func withLibrary(t *testing.T, l npm.Library, p plan) plan {
+	t.Helper()
+	p.policy = libraryPolicy
+	p.scripts = map[string][]byte{"/library.js": l.Load(t)}
+	if l.Name == "htmx.org" {
+		p.form = htmxForm
+	}
+	return p
+}
+
+// TestHTMXAlone sends what a double click sends one after the other. Turbo alone disables the
+// button.
+func TestHTMXAlone(t *testing.T) {
+	t.Parallel()
+	p := withLibrary(t, npm.HTMX2, plan{noScript: true, noGuard: true})
+	p.form = strings.Replace(p.form, "hx-target", `hx-swap="none" hx-target`, 1) // else the form is gone before it is sent again
+	s := openShop(t, p)
+	w := walk{t, browser.New(t), s}
+	w.Open(s.url + "/new")
+	w.fill()
+	click := w.Aim("button")
+	s.hold()
+	click()
+	s.sent(t, 1)
+	click()
+	s.release()
+	require.Empty(t, s.sent(t, 2)[0].header)
+	require.Eventually(t, func() bool { return s.orders.Load() == 2 }, 30*time.Second, 10*time.Millisecond)
+}
+
+// TestScriptInTheBody: Turbo runs a script of the body again with each page that it shows. It
+// stays one.
+func TestScriptInTheBody(t *testing.T) {
+	t.Parallel()
+	p := withLibrary(t, npm.Turbo8, plan{noScript: true, form: plainForm + `<script src="/latch-in-body.js"></script>`})
+	p.scripts["/latch-in-body.js"] = latchScript(t)
+	s := openShop(t, p)
+	w := walk{t, browser.New(t), s}
+	w.Open(s.url + "/new")
+	w.fill()
+	browser.Eval[int](w.Page, "latch.mark = 1")
+	for n := range 3 {
+		click := w.Aim("button")
+		s.hold()
+		click()
+		s.sent(t, n+1)
+		click()
+		s.release()
+		w.thanks()
+		w.Await(`!Object.keys(sessionStorage).some((name) => name.startsWith("latch"))`)
+		w.Click("p a")
+		w.fill()
+		require.Equal(t, 1, browser.Eval[int](w.Page, "latch.mark ?? 0"), "it is the one of the first page")
+	}
+	require.Len(t, s.sent(t, 3), 3)
+	require.EqualValues(t, 3, s.orders.Load())
+}
+
+// TestLibraries: htmx and Turbo send the form by fetch or XMLHttpRequest. With the script, the
+// request has the key in the header too.
+func TestLibraries(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		lib  npm.Library
+	}{{"htmx 2", npm.HTMX2}, {"htmx 4", npm.HTMX4}, {"Turbo 8", npm.Turbo8}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			start := func(t *testing.T, p plan) walk {
+				s := openShop(t, withLibrary(t, tt.lib, p))
+				page := browser.New(t)
+				page.Expect("net::ERR_")
+				page.Expect("Failed to load resource")
+				page.Expect("Failed to fetch")
+				page.Expect("htmx:")
+				page.Open(s.url + "/new")
+				w := walk{t, page, s}
+				w.fill()
+				return w
+			}
+			t.Run("double click, and the next order", func(t *testing.T) {
+				t.Parallel()
+				w := start(t, withScript)
+				click := w.Aim("button")
+				w.shop.hold()
+				click()
+				w.shop.sent(w.T, 1)
+				click()
+				require.Equal(t, "true", browser.Eval[string](w.Page, `document.querySelector("button").ariaDisabled`))
+				w.shop.release()
+				w.thanks()
+				w.Await(`!Object.keys(sessionStorage).some((name) => name.startsWith("latch"))`) // the answer was final
+				require.EqualValues(t, 1, w.shop.orders.Load())
+				sent := w.shop.sent(t, 1)
+				require.Len(t, sent, 1)
+				require.NotEmpty(t, sent[0].once)
+				require.Equal(t, post{sent[0].once, sent[0].once, "tea", "by mail"}, sent[0])
+				w.Click("p a")
+				w.fill()
+				w.Click("button")
+				w.AwaitText("h1", "order 2")
+			})
+			for name, p := range map[string]plan{"lost answer": withScript, "lost answer without": scriptless} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					w := start(t, p)
+					w.shop.lose.Store(true)
+					w.Click("button")
+					w.Await(`performance.getEntriesByName(location.origin + "/orders").length`)
+					w.Await(`!document.querySelector("button[disabled], button[aria-disabled]")`)
+					w.shop.lose.Store(false)
+					w.Open(w.shop.url + "/new") // an address that is typed in
+					w.fill()
+					w.Click("button")
+					w.thanks()
+					if p.noScript {
+						require.EqualValues(t, 2, w.shop.orders.Load())
+					} else {
+						require.EqualValues(t, 1, w.shop.orders.Load())
+					}
+				})
+			}
+		})
+	}
+}

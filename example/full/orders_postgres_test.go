@@ -1,0 +1,206 @@
+package main_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	desk "github.com/httplatch/httplatch/example/full"
+)
+
+func TestOrdersInPostgres(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	requireSharedOrders(t, startDesk(t, db.patiently("-work", "0s")...), startDesk(t, db.patiently("-work", "0s", "-router", "stdlib")...))
+}
+
+// requireSharedOrders requires that two desks share their orders and answers.
+func requireSharedOrders(t *testing.T, first, second *running) {
+	t.Helper()
+	got := first.order("42", "Idempotency-Key", "k")
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	again := second.order("42", "Idempotency-Key", "k")
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	require.Equal(t, got.body, again.body)
+	require.Equal(t, http.StatusCreated, second.order("42").status, "a lock is no transaction")
+
+	placed := first.orders("42")
+	require.Equal(t, placed, second.orders("42"), "all desks have the same table")
+	require.Len(t, placed, 2)
+	require.JSONEq(t, got.body, `{"id":"`+placed[0].ID+`","user":"42","sku":"tea","quantity":1}`, "the oldest is the first")
+
+	require.Equal(t, http.StatusOK, second.pay(placed[0].ID).status)
+	require.Equal(t, http.StatusOK, first.do("GET", got.header.Get("Location"), "").status)
+	require.Equal(t, "paid", first.orders("42")[0].Status)
+	require.Equal(t, "placed", first.orders("42")[1].Status)
+	requireProblem(t, http.StatusNotFound, first.pay("nope"))
+	requireProblem(t, http.StatusNotFound, first.do("GET", "/orders/nope", ""))
+	require.Equal(t, "[]\n", first.do("GET", "/orders?user=43", "").body)
+	require.Equal(t, http.StatusOK, first.do("GET", "/readyz", "").status)
+	require.Empty(t, first.locks())
+}
+
+func TestReplayInPostgres(t *testing.T) {
+	t.Parallel()
+	requireReplays(t, startDesk(t, newDatabase(t).patiently("-work", "0s", "-cooldown", "1h", "-fencing")...))
+}
+
+// TestFailuresInATransaction: what fails after the order was written leaves nothing of it,
+// and what has called Commit does not run again.
+func TestFailuresInATransaction(t *testing.T) {
+	t.Parallel()
+	requireFailuresRolledBack(t, func(t *testing.T) []string { t.Helper(); return newDatabase(t).patiently("-work", "0s") })
+}
+
+// requireFailuresRolledBack requires it of a desk with the arguments that args returns.
+func requireFailuresRolledBack(t *testing.T, args func(t *testing.T) []string) {
+	t.Helper()
+	tests := []struct {
+		name   string
+		header []string
+		says   string // the first answer; "" if there is none
+		left   int    // orders then
+		want   int    // the status of the next try
+		orders int    // then
+	}{
+		{"500", []string{"X-Fail", "500"}, "The order is rolled back.", 0, http.StatusCreated, 1},
+		{"panic", []string{"X-Fail", "panic"}, "", 0, http.StatusCreated, 1},
+		{"500, committed", []string{"X-Fail", "500", "X-Commit", "1"}, "The order is rolled back.", 0, http.StatusConflict, 0},
+		{"panic, committed", []string{"X-Fail", "panic", "X-Commit", "1"}, "", 0, http.StatusConflict, 0},
+		{"no failure, committed", []string{"X-Commit", "1"}, `"sku":"tea"`, 1, http.StatusCreated, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := startDesk(t, args(t)...)
+			got, err := c.try("POST", "/orders", order, append(tt.header, "X-User-ID", "42", "Idempotency-Key", "k")...)
+			require.Equal(t, tt.says == "", err != nil, "a panic ends its connection")
+			require.Contains(t, got.body, tt.says)
+			require.Len(t, c.orders("42"), tt.left)
+			got = c.order("42", "Idempotency-Key", "k")
+			require.Equal(t, tt.want, got.status, got.body)
+			require.Len(t, c.orders("42"), tt.orders)
+		})
+	}
+}
+
+// TestOrdersTableIsGone: a statement that fails is an order that was not placed.
+func TestOrdersTableIsGone(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	c := startDesk(t, db.patiently("-work", "0s")...)
+	_, err := db.Exec(t.Context(), "ALTER TABLE orders RENAME TO other")
+	require.NoError(t, err)
+	for _, header := range [][]string{nil, {"Idempotency-Key", "k"}} {
+		got := c.order("42", header...)
+		requireProblem(t, http.StatusServiceUnavailable, got)
+		require.NotContains(t, got.body, "relation", "what the server says is for operators")
+	}
+	requireProblem(t, http.StatusServiceUnavailable, c.do("GET", "/orders?user=42", ""))
+	requireProblem(t, http.StatusServiceUnavailable, c.do("GET", "/", ""))
+	_, err = db.Exec(t.Context(), "ALTER TABLE other RENAME TO orders")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, c.order("42", "Idempotency-Key", "k").status)
+	require.Len(t, c.orders("42"), 1)
+	c.signal()
+	require.NoError(t, <-c.ended)
+	require.Contains(t, c.stderr.String(), `relation \"orders\" does not exist`)
+}
+
+func TestPageOverPostgres(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t, newDatabase(t).patiently("-work", "0s")...)
+	for _, guard := range []string{"none", "naive", "lock", "idempotent", "both"} {
+		got := c.tryForm(nil, "guard", guard, "user", guard)
+		require.Less(t, got.status, 400, got.body)
+		require.Len(t, c.orders(guard), 1)
+	}
+}
+
+// TestDeskStartsDuringVacuum: a desk that comes back while VACUUM holds its lock on the orders
+// starts, and holds up no order.
+func TestDeskStartsDuringVacuum(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	first := startDesk(t, db.patiently("-work", "0s")...)
+	for _, table := range []string{"orders", "order_fences", "latch_entries"} {
+		tx, err := db.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "LOCK TABLE "+table+" IN SHARE UPDATE EXCLUSIVE MODE") // as VACUUM does
+		require.NoError(t, err)
+		second := startDesk(t, db.patiently("-work", "0s")...)
+		require.Equal(t, http.StatusCreated, first.order("42", "Idempotency-Key", table).status)
+		require.Equal(t, http.StatusCreated, second.order("43", "Idempotency-Key", table).status)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+	require.Equal(t, 6, db.count(t, "SELECT count(*) FROM orders"))
+}
+
+// TestDesksThatStartAtOnce: a desk finds no tables, and waits while another makes them. VACUUM
+// holds its lock on the orders by then. The desk that has waited looks again, and starts.
+func TestDesksThatStartAtOnce(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	pool, err := pgxpool.New(t.Context(), db.url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	first, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = first.Exec(t.Context(), desk.SchemaLock)
+	require.NoError(t, err)
+
+	second := make(chan error)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	go func() { second <- desk.MakeOrders(ctx, pool) }()
+	require.Eventually(t, func() bool {
+		return db.count(t, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'") == 1
+	}, 10*time.Second, time.Millisecond)
+	_, err = db.Exec(t.Context(), desk.OrdersSchema)
+	require.NoError(t, err)
+	vacuum, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = vacuum.Exec(t.Context(), "LOCK TABLE orders IN SHARE UPDATE EXCLUSIVE MODE")
+	require.NoError(t, err)
+	require.NoError(t, first.Rollback(t.Context()))
+	require.NoError(t, <-second)
+	require.NoError(t, vacuum.Rollback(t.Context()))
+}
+
+// TestOrderOfAClientThatHasLeftIsNotBegun: an order waits for the only connection of the pool
+// when its client leaves. A repeat that waits for it places it then.
+func TestOrderOfAClientThatHasLeftIsNotBegun(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	c := startDesk(t, "-postgres", db.url+"&pool_max_conns=1", "-work", "0s", "-budget", "10s")
+	other := c.inBackground("Idempotency-Key", "other", "X-Linger", "5s")
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/orders", strings.NewReader(order))
+	require.NoError(t, err)
+	r.Header.Set("X-User-ID", "43")
+	r.Header.Set("Idempotency-Key", "k")
+	left := make(chan error, 1)
+	go func() {
+		_, err := c.http.Do(r) //nolint:bodyclose // there is no answer
+		left <- err
+	}()
+	waiting := func() bool {
+		return db.count(t, "SELECT count(*) FROM latch_entries WHERE receipt IS NULL AND key LIKE 'once:%'") == 2
+	}
+	require.Eventually(t, waiting, 10*time.Second, time.Millisecond)
+	repeat := make(chan reply, 1)
+	go func() { repeat <- c.served("43", "Idempotency-Key", "k") }()
+	leave()
+	require.ErrorIs(t, <-left, context.Canceled)
+	got := <-repeat
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	require.Empty(t, got.header.Get("Idempotent-Replayed"))
+	require.Equal(t, got.body, c.order("43", "Idempotency-Key", "k").body)
+	require.Len(t, c.orders("43"), 1)
+	require.Equal(t, http.StatusCreated, (<-other).status)
+}
