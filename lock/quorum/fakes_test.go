@@ -36,6 +36,15 @@ func (p persistent) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 	}
 }
 
+// Forget waits until no call is in flight. A claim that reaches the last node after it would leave an
+// entry on a minority, which the next Forget removes and reports.
+func (p persistent) Forget(ctx context.Context, key, token string) (bool, error) {
+	for quorum.TokensInFlight(p.Store) > 0 && ctx.Err() == nil {
+		fault.Sleep(ctx, time.Millisecond)
+	}
+	return p.Store.Forget(ctx, key, token)
+}
+
 // uncomparable is a store that == panics for.
 type uncomparable struct {
 	lock.Store

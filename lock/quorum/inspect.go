@@ -55,8 +55,8 @@ func (q *Store) listNode(ctx context.Context, inspector lock.Inspector, seen map
 	return nil, true
 }
 
-// Forget is part of [lock.Inspector]. Entries that remain on a minority neither grant nor refuse
-// the key.
+// Forget is part of [lock.Inspector]. An entry that remains on a minority neither grants nor refuses
+// the key, for example after a claim that reached a node late. Its removal is reported too.
 func (q *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	if err := q.checkInspectors(); err != nil {
 		return false, err
