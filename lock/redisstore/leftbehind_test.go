@@ -106,8 +106,9 @@ func TestLateSendOfAReleasedLease(t *testing.T) {
 			}, patience, time.Millisecond)
 			require.Equal(t, 1, held.Deliver(t))
 			held.WaitLanded(t)
-			require.Eventually(t, func() bool { return reaped.Load() > 0 }, patience, 5*time.Millisecond, "an orphan")
-			require.Empty(t, srv.Keys(t, nameOf(t)))
+			require.Eventually(t, func() bool { // on a busy machine, the first orphans are of earlier attempts
+				return reaped.Load() > 0 && len(srv.Keys(t, nameOf(t))) == 0
+			}, patience, 5*time.Millisecond, "an orphan")
 			require.NoError(t, l.Close(timeout(t, patience)))
 			require.Empty(t, srv.Keys(t))
 		})
