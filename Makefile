@@ -35,17 +35,20 @@ MODULES = $(shell go list -m -f '{{.Dir}}')
 # tests, and do not decide the versions that the library is built with.
 APART = $(CURDIR)/bench $(CURDIR)/middleware/caddy $(CURDIR)/tools
 
-# The packages whose tests measure the time of real servers and processes are tested alone, and
-# those that keep browsers busy beside each other, each with as many parallel tests as its
-# TestMain says. Of the other packages, one more is tested in parallel than there are cores.
-ALONE = /(lock|lock/redisstore)$$
-BROWSERS = /(example/full|example/full/internal/forms)$$
 CORES = $(shell getconf _NPROCESSORS_ONLN)
 ONEMORE = $(shell expr 1 + $(CORES))
 
-# When the forms are tested, the desk of the example still takes two minutes, and leaves half of
-# the cores idle. These packages are tested then.
-BESIDE = /(lock/quorum|middleware)$$
+# make test leaves out each test that says so (testmain.Quick), notes it in this file, and leaves
+# out these packages as a whole: searches for broken promises, libraries that are slow to compile,
+# what drives the whole desk, and the tests of the tests' tools. make test-rest runs the tests of
+# the file, and these packages.
+LEFT_OUT = $(CURDIR)/.artifacts/left-out.txt
+REST = $(SEARCHES)|$(FAULTY)|$(MODELS)|$(BROWSERS)|/(docs/integrations|example/.*|internal/(chain|overload|testkit/.*))$$
+
+# The packages of make test-rest whose tests measure the time of real servers and processes are
+# tested alone, and those that keep browsers busy with another that waits.
+ALONE = /(lock|lock/redisstore)$$
+BROWSERS = /example/full(/internal/forms)?$$
 
 # The packages that search for broken promises at random, by faults on real servers. They wait
 # more than they work. Those of FAULTY also measure time, and are tested alone.
@@ -54,8 +57,8 @@ FAULTY = /internal/faults$$
 
 # The packages whose tests take longest, mostly by waiting, are tested first: at the end there
 # would be no others for the cores.
-LONGEST = ./lock/pgstore ./docs/snippets
-LONGEST_SEARCH = ./lock/pgstore/internal/campaign
+LONGEST = ./lock ./lock/redisstore ./lock/pgstore ./docs/snippets
+LONGEST_REST = ./lock/pgstore/internal/campaign
 
 # The models are searched by another program: neither the race detector nor another Go finds more
 # in them.
@@ -71,7 +74,7 @@ VETTED = -vet=off
 
 # The packages whose tests read files outside of their module, such as pages. The cache of go test
 # does not notice when these change.
-OUTSIDE = /(docs/snippets|example/full|example/full/internal/forms|example/full/internal/journey|example/full/internal/proxies|internal/telemetry|lock/pgstore)$$
+OUTSIDE = /(docs/snippets|example|internal/telemetry|lock/pgstore)$$
 
 # How long the tests of a package may take. A machine that is busy with something else needs
 # more than the ten minutes of the go command for the longest.
@@ -81,53 +84,69 @@ PATIENCE = -timeout 25m
 # server, and nft is a packet filter.
 CIONLY = $(if $(filter true,$(CI)),promtool nft)
 
-# make test-servers repeats tests of make test, without those that say so (testmain.SkipIn),
-# which find the run in this variable. make test runs all tests, whatever the environment has.
-unexport TEST_REPEATS_WITH
+# How a recipe names its run to testmain.SkipIn, whatever the environment has.
+unexport TEST_RUN TEST_LEFT_OUT
 
 # The newest Go: make check with it, except for the modules of pages and of the example, whose
 # libraries take longer to compile than all others together.
 NEWER_GO ?= go1.27.4
 NEWER_WITHOUT = /(docs|example)(/|$$)
 
-.PHONY: help
+.PHONY: help help-all
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "More (make help-all says what they do):"
+	@awk -F ': (# )?' '/^[a-z-]+: # [a-z]+: / {if (!($$2 in of)) all[++n] = $$2; of[$$2] = of[$$2] " " $$1} END {for (i = 1; i <= n; i++) printf "  %s:%s\n", all[i], of[all[i]]}' $(MAKEFILE_LIST)
+
+help-all: help
+	@awk -F ': # ' '/^[a-z-]+: # [a-z]+: / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: ## Vet all, lint what differs from main (SINCE=another commit), go test -short, in 1 to 4 minutes; may install redis-server
+check: ## Lint what differs from main (SINCE=another commit), and go test -short, in 1 to 4 minutes; may install redis-server
 	@scripts/deps.sh redis-server
-	go vet work
 	@scripts/lint-changed $(SINCE)
-	go test $(VETTED) -short -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(OUTSIDE)')
+	go test $(VETTED) -short -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(REST)|$(OUTSIDE)')
 	go test $(VETTED) -short -count=1 -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -E '$(OUTSIDE)')
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector, in 12 to 20 minutes on 2 cores; may install programs (NO_INSTALL=1: none)
-	@scripts/deps.sh redis-server nutcracker postgresql pgbouncer mariadb chromium curl npm php php-fpm python3 $(if $(RACE),cc) $(CIONLY)
-	go vet work
+test: RACE =
+test: ## The tests, with real servers of Redis, PostgreSQL and MariaDB, which it may install (NO_INSTALL=1: not), in 3 to 6 minutes
+	@scripts/deps.sh redis-server postgresql mariadb $(if $(RACE),cc)
+	@mkdir -p $(dir $(LEFT_OUT)) && : >$(LEFT_OUT)
 	@$${REDIS_SERVER:-redis-server} --version || true
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(BESIDE)|$(SIMULATED)|$(SEARCHES)|$(FAULTY)|$(MODELS)')
-	go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(SIMULATED)')
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list ./example/full ./example/full/internal/forms work | grep -E '$(BROWSERS)|$(BESIDE)')
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
-	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
+	TEST_RUN=quick TEST_LEFT_OUT=$(LEFT_OUT) go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(REST)')
+	@awk -F '\t' 'sub(/^missing: /, "", $$3) {missing[$$3]} END {for (m in missing) print "WARNING: not tested, " m; \
+		print "make test-all also runs " NR " tests that measure time, wait, or start browsers and other programs, and searches for broken promises."}' $(LEFT_OUT)
 
-.PHONY: search
-search: ## Search for broken promises: models, histories, fault campaigns, 150 short days, in 7 minutes; may install programs
-	@scripts/deps.sh redis-server postgresql pgbouncer mariadb proxies curl npm urllib3 $(if $(RACE),cc) $(CIONLY)
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST_SEARCH) work | grep -E '$(SEARCHES)')
+.PHONY: test-all
+test-all: ## All tests with the race detector, and searches for broken promises, in 20 minutes; may install programs
+	@$(MAKE) --no-print-directory test RACE=$(RACE)
+	@$(MAKE) --no-print-directory test-rest
+
+# The packages of LEFT_OUT, and the names of their tests.
+LEFT = cut -f1 $(LEFT_OUT) | sort -u
+RUN_LEFT = -run "^($$(cut -f2 $(LEFT_OUT) | cut -d/ -f1 | sort -u | paste -sd '|' -))$$"
+
+.PHONY: test-rest
+test-rest: # tests: What the last make test has left out of make test-all
+	@scripts/deps.sh redis-server nutcracker postgresql pgbouncer mariadb proxies chromium curl npm php php-fpm python3 urllib3 $(if $(RACE),cc) $(CIONLY)
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(RUN_LEFT) $(TESTFLAGS) $$($(LEFT) | grep -vE '$(ALONE)|$(SIMULATED)')
+	go test $(VETTED) $(PATIENCE) -shuffle=on $(RUN_LEFT) $(TESTFLAGS) $$($(LEFT) | grep -E '$(SIMULATED)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(RUN_LEFT) $(TESTFLAGS) $$($(LEFT) | grep -E '$(ALONE)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST_REST) work | grep -E '$(REST)' | grep -vE '$(BROWSERS)|$(FAULTY)|$(MODELS)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list work | grep -E '$(BROWSERS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(FAULTY)')
 	@$(MAKE) --no-print-directory models days SEEDS=150
+	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: models
-models: ## Search all states of the models of the protocol, in a minute; may install spin and gcc with apt
+models: # searches: Search all states of the models of the protocol, in a minute; may install spin and gcc with apt
 	@scripts/deps.sh spin
 	go test $(VETTED) $(TESTFLAGS) ./internal/model
 
 .PHONY: test-newer
-test-newer: ## Vet the library with NEWER_GO (downloaded by the go command), and go test -short, in 2 minutes
+test-newer: # tests: Vet the library with NEWER_GO (downloaded by the go command), and go test -short, in 2 minutes
 	@scripts/deps.sh redis-server $(NEWER_GO)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
@@ -141,7 +160,7 @@ SERVERS ?= $(CURDIR)/.artifacts/servers
 NEWER ?= valkey redis mariadb mysql postgresql
 
 .PHONY: test-servers
-test-servers: ## Test the stores on newer servers that apt can fetch into SERVERS (NEWER: Valkey, Redis, MariaDB, MySQL, PostgreSQL)
+test-servers: # tests: Test the stores on newer servers that apt can fetch into SERVERS (NEWER: Valkey, Redis, MariaDB, MySQL, PostgreSQL)
 	@scripts/deps.sh redis-server nutcracker postgresql pgbouncer mariadb $(CIONLY)
 	@for server in $$(scripts/newer-servers.sh $(SERVERS) $(NEWER)); do \
 		echo "make test-servers: $$($$server --version)"; \
@@ -150,11 +169,11 @@ test-servers: ## Test the stores on newer servers that apt can fetch into SERVER
 		postgres) packages=./lock/pgstore; export POSTGRES_BIN=$${server%/*} ;; \
 		*) packages="./lock/redisstore ./internal/faults"; export REDIS_SERVER=$$server ;; \
 		esac; \
-		TEST_REPEATS_WITH='newer servers' go test $(VETTED) $(PATIENCE) -count=1 -shuffle=on -p 2 $(TESTFLAGS) $$packages || exit 1; \
+		TEST_RUN='newer servers' go test $(VETTED) $(PATIENCE) -count=1 -shuffle=on -p 2 $(TESTFLAGS) $$packages || exit 1; \
 	done
 
 .PHONY: faults
-faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other searches at random in full, each single fault
+faults: # searches: The fault campaign with FAULTS (10000) faults and SEED, the other searches at random in full, each single fault
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go test -count=1 -v ./internal/model
 	go test $(RACE) -count=1 -v -run '^(TestStress|TestTransactionsAtRandom)$$' ./lock ./lock/quorum -args -seeds 300 $(if $(SEED),-seed $(SEED))
@@ -168,7 +187,7 @@ faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other sea
 DB ?= postgres mariadb sqlite
 
 .PHONY: once once-postgres once-mariadb once-sqlite
-once: ## Histories and FAULTS (10000) for work in transactions of each DB (postgres mariadb sqlite), with FAILOVERS (200), SEED
+once: # searches: Histories and FAULTS (10000) for work in transactions of each DB (postgres mariadb sqlite), with FAILOVERS (200), SEED
 	@for db in $(DB); do $(MAKE) --no-print-directory once-$$db || exit 1; done
 
 once-postgres:
@@ -191,7 +210,7 @@ once-sqlite:
 JOURNEYS = "journey -journey.every=1" "forms"
 
 .PHONY: journey
-journey: ## From the client to the row, connections cut at every byte offset, on all stores: .artifacts/journey.txt
+journey: # searches: From the client to the row, connections cut at every byte offset, on all stores: .artifacts/journey.txt
 	@scripts/deps.sh redis-server postgresql chromium curl npm $(if $(RACE),cc)
 	@for journey in $(JOURNEYS); do \
 		set -- $$journey; \
@@ -199,7 +218,7 @@ journey: ## From the client to the row, connections cut at every byte offset, on
 	done
 
 .PHONY: chain
-chain: ## Orders through three services and a provider: each byte cut, FAULTS (10000) cut connections and killed processes
+chain: # searches: Orders through three services and a provider: each byte cut, FAULTS (10000) cut connections and killed processes
 	@scripts/deps.sh redis-server $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v -timeout 120m ./internal/chain -args -chain.faults $(FAULTS)
 	go test $(RACE) -count=1 -v -run Chain ./client -args -chain.every 1
@@ -209,13 +228,13 @@ chain: ## Orders through three services and a provider: each byte cut, FAULTS (1
 INTENTS ?= 40
 
 .PHONY: proxies
-proxies: ## Orders of 7 clients behind nginx, HAProxy and Caddy, during faults, INTENTS (40) each: .artifacts/proxies.txt
+proxies: # searches: Orders of 7 clients behind nginx, HAProxy and Caddy, during faults, INTENTS (40) each: .artifacts/proxies.txt
 	@scripts/deps.sh redis-server proxies curl npm urllib3 $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v -timeout 120m ./example/full/internal/proxies -args -proxies.intents $(INTENTS)
 
 # With the race detector, for which Caddy is compiled once more: make test has none for it.
 .PHONY: gateway
-gateway: ## Test the module of Caddy with the race detector, and send ORDERS (30000) orders through a Caddy that is reloaded
+gateway: # searches: Test the module of Caddy with the race detector, and send ORDERS (30000) orders through a Caddy that is reloaded
 	@scripts/deps.sh redis-server postgresql npm $(if $(RACE),cc)
 	cd middleware/caddy && GOWORK=off go test $(RACE) -count=1 -v -timeout 60m . -args -gateway.orders $(if $(filter command line,$(origin ORDERS)),$(ORDERS),30000)
 
@@ -258,17 +277,17 @@ lint-tools:
 	GOWORK=off go -C tools test ./...
 
 .PHONY: form-script
-form-script: ## Make form/latch.min.js and its integrity value from form/latch.js
+form-script: # files: Make form/latch.min.js and its integrity value from form/latch.js
 	GOWORK=off go -C tools run ./formscript
 
 .PHONY: picture
-picture: ## Take the picture of the README, docs/desk.png, from the three stories of the order desk
+picture: # files: Take the picture of the README, docs/desk.png, from the three stories of the order desk
 	@scripts/deps.sh chromium npm
 	go test -count=1 -run TestLooks/desk-1280-light ./example/full
 	cp $(TEST_ARTIFACTS)/screens/desk-1280-light-4-stage-view.png docs/desk.png
 
 .PHONY: form-looks
-form-looks: ## Take pictures of a form and of every refusal page on all screens, and have axe look at them: .artifacts/screens
+form-looks: # files: Take pictures of a form and of every refusal page on all screens, and have axe look at them: .artifacts/screens
 	@scripts/deps.sh chromium npm
 	go test -count=1 -run Looks ./example/full/internal/forms -args -looks.all
 
@@ -276,7 +295,7 @@ form-looks: ## Take pictures of a form and of every refusal page on all screens,
 PACKAGES ?= ./lock ./middleware
 
 .PHONY: graph
-graph: ## Count circles, arrows that run back up and methods in PACKAGES (./lock ./middleware); GRAPHFLAGS=-v lists them
+graph: # files: Count circles, arrows that run back up and methods in PACKAGES (./lock ./middleware); GRAPHFLAGS=-v lists them
 	@scripts/graph $(GRAPHFLAGS) $(PACKAGES)
 
 .PHONY: fmt
@@ -295,7 +314,7 @@ bench: ## Measure next to the peer libraries, in 15 minutes: bench/RESULTS.md (B
 	$(if $(BENCH),,cd bench && GOWORK=off go run . -page $(TEST_ARTIFACTS)/bench.txt >$(TEST_ARTIFACTS)/RESULTS.md && cp $(TEST_ARTIFACTS)/RESULTS.md .)
 
 .PHONY: bench-overload
-bench-overload: ## Measure overload, changing networks, outages, 40 minutes a round (OVERLOADROUNDS=3, BENCH=): .artifacts/overload.txt
+bench-overload: # measurements: Measure overload, changing networks, outages, 40 minutes a round (OVERLOADROUNDS=3, BENCH=): .artifacts/overload.txt
 	@scripts/deps.sh redis-server
 	scripts/bench.sh $(TEST_ARTIFACTS)/overload.txt '$(or $(BENCH),Overload|Network|Outage)' $(OVERLOADROUNDS) $(BENCHFLAGS)
 
@@ -307,12 +326,12 @@ TTLS ?= 30s
 RATE ?= 1
 
 .PHONY: day
-day: ## A day of ORDERS (100000) in virtual time: who is locked out (ONLY=pattern, TTLS=30s, RATE=1, SEED=): .artifacts/day.json
+day: # measurements: A day of ORDERS (100000) in virtual time: who is locked out (ONLY=pattern, TTLS=30s, RATE=1, SEED=): .artifacts/day.json
 	@mkdir -p $(TEST_ARTIFACTS)
 	cd bench && GOWORK=off go test -count=1 -v -timeout 24h -run '^TestFigures$$' ./internal/day -args -day.orders $(ORDERS) -day.only '$(ONLY)' -day.ttls '$(TTLS)' -day.rate $(RATE) $(if $(SEED),-day.seed $(SEED)) -day.figures $(TEST_ARTIFACTS)/day.json
 
 .PHONY: day-page
-day-page: ## Write docs/evidence/day.md and docs/day.png from bench/day.json, to which figures of make day are added
+day-page: # measurements: Write docs/evidence/day.md and docs/day.png from bench/day.json, to which figures of make day are added
 	cd bench && GOWORK=off go run . -day day.json -picture ../docs/day.png >../docs/evidence/day.md
 
 # Short days, of which make days plays so many, and again for so long.
@@ -321,26 +340,26 @@ DAYS_FOR ?= 0
 NIGHT ?= 6h
 
 .PHONY: days
-days: ## Search for broken promises: SEEDS (300) short days with heavy faults, beginning with SEED, in a minute and a half
+days: # searches: Search for broken promises: SEEDS (300) short days with heavy faults, beginning with SEED, in a minute and a half
 	cd bench && GOWORK=off go test -count=1 -timeout 24h ./internal/day -args -day.days $(SEEDS) -day.for $(DAYS_FOR) $(if $(SEED),-day.seed $(SEED))
 
 .PHONY: nightly
-nightly: ## The same for NIGHT (6h), with seeds that begin with the time
+nightly: # searches: The same for NIGHT (6h), with seeds that begin with the time
 	@$(MAKE) --no-print-directory days DAYS_FOR=$(NIGHT) SEED=$(or $(SEED),$(shell date +%s)000)
 
 .PHONY: bench-sql
-bench-sql: ## Measure work in transactions of each DB, receipts, clean-up, 15 minutes each (BENCHROUNDS=5, IDEMLEASE=)
+bench-sql: # measurements: Measure work in transactions of each DB, receipts, clean-up, 15 minutes each (BENCHROUNDS=5, IDEMLEASE=)
 	@scripts/deps.sh $(subst postgres,postgresql,$(filter-out sqlite,$(DB)))
 	cd bench && GOWORK=off go test ./internal/shop
 	scripts/bench.sh $(TEST_ARTIFACTS)/sql.txt '$(or $(BENCH),Transactions|Receipts|CleanUp)' $(BENCHROUNDS) -db '$(DB)' -window 1s $(BENCHFLAGS)
 
 .PHONY: bench-console
-bench-console: ## Look through RECORDS (1000000) records in Redis with the console, in two minutes
+bench-console: # measurements: Look through RECORDS (1000000) records in Redis with the console, in two minutes
 	@scripts/deps.sh redis-server
 	go test -run '^$$' -bench '^BenchmarkConsole$$' -benchtime 1x -timeout 20m ./middleware/console -args -console.records $(RECORDS)
 
 .PHONY: microbench
-microbench: ## Run the packages' own benchmarks (BENCH=pattern BENCHFLAGS=-count=6)
+microbench: # measurements: Run the packages' own benchmarks (BENCH=pattern BENCHFLAGS=-count=6)
 	@scripts/deps.sh redis-server
 	@uname -srm; echo "$$(getconf _NPROCESSORS_ONLN) cores"; go version; $${REDIS_SERVER:-redis-server} --version || true
 	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem $(BENCHFLAGS) work

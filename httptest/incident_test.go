@@ -133,7 +133,7 @@ func TestIncidentPassesWithALocker(t *testing.T) {
 
 // This is the test that a user of Incident writes, in real time.
 func TestIncident(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "waits in real time")
+	testmain.SkipIn(t, testmain.Quick, "waits in real time")
 	t.Parallel()
 	latchtest.Incident(t, func(s lock.Store) http.Handler {
 		l := lock.New(s, lock.WithLogger(quiet))

@@ -394,7 +394,7 @@ func (p *permits) crowd(t *testing.T, wait time.Duration, keysOf func(process in
 
 // Never do more callers run than there are permits, and all permits are used.
 func TestStormOfPermits(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "a crowd of 5,000 callers")
+	testmain.SkipIn(t, testmain.Quick, "a crowd of 5,000 callers")
 	t.Parallel()
 	for _, wait := range []time.Duration{0, 2 * time.Second} {
 		t.Run(fmt.Sprint("wait ", wait), func(t *testing.T) {
@@ -409,7 +409,7 @@ func TestStormOfPermits(t *testing.T) {
 
 // Processes that give one permit two slots break the promise.
 func TestStormOfPermitsFindsTwoSlotsForOne(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "a crowd of 5,000 callers")
+	testmain.SkipIn(t, testmain.Quick, "a crowd of 5,000 callers")
 	t.Parallel()
 	p := new(permits)
 	p.crowd(t, 0, func(process int) []string {

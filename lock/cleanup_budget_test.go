@@ -67,7 +67,7 @@ func callersAllTheTime(t *testing.T, l *lock.Locker) (stop func()) {
 // there was to clean up, after an outage for as long as the retry budget took to pay for
 // tens of thousands of removals.
 func TestEndsComeBeforeCleanUp(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "makes thousands of claims")
+	testmain.SkipIn(t, testmain.Quick, "makes thousands of claims")
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(lock.WithKeep(keep), lock.WithMaxHold(time.Hour)), open(lock.WithKeep(keep))
 		s.Every(fault.HangRequest, fault.Claim, fault.Release)
@@ -152,7 +152,7 @@ func TestCleanUpDuringCloseMakesNoTokens(t *testing.T) {
 // logged. An entry of it is gone a lease after its landing, and does not refuse this process even
 // before.
 func TestOldestCleanUpIsGivenUp(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "keeps 65,536 clean-ups")
+	testmain.SkipIn(t, testmain.Quick, "keeps 65,536 clean-ups")
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const most = 1 << 16
 		var log strings.Builder

@@ -14,7 +14,7 @@ import (
 // A server that is well refuses no caller, whether it is idle, busy, or meets a
 // thousand of them at once.
 func TestHealthyServerRefusesNoCaller(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures time")
+	testmain.SkipIn(t, testmain.Quick, "measures time")
 	t.Run("idle", func(t *testing.T) {
 		l, end := crowded(t, narrow(t, roomCommands).Addr(), overloadTwin{})
 		defer end()

@@ -17,7 +17,7 @@ const refusedConnections = "refused connections"
 // A server that comes back after a second is used at once: no caller is
 // refused, neither because of the remaining clean-ups nor for another reason.
 func TestOutage(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures time")
+	testmain.SkipIn(t, testmain.Quick, "measures time")
 	for _, fault := range []string{"silence", refusedConnections} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()

@@ -133,7 +133,7 @@ func undisturbed(t *testing.T, run func() (wrong []string, late time.Duration)) 
 }
 
 func TestOverload(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures time")
+	testmain.SkipIn(t, testmain.Quick, "measures time")
 	for name, load := range overloads {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +144,7 @@ func TestOverload(t *testing.T) {
 
 // Without the part that holds the load off, the server collapses.
 func TestOverloadCatches(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures time")
+	testmain.SkipIn(t, testmain.Quick, "measures time")
 	for name, tt := range map[string]struct {
 		load string
 		twin overloadTwin
@@ -165,7 +165,7 @@ func TestOverloadCatches(t *testing.T) {
 // A server that refuses everything for a while, for example while it loads its data, gets a fifth
 // more sends than there are calls, and the retries that were saved before.
 func TestRetriesAreAFifthOfCalls(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures time")
+	testmain.SkipIn(t, testmain.Quick, "measures time")
 	t.Parallel()
 	const callers = 64
 	for name, tt := range map[string]struct {

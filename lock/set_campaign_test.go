@@ -407,7 +407,7 @@ func (x *setCampaign) run(t *testing.T, faults int) (rounds, met int) {
 }
 
 func TestCampaignOfSets(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "searches at random")
+	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	t.Parallel()
 	for name, server := range map[string]func() lock.Store{
 		"at once":  func() lock.Store { return memstore.New() },
@@ -432,7 +432,7 @@ func TestCampaignOfSets(t *testing.T) {
 
 // An intentional mistake breaks the promise that forbids it.
 func TestCampaignOfSetsFindsWrongOnes(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "searches at random")
+	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		campaign *setCampaign

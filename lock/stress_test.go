@@ -23,7 +23,7 @@ var (
 // Random work of several lockers over a network that loses, delays and refuses
 // at random, with callers that leave and lockers that are closed in between.
 func TestStress(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "searches at random")
+	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		require.Empty(t, stress(t, seed, func() lock.Store { return memstore.New() }), "seed %d", seed)
@@ -32,7 +32,7 @@ func TestStress(t *testing.T) {
 
 // The twin: a store that releases any entry.
 func TestStressCatchesReleaseWithoutOwner(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "searches at random")
+	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	for seed := range uint64(200) {
 		found := stress(t, seed, func() lock.Store { return ownerless{memstore.New()} })
 		if len(found) > 0 {
@@ -45,7 +45,7 @@ func TestStressCatchesReleaseWithoutOwner(t *testing.T) {
 
 // The twin: a store that replaces any holder of a key, so that a ticket is good more than once.
 func TestStressCatchesTicketResumedTwice(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "searches at random")
+	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	for seed := range uint64(200) {
 		for _, found := range stress(t, seed, func() lock.Store { return giver{memstore.New()} }) {
 			if strings.Contains(found, "resumed twice") {

@@ -22,7 +22,7 @@ import (
 // Under random faults of a database and its network, each key gets an answer in the end, all its
 // callers get the same one, and the key has one row, with that answer.
 func TestTransactionsAtRandom(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "searches at random")
+	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	t.Parallel()
 	rare := make(map[string]int)
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
@@ -37,7 +37,7 @@ func TestTransactionsAtRandom(t *testing.T) {
 
 // And the check finds each database that gets it wrong.
 func TestTransactionsAtRandomFindDefects(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "searches at random")
+	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	t.Parallel()
 	for _, defect := range []faketx.Defect{faketx.Autocommit, faketx.Apart, faketx.Trusting} {
 		t.Run(string(defect), func(t *testing.T) {

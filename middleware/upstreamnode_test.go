@@ -43,6 +43,7 @@ func startNode(t *testing.T) *node {
 // start starts it, on the port that it had.
 func (n *node) start() {
 	n.t.Helper()
+	testmain.SkipIn(n.t, testmain.Quick, "starts Node")
 	path, err := exec.LookPath("node")
 	if err != nil {
 		testmain.Unavailable(n.t, noNode, err)

@@ -425,7 +425,7 @@ func (h *handling) lines(t *testing.T, at databases) string {
 
 // TestHandlers executes the rows, and compares the page with the results.
 func TestHandlers(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "executes a table of handlers over a database")
+	testmain.SkipIn(t, testmain.Quick, "executes a table of handlers over a database")
 	t.Parallel()
 	at := handlersDatabases(t)
 	var b strings.Builder
@@ -513,7 +513,7 @@ func TestUnreadResultsOverMariaDB(t *testing.T) {
 
 // TestHandlersCatch plays rows with stores that break the rule, each in another way.
 func TestHandlersCatch(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "executes a table of handlers over a database")
+	testmain.SkipIn(t, testmain.Quick, "executes a table of handlers over a database")
 	t.Parallel()
 	at := handlersDatabases(t)
 	rows := map[string]handling{}

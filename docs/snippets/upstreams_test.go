@@ -49,6 +49,7 @@ type foreign struct {
 
 func startForeign(t *testing.T, name string, l language) *foreign {
 	t.Helper()
+	testmain.SkipIn(t, testmain.Quick, "starts "+l.program)
 	path, err := exec.LookPath(l.program)
 	if err != nil {
 		testmain.Unavailable(t, noProgram, err)

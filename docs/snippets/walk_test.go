@@ -15,7 +15,7 @@ import (
 // TestNewcomersWalk does what the tutorial says, from an empty directory: it writes its files and
 // types its commands, and compares what they print.
 func TestNewcomersWalk(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "compiles programs")
+	testmain.SkipIn(t, testmain.Quick, "compiles programs")
 	t.Parallel()
 	walk.Follow(t, "../tutorial.md", nil)
 }
@@ -23,7 +23,7 @@ func TestNewcomersWalk(t *testing.T) {
 // TestWalks does the same with the quick starts. One that needs a browser is followed where there
 // is one: in the tests of example.
 func TestWalks(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "compiles programs")
+	testmain.SkipIn(t, testmain.Quick, "compiles programs")
 	t.Parallel()
 	for _, page := range walks(t) {
 		if walk.Has(t, page, "browser") {
@@ -66,7 +66,7 @@ func TestWalksHaveTheirOwnPorts(t *testing.T) {
 // TestReadmeInstalls: the command of the README fetches what its first program
 // needs.
 func TestReadmeInstalls(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "compiles programs")
+	testmain.SkipIn(t, testmain.Quick, "compiles programs")
 	t.Parallel()
 	command := regexp.MustCompile("`(go get [^`]+)`").FindStringSubmatch(read(t, "../../README.md"))
 	require.NotNil(t, command)

@@ -68,7 +68,7 @@ const processLives = 3 * time.Minute
 
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	testmain.SkipIn(t, testmain.Short, "builds and starts the desk")
+	testmain.SkipIn(t, testmain.Quick, "builds and starts the desk")
 	path, err := build()
 	require.NoError(t, err)
 	cmd := exec.Command(path, append(args, "-addr", "127.0.0.1:0")...)
@@ -252,7 +252,7 @@ func TestSecondSignalKills(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "builds and starts the desk")
+	testmain.SkipIn(t, testmain.Quick, "builds and starts the desk")
 	t.Parallel()
 	path, err := build()
 	require.NoError(t, err)

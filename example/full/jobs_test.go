@@ -180,7 +180,7 @@ func TestKilledWorker(t *testing.T) {
 // Two workers are given each job at once, since all jobs are due all the time. One of them places
 // the order. The table has no unique constraint that could refuse the other.
 func TestJobsThatAreDeliveredTwice(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "places 20 orders with three workers in turn")
+	testmain.SkipIn(t, testmain.Quick, "places 20 orders with three workers in turn")
 	t.Parallel()
 	db := newDatabase(t)
 	c := startDesk(t, db.patiently()...)

@@ -22,7 +22,7 @@ import (
 // record, and after several. Each repeat waits for the record of its order, and is then placed: the
 // lock of the killed order does not refuse it. Before, about half of them were refused as held.
 func TestKilledOrdersAreRepeatedPastTheirLocks(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "waits for leases")
+	testmain.SkipIn(t, testmain.Quick, "waits for leases")
 	t.Parallel()
 	for name, store := range map[string]func(t *testing.T) []string{
 		"redis": func(t *testing.T) []string {

@@ -21,7 +21,7 @@ import (
 // TestKillLoopOverPostgres: two desks, of which a random one is killed every second, take
 // 200 orders of clients that repeat until they have an answer.
 func TestKillLoopOverPostgres(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "kills a process a second until 200 orders are placed")
+	testmain.SkipIn(t, testmain.Quick, "kills a process a second until 200 orders are placed")
 	t.Parallel()
 	const orders, clients = 200, 8
 	db := newDatabase(t)

@@ -17,7 +17,7 @@ import (
 // TestKillLoopOverSQLite: two desks on one file, a random one of them killed every second,
 // take 100 orders of clients that repeat until they have an answer.
 func TestKillLoopOverSQLite(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "kills a process a second until 100 orders are placed")
+	testmain.SkipIn(t, testmain.Quick, "kills a process a second until 100 orders are placed")
 	t.Parallel()
 	const orders, clients = 100, 8
 	pair := newPair(t, "-sqlite", filepath.Join(t.TempDir(), "desk.db"), "-work", "200ms", "-lease", "2s", "-budget", "1s")

@@ -8,10 +8,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 // TestReadme compiles the programs of the README.
 func TestReadme(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "compiles programs")
 	t.Parallel()
 	text, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)

@@ -99,7 +99,7 @@ func onEveryTopology(t *testing.T, test func(t *testing.T, b backend)) {
 }
 
 func TestStormOnTopologies(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts a Cluster, Sentinels and a quorum")
+	testmain.SkipIn(t, testmain.Quick, "starts a Cluster, Sentinels and a quorum")
 	onEveryTopology(t, func(t *testing.T, b backend) {
 		t.Helper()
 		args := slices.Concat(b.args, []string{"-budget", "10s"}) // 50 orders at once on every server, all on one machine
@@ -108,7 +108,7 @@ func TestStormOnTopologies(t *testing.T) {
 }
 
 func TestKilledProcessOnTopologies(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts a Cluster, Sentinels and a quorum")
+	testmain.SkipIn(t, testmain.Quick, "starts a Cluster, Sentinels and a quorum")
 	onEveryTopology(t, func(t *testing.T, b backend) {
 		t.Helper()
 		requireOneLeaseAfterDeath(t, b.keys, b.args...)
@@ -118,7 +118,7 @@ func TestKilledProcessOnTopologies(t *testing.T) {
 // TestIncidentOnTopologies loses replies as the founding incident did, on all
 // servers at once. The user can order again at once when they arrive again.
 func TestIncidentOnTopologies(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts a Cluster, Sentinels and a quorum")
+	testmain.SkipIn(t, testmain.Quick, "starts a Cluster, Sentinels and a quorum")
 	const claims, releases = "set", "eval|evalsha|del"
 	losses := []struct {
 		name     string

@@ -16,7 +16,7 @@ import (
 // TestWalks follows the quick starts that need a browser, from an empty directory. The others are
 // followed in docs/snippets.
 func TestWalks(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "compiles programs")
+	testmain.SkipIn(t, testmain.Quick, "compiles programs")
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/walks/*.md")
 	require.NoError(t, err)

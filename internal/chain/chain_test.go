@@ -179,7 +179,7 @@ func (c *chain) report() string {
 // TestChainOfProcesses: an order has one effect in each of four services, wherever a connection
 // breaks, and whenever a process dies.
 func TestChainOfProcesses(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "runs processes for 4 s")
+	testmain.SkipIn(t, testmain.Quick, "runs processes for 4 s")
 	t.Parallel()
 	c := startChain(t, 6, 60)
 	c.order(*faults)
@@ -190,7 +190,7 @@ func TestChainOfProcesses(t *testing.T) {
 
 // TestChainOfProcessesWithNewKeys is the twin: a service makes a new key for each call.
 func TestChainOfProcessesWithNewKeys(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "runs processes for 4 s")
+	testmain.SkipIn(t, testmain.Quick, "runs processes for 4 s")
 	t.Parallel()
 	c := startChain(t, 6, 60, newKeyVariable+"=1")
 	c.order(24)

@@ -146,6 +146,7 @@ func TestRunbooksThatDoNotLeadAreCaught(t *testing.T) {
 // findPromtool skips t without promtool, and fails it in CI.
 func findPromtool(t *testing.T) string {
 	t.Helper()
+	testmain.SkipIn(t, testmain.Quick, "starts promtool")
 	path, err := exec.LookPath("promtool")
 	if err != nil {
 		testmain.Unavailable(t, "promtool is missing: the alerts were parsed, and not seen firing. It is a part of Prometheus: "+

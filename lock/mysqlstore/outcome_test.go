@@ -159,7 +159,7 @@ func TestOutcomeEndsNoCommit(t *testing.T) {
 // of its row.
 func TestOwnCommitThatNeverArrives(t *testing.T) {
 	t.Parallel()
-	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits for 30 s")
+	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "waits for 30 s")
 	decide := mysqlproxy.First("COMMIT", mysqlproxy.Fault{Action: mysqlproxy.LoseRequest})
 	s, _ := behind(t, mysqltest.Shared(t), decide)
 	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fenced: true}

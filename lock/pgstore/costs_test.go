@@ -14,6 +14,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -129,6 +130,7 @@ func TestReceiptsConflictWithNothing(t *testing.T) {
 
 // A table that has grown since the statements were planned is not read as a whole.
 func TestPlansOfATableThatHasGrown(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "fills a table")
 	t.Parallel()
 	s := openShop(t, direct(t))
 	_, err := s.db.Exec(t.Context(), "ALTER TABLE latch_entries SET (autovacuum_enabled = off)")

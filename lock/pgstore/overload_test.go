@@ -99,7 +99,7 @@ var usualBudget = lock.WithBudget(500 * time.Millisecond)
 // TestOverload asks for eight times as many orders as there is room for. The others are
 // refused at once, and certainly not placed.
 func TestOverload(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures orders for 3 s")
+	testmain.SkipIn(t, testmain.Quick, "measures orders for 3 s")
 	t.Parallel()
 	const room, d = 100, 3 * time.Second
 	s := slowShop(t)
@@ -128,7 +128,7 @@ func (p patient) Claim(ctx context.Context, key string, c lock.Claim) (e lock.En
 }
 
 func TestOverloadFailsWithoutRefusals(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures orders for 3 s")
+	testmain.SkipIn(t, testmain.Quick, "measures orders for 3 s")
 	t.Parallel()
 	const room, d = 100, 3 * time.Second
 	s := slowShop(t)
@@ -141,7 +141,7 @@ func TestOverloadFailsWithoutRefusals(t *testing.T) {
 // TestSilence: the database says nothing for a while. Calls end within their budgets, and
 // when it speaks again, orders are placed at once.
 func TestSilence(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures orders after a silence")
+	testmain.SkipIn(t, testmain.Quick, "measures orders after a silence")
 	t.Parallel()
 	var silent atomic.Bool
 	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(*pgproxy.Exchange) pgproxy.Fault {

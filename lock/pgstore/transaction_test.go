@@ -16,6 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
@@ -322,6 +323,7 @@ func TestLoserIsRolledBack(t *testing.T) {
 
 // Work that holds every connection of the pool starves no renewal.
 func TestWorkStarvesNoRenewal(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "measures renewals in real time")
 	t.Parallel()
 	s := openShop(t, direct(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	l := s.locker(t, lock.WithLease(3*time.Second), lock.WithBudget(time.Second))

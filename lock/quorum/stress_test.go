@@ -24,7 +24,7 @@ var (
 // Random work of several processes over one quorum, each node of which is behind
 // its own network, which loses, delays and refuses at random.
 func TestStress(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "searches at random")
+	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		require.Empty(t, stress(t, seed, quorum.New), "seed %d", seed)
@@ -33,7 +33,7 @@ func TestStress(t *testing.T) {
 
 // The twin: a quorum for which a minority is enough.
 func TestStressCatchesMinority(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "searches at random")
+	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	for seed := range uint64(200) {
 		if found := stress(t, seed, quorum.WithoutMajority); len(found) > 0 {
 			t.Logf("seed %d: %s", seed, found[0])

@@ -221,7 +221,7 @@ func TestClaimsWithoutADeadlineAreNotGuarded(t *testing.T) {
 
 // Four clients take turns, while scripts, stubs and entries get lost.
 func TestFencesOfManyClients(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "takes 1,000 fences")
+	testmain.SkipIn(t, testmain.Quick, "takes 1,000 fences")
 	t.Parallel()
 	srv := redistest.Start(t)
 	const clients, each = 4, 250

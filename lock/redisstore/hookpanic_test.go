@@ -103,7 +103,7 @@ var places = map[string]func(p *panics, o *redis.Options) (hook redis.Hook){
 // A bug in a user's hook of the client fails the calls that run it. It ends
 // neither the process nor leaves a key taken.
 func TestPanicsOfAClientsUser(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts a server for each place and kind of panic")
+	testmain.SkipIn(t, testmain.Quick, "starts a server for each place and kind of panic")
 	t.Parallel()
 	for where, place := range places {
 		for how, connections := range map[string]int{"many connections": 0, "one connection": 1} {

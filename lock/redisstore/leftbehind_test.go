@@ -44,7 +44,7 @@ func (s impatient) Claim(ctx context.Context, key string, c lock.Claim) (lock.En
 // budget, costs no connection: the command that it left behind is followed until
 // it is answered.
 func TestSlowCallsKeepTheirConnections(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "makes rounds of calls of 2 s")
+	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "makes rounds of calls of 2 s")
 	t.Parallel()
 	const budget, rounds = 6 * time.Second, 4
 	const late = budget/3 + 100*time.Millisecond

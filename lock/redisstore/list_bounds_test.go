@@ -94,7 +94,7 @@ func canceledAfter(tb testing.TB, d time.Duration) context.Context {
 
 // Not parallel: it looks at the heap.
 func TestListHoldsOneReceiptAtATime(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "lists 100 MiB of receipts")
+	testmain.SkipIn(t, testmain.Quick, "lists 100 MiB of receipts")
 	const receipts, size = 100, 1 << 20
 	srv := redistest.Start(t)
 	s := open(t, srv.URL())

@@ -31,7 +31,7 @@ func listed(t *testing.T, s *redisstore.Store) map[string]lock.Entry {
 }
 
 func TestListTenThousand(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "lists 10,000 entries")
+	testmain.SkipIn(t, testmain.Quick, "lists 10,000 entries")
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, srv.URL())

@@ -288,7 +288,7 @@ func TestNotificationsWithoutPermission(t *testing.T) {
 // The permissions that are documented are enough for everything, and nothing is
 // tried that they forbid.
 func TestNotificationsWithTheLeastPermission(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "runs the conformance suite with a user of few permissions")
+	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "runs the conformance suite with a user of few permissions")
 	t.Parallel()
 	srv := redistest.Start(t)
 	args := []any{"ACL", "SETUSER", "u", "on", ">p", "resetchannels"}

@@ -23,7 +23,7 @@ import (
 // they wait for a reply, for a connection or in a queue, and whether their budget ends or
 // the deadline of their context: else an operator looks for two faults.
 func TestOneCauseHasOneClass(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures time")
+	testmain.SkipIn(t, testmain.Quick, "measures time")
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		begin func(*redistest.Server, *respproxy.Proxy)

@@ -13,7 +13,7 @@ import (
 
 // Replies are slow, so calls are interrupted while the server has their commands.
 func TestConformanceOverASlowLine(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "runs the conformance suite over a slow line")
+	testmain.SkipIn(t, testmain.Quick, "runs the conformance suite over a slow line")
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Start(t).Addr())
 	p.On(respproxy.Match{}, respproxy.DelayReply(2*time.Millisecond))

@@ -67,7 +67,7 @@ func (s naiveStore) Get(ctx context.Context, key string) (lock.Entry, error) {
 
 // The check can fail: a naive store fails it.
 func TestNaiveStoreDoesNotEndWithinItsBudget(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "checks the test of budgets with a naive store")
+	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "checks the test of budgets with a naive store")
 	t.Parallel()
 	kind, rows := clientKinds(t)["client"], slowRows()
 	for _, what := range []string{"silence, ReadTimeout -1", "process hook takes 2 s", "CredentialsProvider takes 2 s", "Limiter.Allow takes 2 s"} {

@@ -61,7 +61,7 @@ func onSlowKeys(action respproxy.Action) slowKeys {
 // Calls that hang do not block calls for other keys beyond their own budgets. When the hanging
 // calls have given up, other calls are granted again, even if sent commands still hang.
 func TestSlowCallsLeaveOthersTheirBudgets(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits for calls that hang")
+	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "waits for calls that hang")
 	t.Parallel()
 	kinds := clientKinds(t)
 	for what, slow := range map[string]slowKeys{

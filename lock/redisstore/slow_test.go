@@ -14,7 +14,7 @@ import (
 // its credentials provider and the server. It leaves nothing behind when the
 // slow part is over and the client is closed.
 func TestCallsEndWithinTheirBudgets(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "plays each slow part with each kind of client")
+	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "plays each slow part with each kind of client")
 	t.Parallel()
 	for name, kind := range clientKinds(t) {
 		for what, row := range slowRows() {

@@ -23,7 +23,7 @@ import (
 
 // The behaviour of go-redis' own autopipeliner in the same case.
 func TestAutoPipelinerSendsWhatWasAbandoned(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "checks go-redis alone")
+	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "checks go-redis alone")
 	t.Parallel()
 	srv := redistest.Shared(t)
 	p := respproxy.Start(t, srv.Addr())
@@ -227,7 +227,7 @@ func TestConnectionsToASilentServer(t *testing.T) {
 }
 
 func TestBatchesHaveConnections(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures time")
+	testmain.SkipIn(t, testmain.Quick, "measures time")
 	t.Parallel()
 	srv := redistest.Start(t)
 	const alone = 12 // the number of commands that are sent alone, if there are connections

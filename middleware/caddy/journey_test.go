@@ -34,7 +34,7 @@ var orders = flag.Int("gateway.orders", 500, "how many orders `N` the journey th
 // until they know. The configuration is loaded again all the time. Each intent is one order, and
 // a customer whose order was placed is refused only if the answer of the shop was lost.
 func TestJourney(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "runs processes for 8 s")
+	testmain.SkipIn(t, testmain.Quick, "runs processes for 8 s")
 	j := newJourney(t)
 	redis := redistest.Start(t)
 	config := func(revision int) string {
@@ -72,7 +72,7 @@ func TestJourney(t *testing.T) {
 
 // TestJourneyThroughAPlainProxy has double orders: the journey can see them.
 func TestJourneyThroughAPlainProxy(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "runs processes for 5 s")
+	testmain.SkipIn(t, testmain.Quick, "runs processes for 5 s")
 	j := newJourney(t)
 	j.startCaddy(fmt.Sprintf("{\n}\n%s {\nreverse_proxy 127.0.0.1:%d {\ntransport http {\nresponse_header_timeout 2s\n}\n}\n}", j.site(), j.shop.port))
 	j.placeAll(100)

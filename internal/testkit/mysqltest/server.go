@@ -33,8 +33,8 @@ type Server struct {
 // CI=true it fails.
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
+	testmain.SkipIn(tb, testmain.Quick, "starts its own MariaDB")
 	p := find(tb)
-	testmain.SkipIn(tb, testmain.Short, "starts its own MariaDB")
 	s, err := launch(p, settings)
 	if err != nil {
 		tb.Fatal(err)
@@ -55,8 +55,8 @@ func Main(m testmain.Runner) testmain.Runner { return shared.Main(m) }
 // give unique names to the users that they create. TestMain has to use [Main].
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
-	p := find(tb)
 	testmain.SkipIn(tb, testmain.Short, "starts MariaDB")
+	p := find(tb)
 	return shared.Get(tb, "mysqltest: Shared needs a TestMain that uses mysqltest.Main", func() (*Server, func(), error) {
 		s, err := launch(p, nil)
 		if err != nil {

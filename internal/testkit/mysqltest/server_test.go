@@ -15,6 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(mysqltest.Main(m)) }
 
 func TestUnavailable(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "starts servers that are missing")
 	t.Setenv("MYSQL_SERVER", "/no/such/program")
 	testmain.RequireUnavailable(t, func(tb testing.TB) { mysqltest.Shared(tb) }, "MYSQL_SERVER", "apt-get install mariadb-server", "/no/such/program")
 	testmain.RequireUnavailable(t, func(tb testing.TB) { mysqltest.Start(tb) }, "MYSQL_SERVER")

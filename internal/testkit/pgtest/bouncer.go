@@ -36,8 +36,8 @@ type Bouncer struct {
 // It is killed when tb ends. Without pgbouncer, tb is skipped; if CI=true it fails.
 func PgBouncer(tb testing.TB, addr string, settings ...string) *Bouncer {
 	tb.Helper()
+	testmain.SkipIn(tb, testmain.Quick, "starts PgBouncer")
 	b := &Bouncer{bin: bouncerBinary(tb), settings: settings}
-	testmain.SkipIn(tb, testmain.Short, "starts PgBouncer")
 	b.prepares = bouncerPrepares(tb, b.bin)
 	u, err := process.Unprivileged()
 	if err == nil {

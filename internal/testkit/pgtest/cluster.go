@@ -39,8 +39,8 @@ type Cluster struct {
 // is skipped; if CI=true it fails.
 func Start(tb testing.TB, settings ...string) *Cluster {
 	tb.Helper()
+	testmain.SkipIn(tb, testmain.Quick, "starts its own PostgreSQL")
 	bin := serverBinaries(tb)
-	testmain.SkipIn(tb, testmain.Short, "starts its own PostgreSQL")
 	c, err := launch(bin, settings)
 	if err != nil {
 		tb.Fatal(err)

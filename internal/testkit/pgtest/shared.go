@@ -20,8 +20,8 @@ func Main(m testmain.Runner) testmain.Runner { return shared.Main(m) }
 // the whole cluster. TestMain has to use [Main].
 func Shared(tb testing.TB) *Cluster {
 	tb.Helper()
-	bin := serverBinaries(tb)
 	testmain.SkipIn(tb, testmain.Short, "starts PostgreSQL")
+	bin := serverBinaries(tb)
 	return shared.Get(tb, "pgtest: Shared needs a TestMain that uses pgtest.Main", func() (*Cluster, func(), error) {
 		c, err := launch(bin, nil)
 		if err != nil {

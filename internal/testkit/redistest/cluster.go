@@ -50,7 +50,7 @@ func StartCluster(tb testing.TB, masters int, announce func(node int, addr strin
 	if masters < 1 {
 		tb.Fatal("redistest: a cluster needs a master")
 	}
-	testmain.SkipIn(tb, testmain.Short, "starts a Cluster")
+	testmain.SkipIn(tb, testmain.Quick, "starts a Cluster")
 	c := &Cluster{args: args}
 	c.password, _ = option(args, "--requirepass")
 	for i := range masters {

@@ -41,7 +41,7 @@ func StartSentinel(tb testing.TB, pairs int, args ...string) *Sentinel {
 	if pairs < 1 {
 		tb.Fatal("redistest: a Sentinel needs a pair to watch")
 	}
-	testmain.SkipIn(tb, testmain.Short, "starts Sentinels")
+	testmain.SkipIn(tb, testmain.Quick, "starts Sentinels")
 	w := &Sentinel{}
 	w.password, _ = option(args, "--requirepass")
 	for i := range pairs {

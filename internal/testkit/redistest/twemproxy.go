@@ -25,6 +25,7 @@ Install it (apt-get install nutcracker, brew install twemproxy).`
 // It is killed when tb ends. Without nutcracker, tb is skipped; if CI=true it fails.
 func StartTwemproxy(tb testing.TB, servers ...*Server) (addr string) {
 	tb.Helper()
+	testmain.SkipIn(tb, testmain.Quick, "starts twemproxy")
 	bin, err := exec.LookPath("nutcracker")
 	if err != nil {
 		bin, err = exec.LookPath("/usr/sbin/nutcracker")
@@ -32,7 +33,6 @@ func StartTwemproxy(tb testing.TB, servers ...*Server) (addr string) {
 	if err != nil {
 		testmain.Unavailable(tb, noTwemproxy, err)
 	}
-	testmain.SkipIn(tb, testmain.Short, "starts twemproxy")
 	p, err := process.New("twemproxy", process.Killed, nil)
 	if err != nil {
 		tb.Fatal(err)

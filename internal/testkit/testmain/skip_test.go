@@ -17,10 +17,11 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-const repeats = "TEST_REPEATS_WITH"
+// What the Makefile sets.
+const marked, leftOut = "TEST_RUN", "TEST_LEFT_OUT"
 
-// short sets -short until the end of t.
-func short(t *testing.T, is string) {
+// shortIs sets -short until the end of t.
+func shortIs(t *testing.T, is string) {
 	t.Helper()
 	was := flag.Lookup("test.short").Value.String()
 	require.NoError(t, flag.Set("test.short", is))
@@ -28,22 +29,25 @@ func short(t *testing.T, is string) {
 }
 
 func TestSkipIn(t *testing.T) {
-	const all = testmain.Short | testmain.NewerServers
+	const short, quick, newer = testmain.Short, testmain.Quick, testmain.NewerServers
 	for _, test := range []struct {
-		short, repeats string
-		in             testmain.Run
-		skipped        bool
+		short, run string
+		in         testmain.Run
+		skipped    bool
 	}{
-		{"false", "", all, false}, // make test
-		{"false", "another run", all, false},
-		{"true", "", testmain.Short, true},
-		{"true", "", testmain.NewerServers, false},
-		{"false", "newer servers", testmain.NewerServers, true},
-		{"false", "newer servers", testmain.Short, false},
-		{"true", "newer servers", testmain.Short, true},
+		{"false", "", short | quick | newer, false}, // a run of all tests
+		{"false", "another run", short | quick | newer, false},
+		{"true", "", short, true},
+		{"true", "", quick, true},
+		{"true", "", newer, false},
+		{"false", "quick", quick, true},
+		{"false", "quick", short | newer, false},
+		{"false", "newer servers", newer, true},
+		{"false", "newer servers", short | quick, false},
+		{"true", "newer servers", short, true},
 	} {
-		short(t, test.short)
-		t.Setenv(repeats, test.repeats)
+		shortIs(t, test.short)
+		t.Setenv(marked, test.run)
 		v := testmain.Judge(t, func(tb testing.TB) { testmain.SkipIn(tb, test.in, "waits") })
 		require.Equal(t, test.skipped, v.WhySkipped != "", "%+v", test)
 		require.False(t, v.Failed())
@@ -53,42 +57,74 @@ func TestSkipIn(t *testing.T) {
 	}
 }
 
-// CI runs make test and make search, which leave out no test: they ask for none of the runs of
-// SkipIn, and take none over from their environment.
-func TestMakeTestAndSearchSkipNothing(t *testing.T) {
+// A run notes each test that it does not run.
+func TestLeftOutIsNoted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "left-out.txt")
+	t.Setenv(leftOut, file)
+	t.Setenv(marked, "quick")
+	t.Setenv("CI", "")
+	t.Run("waits", func(t *testing.T) { testmain.SkipIn(t, testmain.Quick, "waits for 40 s") })
+	t.Run("runs", func(t *testing.T) { testmain.SkipIn(t, testmain.NewerServers, "waits for 40 s") })
+	t.Run("lacks", func(t *testing.T) { testmain.Unavailable(t, "no server.\nInstall it.", os.ErrNotExist) })
+	testmain.Judge(t, func(tb testing.TB) { testmain.SkipIn(tb, testmain.Quick, "is a test of tests") })
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	const here = "github.com/httplatch/httplatch/internal/testkit/testmain\tTestLeftOutIsNoted/"
+	require.Equal(t, here+"waits\twaits for 40 s\n"+here+"lacks\tmissing: no server.\n", string(text))
+}
+
+// Make test and make test-rest, which CI runs, test each package. What the first leaves out, the
+// second runs: it leaves out nothing.
+func TestMakeTestAllLeavesOutNothing(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		testmain.Unavailable(t, "make is not installed", err)
 	}
-	t.Setenv(repeats, "newer servers")
+	noted := filepath.Join(t.TempDir(), "left-out.txt")
+	const lock, group, keyfunc = "github.com/httplatch/httplatch/lock", "github.com/httplatch/httplatch/lock/redisstore/internal/group", "github.com/httplatch/httplatch/keyfunc"
+	require.NoError(t, os.WriteFile(noted, []byte(lock+"\tTestA/sub\twaits\n"+group+"\tTestB\twaits\n"+keyfunc+"\tTestA\twaits\n"), 0o600))
 	for _, name := range []string{"MAKEFLAGS", "MFLAGS", "TESTFLAGS"} { // of a make that runs this test
 		t.Setenv(name, "")
 	}
+	t.Setenv(marked, "newer servers")
+	t.Setenv(leftOut, "elsewhere")
 	tests := regexp.MustCompile(`(?m)^.*\bgo test\b.*$`)
-	all := tests.FindAllString(dryRun(t, "-n", "test"), -1)
-	require.Len(t, all, 5)
-	apart := all[4] // a module outside of the workspace
-	require.Regexp(t, `^cd middleware/caddy && .* \./\.\.\.$`, apart)
-	require.NotRegexp(t, `-short|-skip|-run|`+repeats, apart)
-	searches := tests.FindAllString(dryRun(t, "-n", "search"), -1)
-	require.Len(t, searches, 4)
-	require.Regexp(t, `^cd bench && .* \./internal/day `, searches[3])
-	all = append(all[:4], searches[:3]...)
-	var tested []string
-	for _, line := range all {
-		require.NotRegexp(t, `-short|-skip|-run|`+repeats, line)
+	quick := tests.FindAllString(dryRun(t, "-n", "test", "LEFT_OUT="+noted), -1)
+	require.Len(t, quick, 1)
+	require.Regexp(t, `^TEST_RUN=quick TEST_LEFT_OUT=`+noted+` go test `, quick[0])
+	require.NotRegexp(t, `-short|-skip|-run`, quick[0])
+	tested := packagesOf(t, quick[0])
+	require.Subset(t, tested, []string{lock, group, keyfunc})
+
+	rest := tests.FindAllString(dryRun(t, "-n", "test-rest", "LEFT_OUT="+noted), -1)
+	require.Len(t, rest, 9)
+	var again []string
+	for _, line := range rest[:3] {
+		names := regexp.MustCompile(`-run "(.*)" `).FindStringSubmatch(line)
+		require.Len(t, names, 2, line)
+		require.Equal(t, []string{"^(TestA|TestB)$"}, list(t, `echo "`+names[1]+`"`))
+		require.NotRegexp(t, `-short|-skip|TEST_`, line)
+		again = append(again, packagesOf(t, line)...)
+	}
+	require.ElementsMatch(t, []string{lock, group, keyfunc}, again)
+	for _, line := range rest[3:] {
+		require.NotRegexp(t, `-short|-skip|-run|TEST_`, line)
+	}
+	for _, line := range rest[3:7] {
 		tested = append(tested, packagesOf(t, line)...)
 	}
 	require.ElementsMatch(t, list(t, "go list work"), tested, "each package once")
+	require.Regexp(t, `^cd bench && .* \./internal/day `, rest[7])
+	require.Regexp(t, `^cd middleware/caddy && .* \./\.\.\.$`, rest[8])
 	require.Contains(t, tests.FindString(dryRun(t, "-n", "test-newer")), "-short")
-	require.Contains(t, tests.FindString(dryRun(t, "-n", "test-servers")), repeats+"='newer servers'")
+	require.Contains(t, tests.FindString(dryRun(t, "-n", "test-servers")), marked+"='newer servers'")
 
 	probe := filepath.Join(t.TempDir(), "probe.mk")
-	require.NoError(t, os.WriteFile(probe, []byte("probe:\n\t@echo \"[$$"+repeats+"]\"\n"), 0o600))
+	require.NoError(t, os.WriteFile(probe, []byte("probe:\n\t@echo \"[$$"+marked+"$$"+leftOut+"]\"\n"), 0o600))
 	require.Equal(t, "[]\n", dryRun(t, "-f", "Makefile", "-f", probe, "probe"))
 
 	ci, err := os.ReadFile("../../../.ci/run")
 	require.NoError(t, err)
-	require.Regexp(t, `(?ms)^make test 2>&1 .*^\{ make search && make test-newer && make test-servers NEWER="valkey redis"; \} `, string(ci))
+	require.Regexp(t, `(?ms)^make test .*^\{ make test-rest && make test-newer && make test-servers NEWER="valkey redis"; \} `, string(ci))
 	require.Regexp(t, `(?m)^\(nice -n 19 make lint && nice -n 19 scripts/release -n\) `, string(ci))
 }
 
@@ -98,9 +134,10 @@ func TestMakeCheckReadsPagesAnew(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		testmain.Unavailable(t, "make is not installed", err)
 	}
-	uncached := regexp.MustCompile(`(?m)^.*\bgo test\b.* -count=1 .*$`).FindString(dryRun(t, "-n", "check"))
-	require.NotEmpty(t, uncached)
-	tested := packagesOf(t, uncached)
+	lines := regexp.MustCompile(`(?m)^.*\bgo test\b.*$`).FindAllString(dryRun(t, "-n", "check"), -1)
+	require.Len(t, lines, 2)
+	require.Contains(t, lines[1], " -count=1 ")
+	cached := packagesOf(t, lines[0])
 	page := regexp.MustCompile(`"((?:\.\./)+[^"]*\.md)"`)
 	for _, line := range list(t, "go list -f '{{.ImportPath}}|{{.Dir}}|{{.Module.Dir}}' work") {
 		p := strings.Split(line, "|")
@@ -111,7 +148,7 @@ func TestMakeCheckReadsPagesAnew(t *testing.T) {
 			require.NoError(t, err)
 			for _, m := range page.FindAllSubmatch(text, -1) {
 				if inside, err := filepath.Rel(p[2], filepath.Join(p[1], string(m[1]))); err != nil || strings.HasPrefix(inside, "..") {
-					require.Contains(t, tested, p[0], "OUTSIDE in the Makefile: %s reads %s", file, m[1])
+					require.NotContains(t, cached, p[0], "OUTSIDE in the Makefile: %s reads %s", file, m[1])
 				}
 			}
 		}
@@ -122,7 +159,7 @@ func TestMakeCheckReadsPagesAnew(t *testing.T) {
 // list lists, or the package at its end.
 func packagesOf(t *testing.T, line string) []string {
 	t.Helper()
-	if lists := regexp.MustCompile(`\$\((go list .*)\)$`).FindStringSubmatch(line); lists != nil {
+	if lists := regexp.MustCompile(` \$\(((?:go list|cut) .*)\)$`).FindStringSubmatch(line); lists != nil {
 		return list(t, lists[1])
 	}
 	return list(t, "go list "+line[strings.LastIndex(line, " ")+1:])
@@ -154,7 +191,7 @@ func dryRun(t *testing.T, args ...string) string {
 // Tests have no other condition for a run than SkipIn.
 func TestOnlySkipInKnowsTheRun(t *testing.T) {
 	t.Parallel()
-	asks := regexp.MustCompile(`testing\.Short\(\)|` + repeats)
+	asks := regexp.MustCompile(`testing\.Short\(\)|` + marked)
 	require.NoError(t, filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:

@@ -4,6 +4,7 @@ package testmain
 
 import (
 	"os"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -86,5 +87,7 @@ func Unavailable(tb testing.TB, howToInstall string, err error) {
 	if os.Getenv("CI") == "true" {
 		tb.Fatalf("%s\n%v", howToInstall, err)
 	}
+	why, _, _ := strings.Cut(howToInstall, "\n")
+	noteLeftOut(tb, "missing: "+why)
 	tb.Skipf("SKIPPED, %s\n%v", howToInstall, err)
 }

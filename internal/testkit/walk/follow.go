@@ -26,10 +26,10 @@ var settings = map[string]func(testing.TB) string{
 }
 
 // Follow follows a page. others execute the blocks of languages that the package does not know.
-// With -short tb is skipped.
+// make test-all follows it.
 func Follow(tb testing.TB, page string, others map[string]Do) {
 	tb.Helper()
-	testmain.SkipIn(tb, testmain.Short, "compiles programs")
+	testmain.SkipIn(tb, testmain.Quick, "compiles programs")
 	steps := stepsOf(tb, page, slices.Collect(maps.Keys(others)))
 	for _, program := range programsOf(steps) {
 		if _, err := exec.LookPath(program); err != nil {

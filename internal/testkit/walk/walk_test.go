@@ -17,7 +17,7 @@ import (
 // follow returns how the walk along a page ended. In text, ~ stands for the fence of a block.
 func follow(t *testing.T, text string, others map[string]walk.Do) *testmain.Verdict {
 	t.Helper()
-	testmain.SkipIn(t, testmain.Short, "starts shells")
+	testmain.SkipIn(t, testmain.Quick, "starts shells")
 	page := filepath.Join(t.TempDir(), "page.md")
 	require.NoError(t, os.WriteFile(page, []byte(strings.ReplaceAll(text, "~", "```")), 0o600))
 	return testmain.Judge(t, func(tb testing.TB) { walk.Follow(tb, page, others) })
@@ -82,7 +82,7 @@ func TestOtherBlocks(t *testing.T) {
 
 // TestModules: the modules of this checkout can be fetched, and fit together.
 func TestModules(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "compiles programs")
+	testmain.SkipIn(t, testmain.Quick, "compiles programs")
 	t.Parallel()
 	v := follow(t, "~console\n$ go mod init example.com/mine\n$ go get github.com/httplatch/httplatch/lock/pgstore\n"+
 		"go: added github.com/httplatch/httplatch v0.1.0\ngo: added github.com/httplatch/httplatch/lock/pgstore v0.1.0\n"+
@@ -97,7 +97,7 @@ const server = "A `main.go`:\n~go\npackage main\n\nimport (\n\t\"net/http\"\n\t\
 // TestBackground: a step that follows a server finds it listening, and no process outlives the
 // walk.
 func TestBackground(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "compiles programs")
+	testmain.SkipIn(t, testmain.Quick, "compiles programs")
 	t.Parallel()
 	port, err := process.FreePort()
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestNoChromiumSkipsButFailsInCI(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "starts a browser")
 	t.Setenv("CHROMIUM", "/nonexistent/chromium")
 	start := func(tb testing.TB) { browser.New(tb) }
 	testmain.RequireUnavailable(t, start, "apt-get install chromium", "CHROMIUM=", "/nonexistent/chromium")
@@ -22,7 +23,7 @@ func TestNoChromiumSkipsButFailsInCI(t *testing.T) {
 // TestErrorsFail: each of these pages has one mistake that a person would find
 // in the console.
 func TestErrorsFail(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts a browser")
+	testmain.SkipIn(t, testmain.Quick, "starts a browser")
 	t.Setenv("TEST_ARTIFACTS", t.TempDir())
 	for name, tt := range map[string]struct{ page, want string }{
 		"console.error":       {`<script>console.error("broken", 7)</script>`, "broken 7"},

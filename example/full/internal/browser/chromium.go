@@ -48,8 +48,8 @@ func Main(m testmain.Runner) testmain.Runner { return shared.Main(m) }
 // call.
 func chromium(tb testing.TB) context.Context {
 	tb.Helper()
+	testmain.SkipIn(tb, testmain.Quick, "starts a browser")
 	path := binary(tb)
-	testmain.SkipIn(tb, testmain.Short, "starts a browser")
 	return shared.Get(tb, "browser: New needs a TestMain that uses browser.Main", func() (context.Context, func(), error) {
 		process, end, err := launch(path)
 		if err != nil {

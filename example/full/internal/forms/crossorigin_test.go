@@ -22,7 +22,7 @@ import (
 // origin send a key, and read each header of a guard. Without them, it does not send the request.
 func TestScriptsOfOtherOrigins(t *testing.T) {
 	t.Parallel()
-	testmain.SkipIn(t, testmain.Short, "starts a browser")
+	testmain.SkipIn(t, testmain.Quick, "starts a browser")
 	locker := lock.New(memstore.New(), lock.WithWait(0))
 	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
 	runs := 0

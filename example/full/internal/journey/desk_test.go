@@ -58,7 +58,7 @@ type desk struct {
 // startDesk starts a desk that ends with t, and checks that it ends well.
 func startDesk(t *testing.T, args ...string) *desk {
 	t.Helper()
-	testmain.SkipIn(t, testmain.Short, "builds and starts the desk")
+	testmain.SkipIn(t, testmain.Quick, "builds and starts the desk")
 	path, err := build()
 	require.NoError(t, err)
 	cmd := exec.Command(path, append(args, "-addr", "127.0.0.1:0", "-work", "5ms", "-budget", "10s")...)

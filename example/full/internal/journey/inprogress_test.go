@@ -19,7 +19,7 @@ const slowWork = "2500ms"
 // and the desk takes long for the order. The repeat waits for its answer, and no
 // caller is shown a 409 for an order that is placed, also by clients that repeat no 409.
 func TestRepeatMeetsTheFirstRequest(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts the desk and other clients")
+	testmain.SkipIn(t, testmain.Quick, "starts the desk and other clients")
 	t.Parallel()
 	for _, s := range stores {
 		t.Run(s.name, func(t *testing.T) {

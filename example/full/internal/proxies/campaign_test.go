@@ -160,7 +160,7 @@ func (s *street) count(r *row) {
 // once, and its client is not shown an order that does not exist. If the proxy gives up before
 // the order is placed, or is reloaded, the last answer of each client is the order.
 func TestProxies(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts proxies, servers and clients")
+	testmain.SkipIn(t, testmain.Quick, "starts proxies, servers and clients")
 	t.Parallel()
 	all := &table{}
 	clients := senders(t)
@@ -193,7 +193,7 @@ func TestProxies(t *testing.T) {
 // TestProxiesWithoutAGuard is a twin: orders that the proxy or the client repeats are doubled.
 // Behind Caddy 2.6, it is the client.
 func TestProxiesWithoutAGuard(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts proxies, servers and clients")
+	testmain.SkipIn(t, testmain.Quick, "starts proxies, servers and clients")
 	t.Parallel()
 	clients := senders(t)
 	t.Run("behind", func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestProxiesWithoutAGuard(t *testing.T) {
 // TestProxiesWithoutAWait is a twin: a repeat that is refused at once is the last answer of a
 // client whose order is placed.
 func TestProxiesWithoutAWait(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts proxies, servers and clients")
+	testmain.SkipIn(t, testmain.Quick, "starts proxies, servers and clients")
 	t.Parallel()
 	clients := senders(t)
 	t.Run("behind", func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestProxiesWithoutAWait(t *testing.T) {
 // TestProxiesWithAStatusThatIsRepeated: a repeat that is refused at once with 503 is sent again
 // by each client, until it has the order.
 func TestProxiesWithAStatusThatIsRepeated(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts proxies, servers and clients")
+	testmain.SkipIn(t, testmain.Quick, "starts proxies, servers and clients")
 	t.Parallel()
 	clients := senders(t)
 	t.Run("behind", func(t *testing.T) {

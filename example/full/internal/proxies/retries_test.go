@@ -171,7 +171,7 @@ func (f *failing) measureDown() string {
 
 // TestRetries: docs/proxies.md has what the proxies do, by default and with its lines.
 func TestRetries(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts proxies")
+	testmain.SkipIn(t, testmain.Quick, "starts proxies")
 	t.Parallel()
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestRetries(t *testing.T) {
 // TestRetriesNeedAKey: with the lines of docs/proxies.md, a POST that no guard recognises is sent
 // once.
 func TestRetriesNeedAKey(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "starts proxies")
+	testmain.SkipIn(t, testmain.Quick, "starts proxies")
 	t.Parallel()
 	for _, k := range []kind{nginx, haproxy, caddy} {
 		t.Run(k.name, func(t *testing.T) {

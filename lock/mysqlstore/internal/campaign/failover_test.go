@@ -113,7 +113,7 @@ const (
 
 func startPair(t *testing.T, how replication, lag time.Duration, settings ...string) *pair {
 	t.Helper()
-	testmain.SkipIn(t, testmain.Short, "fails over between two servers")
+	testmain.SkipIn(t, testmain.Quick, "fails over between two servers")
 	w := &pair{replication: how, settings: settings, troubles: troubles, lag: lag, link: link.New(t), front: link.New(t)}
 	for i := range w.hosts {
 		w.hosts[i] = mysqltest.Start(t, mysqltest.Replicated(i+1, settings...)...)

@@ -39,7 +39,7 @@ const (
 // CREATE INDEX IF NOT EXISTS locks the table before it looks. Processes that only connect show the
 // cost of a start for the machine.
 func TestDeployment(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "measures orders during VACUUM")
+	testmain.SkipIn(t, testmain.Quick, "measures orders during VACUUM")
 	d := deploy(t)
 	report := fmt.Sprintf("%.0f orders a second, of %.0f that 32 callers in a closed loop place, while VACUUM has both tables:\n", d.rate, d.capacity)
 	for _, starts := range []string{"", "Connect", "Open", "Schema"} {

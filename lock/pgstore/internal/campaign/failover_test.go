@@ -26,7 +26,7 @@ var failoversFlag = flag.Int("campaign.failovers", 6, "how many failovers there 
 // survivor has a row with the same answer for each order that was answered, and no other row. With
 // an asynchronous one answers may be lost, which are counted, and nothing else.
 func TestFailovers(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "fails over between two servers")
+	testmain.SkipIn(t, testmain.Quick, "fails over between two servers")
 	t.Parallel()
 	for name, waits := range map[string]bool{"synchronous": true, "asynchronous": false} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestFailovers(t *testing.T) {
 
 // The twins: the same check finds each of them.
 func TestFailoversCatch(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "fails over between two servers")
+	testmain.SkipIn(t, testmain.Quick, "fails over between two servers")
 	for name, broken := range failoverTwins {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -357,7 +357,7 @@ func (patientContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 // in time, and the others are refused at once. Without refusals it works for
 // callers that have gone.
 func TestOverload(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "simulates hundreds of callers")
+	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
 	t.Parallel()
 	const (
 		budget  = 500 * time.Millisecond
@@ -770,7 +770,7 @@ func TestLongerWayIsNoSlowerServer(t *testing.T) {
 // 256 callers, all can wait for a while. No caller is refused for it, since the server is not
 // slow.
 func TestLateRepliesAreNoSlowServer(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "simulates hundreds of callers")
+	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(32, 32, false, func(ctx context.Context, names []string, reply func(string)) error {

@@ -98,7 +98,7 @@ func (r sized) Send(ctx context.Context) error {
 // One late reply in a thousand delays few calls: it must not delay its whole batch, which was
 // thirty times as many calls.
 func TestLateRepliesAreOfFewCalls(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "simulates hundreds of callers")
+	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
 	t.Parallel()
 	const callers, calls = 64, 300
 	synctest.Test(t, func(t *testing.T) {

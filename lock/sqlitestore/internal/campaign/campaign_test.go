@@ -39,7 +39,7 @@ var rarePaths = []string{
 // lease or is interrupted, the disk is full and other programs lock the files. Afterwards there is
 // one row for each order that was answered, and one answer for every caller.
 func TestOnce(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "injects hundreds of faults in real time")
+	testmain.SkipIn(t, testmain.Quick, "injects hundreds of faults in real time")
 	t.Parallel()
 	var before once.Counts
 	w := start(t, "")
@@ -56,7 +56,7 @@ func TestOnce(t *testing.T) {
 
 // The twins: the campaign finds each of them.
 func TestOnceCatches(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "runs a campaign for each planted fault")
+	testmain.SkipIn(t, testmain.Quick, "runs a campaign for each planted fault")
 	for name := range twins {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

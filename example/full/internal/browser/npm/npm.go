@@ -59,6 +59,7 @@ Install it (apt-get install npm, brew install node, dnf install npm), and let it
 // Load returns the file, or ends the test.
 func (l Library) Load(tb testing.TB) []byte {
 	tb.Helper()
+	testmain.SkipIn(tb, testmain.Quick, "needs a library of npm")
 	content, err := l.cached()
 	if err != nil {
 		testmain.Unavailable(tb, howToInstall, err)

@@ -10,6 +10,7 @@ import (
 )
 
 func TestNoServerSkipsButFailsInCI(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "starts servers that are missing")
 	t.Setenv("POSTGRES_BIN", "/nonexistent/bin")
 	t.Setenv("PGBOUNCER", "/nonexistent/pgbouncer")
 	for name, tt := range map[string]struct {
