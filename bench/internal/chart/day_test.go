@@ -32,7 +32,7 @@ func TestDrawsDays(t *testing.T) {
 	edge := 0
 	for x := range picture.Bounds().Dx() {
 		for y := range picture.Bounds().Dy() {
-			if !(image.Pt(x, y).In(picture.Bounds().Inset(8))) && color.GrayModel.Convert(picture.At(x, y)) != (color.Gray{Y: 255}) {
+			if !image.Pt(x, y).In(picture.Bounds().Inset(8)) && color.GrayModel.Convert(picture.At(x, y)) != (color.Gray{Y: 255}) {
 				edge++
 			}
 		}

@@ -93,7 +93,7 @@ func (a *table) write(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "journey.txt"), []byte(text), 0o600))
 	}
 	if *every == 1 && !t.Failed() {
-		require.NoError(t, os.WriteFile(page, []byte(preface+a.String()), 0o644)) //nolint:gosec // it is committed
+		require.NoError(t, os.WriteFile(page, []byte(preface+a.String()), 0o644))
 	}
 }
 
