@@ -25,7 +25,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// language is how the upstream of docs/gateway.md is run that is written in it.
+// language is how the upstream that is written in it is run, of docs/gateway.md and testdata.
 type language struct {
 	program string
 	args    []string // %PORT is its port
@@ -34,14 +34,14 @@ type language struct {
 
 var languages = map[string]language{
 	"js":     {"node", []string{"shop.js"}, []string{"shop.js"}},
-	"python": {"python3", []string{"-B", "serve.py"}, []string{"shop.py"}},
-	"php":    {"php", []string{"-q", "-d", "auto_prepend_file=length.php", "-S", "127.0.0.1:%PORT"}, []string{"length.php", "index.php"}},
+	"python": {"python3", []string{"-B", "serve.py"}, nil},
+	"php":    {"php", []string{"-q", "-d", "auto_prepend_file=length.php", "-S", "127.0.0.1:%PORT"}, []string{"length.php"}},
 }
 
 const noProgram = `this test runs the lines of docs/gateway.md in each of its languages.
 Install them (apt-get install nodejs python3 php-cli, brew install node python php, dnf install nodejs python3 php-cli).`
 
-// foreign is an order service that is not Go, as docs/gateway.md writes it.
+// foreign is an order service that is not Go, which docs/gateway.md has or links to.
 type foreign struct {
 	url  *url.URL
 	file string // of its orders
