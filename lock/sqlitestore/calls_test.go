@@ -185,6 +185,59 @@ func TestCallsThatWaitInLine(t *testing.T) {
 	}
 }
 
+// A call that promises it is on disk before it is answered, alone, and among others that share its
+// transaction.
+func TestCallsThatWaitForTheDisk(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	var mode int
+	require.NoError(t, s.store.DB().QueryRowContext(t.Context(), "PRAGMA synchronous").Scan(&mode))
+	require.Equal(t, 2, mode, "of receipts in transactions")
+	c := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}
+	lingering := c
+	lingering.Linger = time.Minute
+	for _, tt := range []struct {
+		name string
+		disk bool
+		call func(ctx context.Context) error
+	}{
+		{"claim", false, func(ctx context.Context) error { _, err := s.store.Claim(ctx, "k", c); return err }},
+		{"claim that lingers", true, func(ctx context.Context) error { _, err := s.store.Claim(ctx, "l", lingering); return err }},
+		{"renewal", false, func(ctx context.Context) error { _, err := s.store.Renew(ctx, "k", c); return err }},
+		{"renewal that lingers", true, func(ctx context.Context) error { _, err := s.store.Renew(ctx, "k", lingering); return err }},
+		{"get", false, func(ctx context.Context) error { _, err := s.store.Get(ctx, "k"); return err }},
+		{"receipt", true, func(ctx context.Context) error {
+			_, err := s.store.Settle(ctx, "k", c, []byte("1"), time.Minute)
+			return err
+		}},
+		{"release", false, func(ctx context.Context) error { _, err := s.store.Release(ctx, "l", c); return err }},
+		{"amended receipt", true, func(ctx context.Context) error {
+			_, err := s.store.Amend(ctx, "k", "t", []byte("1"), []byte("2"))
+			return err
+		}},
+		{"get again", false, func(ctx context.Context) error { _, err := s.store.Get(ctx, "k"); return err }},
+		{"forget", true, func(ctx context.Context) error { _, err := s.store.Forget(ctx, "k", "t"); return err }},
+	} {
+		require.NoError(t, tt.call(t.Context()), tt.name)
+		waited, err := s.store.Waited(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, tt.disk, waited, tt.name)
+	}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 100 {
+				durable := i == 0
+				waits, err := s.store.Waits(t.Context(), durable)
+				if err != nil || durable && !waits {
+					t.Errorf("waits %v, %v", waits, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 func TestClosedStore(t *testing.T) {
 	t.Parallel()
 	s := open(t, file(t))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
@@ -300,11 +301,49 @@ func TestWorkThatReturnsBeforeItsStatement(t *testing.T) {
 	require.Equal(t, []string{"next"}, s.orders(t))
 }
 
-// The content of the file decides the outcome of a COMMIT that failed with an error of the disk,
-// permanently.
+// A BEGIN that was interrupted may have begun a transaction. The connection goes back into the pool
+// without it.
+func TestInterruptedBegin(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	s.store.DB().SetMaxOpenConns(1)
+	rolledBack := 0
+	conn, err := s.store.DB().Conn(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, conn.Raw(func(c any) error {
+		c.(sqlite.HookRegisterer).RegisterRollbackHook(func() { rolledBack++ }) //nolint:forcetypeassert // the driver's
+		return nil
+	}))
+	require.NoError(t, conn.Close())
+	for tries, ended := 0, time.Now().Add(time.Minute); ; tries++ {
+		ctx, tx, err := s.store.Begin(t.Context(), "k", "t")
+		require.NoError(t, err)
+		within, cancel := context.WithTimeout(ctx, time.Duration(tries%200)*time.Microsecond)
+		before := rolledBack
+		failed := exec(within, "SELECT 1") != nil
+		had := rolledBack > before
+		cancel()
+		require.NoError(t, tx.Rollback(t.Context()))
+		s.exec(t, "BEGIN; COMMIT")
+		if failed && had {
+			t.Logf("%d tries", tries)
+			return
+		}
+		require.True(t, time.Now().Before(ended), "no BEGIN was interrupted")
+	}
+}
+
+// The content of the file decides the outcome of a COMMIT that failed with an error of the disk. It
+// does so permanently, because the question is a write: the log may still have the changes of the
+// COMMIT, which a crash would bring back.
 func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
+	there := connect(t, s.path)
+	version := func() (n int) { // changes with each commit of another connection
+		require.NoError(t, there.QueryRowContext(t.Context(), "PRAGMA data_version").Scan(&n))
+		return n
+	}
 	for _, committed := range []bool{true, false} {
 		key := fmt.Sprint(committed)
 		ctx, tx, own := s.begin(t, key)
@@ -318,10 +357,12 @@ func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
 			require.NoError(t, tx.Rollback(t.Context()))
 		}
 		sqlitestore.ForgetCommit(tx)
+		before := version()
 		for range 2 {
 			ok, err := tx.Outcome(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, committed, ok)
+			require.Greater(t, version(), before, "it has written nothing")
 		}
 		e, err := s.store.Get(t.Context(), key)
 		require.NoError(t, err)
