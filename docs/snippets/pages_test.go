@@ -109,12 +109,12 @@ func TestIndexHasEveryPage(t *testing.T) {
 	}
 }
 
-// TestContributingNamesEveryCommand: the tables of commands have each that `make help` lists.
+// TestContributingNamesEveryCommand: the table of commands has each that `make help` explains.
 func TestContributingNamesEveryCommand(t *testing.T) {
 	t.Parallel()
 	table := read(t, "../../CONTRIBUTING.md")
-	commands := regexp.MustCompile(`(?m)^([a-z-]+):.* ##? .*`).FindAllStringSubmatch(read(t, "../../Makefile"), -1)
-	require.Greater(t, len(commands), 15)
+	commands := regexp.MustCompile(`(?m)^([a-z-]+):.* ## .*`).FindAllStringSubmatch(read(t, "../../Makefile"), -1)
+	require.Greater(t, len(commands), 5)
 	for _, c := range commands {
 		if c[1] != "help" {
 			require.Contains(t, table, "\n| `make "+c[1]+"` |")
