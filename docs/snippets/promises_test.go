@@ -141,6 +141,21 @@ func TestPromises(t *testing.T) {
 	require.Equal(t, read(t, page), b.String(), "write it again with: go test ./docs/snippets -run TestPromises -update")
 }
 
+// TestDatabases: docs/databases.md names tests that exist.
+func TestDatabases(t *testing.T) {
+	t.Parallel()
+	var declared []string
+	for _, store := range []string{"pgstore", "mysqlstore", "sqlitestore"} {
+		declared = append(declared, testsIn(t, "lock/"+store)...)
+		declared = append(declared, testsIn(t, "lock/"+store+"/internal/campaign")...)
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(read(t, "../databases.md"), -1)
+	require.Greater(t, len(named), 20)
+	for _, name := range named {
+		require.Contains(t, declared, name[1])
+	}
+}
+
 // testsIn are the names of the tests of a directory.
 func testsIn(t *testing.T, dir string) (names []string) {
 	t.Helper()

@@ -49,14 +49,11 @@
 //
 // # Durability
 //
-// A claim, a renewal and a receipt are on disk before the call returns, if the server's settings
-// are safe (innodb_flush_log_at_trx_commit, sync_binlog). With semi-synchronous replication they
-// are also on a replica, if the server waits for the replica before other sessions can read them.
-// For that, rpl_semi_sync_master_wait_point must be AFTER_SYNC, which Check verifies, and
-// rpl_semi_sync_master_timeout must be longer than any outage of the replica: after this time, the
-// server does not wait. A server that has recovered from a crash can show commits that no replica
-// has. So the store reads a receipt together with a write of its own, for which the server waits
-// as well: a replay then costs a commit. With Galera or group replication, write to one node only.
+// A claim, a renewal and a receipt are on disk before the call returns, and with semi-synchronous
+// replication on a replica, if the settings of the server are safe
+// (https://github.com/httplatch/httplatch/blob/main/docs/databases.md). A server that has recovered
+// from a crash can show commits that no replica has. So the store reads a receipt together with a
+// write of its own, for which the server waits as well: a replay then costs a commit.
 //
 // Leases end by the server's clock. If the clock is set back, leases last longer by the
 // difference, and nothing is granted twice. If it is set forward, leases end earlier than their
@@ -70,8 +67,7 @@
 //
 // A connection to a server that refuses writes (read_only, or a node of Galera that is not ready) is
 // closed, and the next one leads to the new primary. A connection that answers the beginning of a
-// transaction not within a second is closed, too, and the transaction begins on a new one. Set
-// readTimeout in the DSN to bound the statements of the work itself.
+// transaction not within a second is closed, too, and the transaction begins on a new one.
 //
 // A fence is drawn after its claim has won the key, in the same transaction, so that the
 // fences of a key rise in the order of its grants.
