@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
@@ -28,6 +29,9 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 
 // Settle leaves a receipt for keep. It works when the server is out of memory.
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
+	if keytext.IsRecord(key) && !s.receipts.Load() {
+		s.receipts.Store(true)
+	}
 	kept := max(entry.Milliseconds(keep), 1)
 	at := s.refOf(key)
 	if ok, err = s.settleOwn(ctx, at, c, receipt, kept); ok || err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -22,6 +23,9 @@ import (
 // package documentation lists, the server's version (6.2 or later), that a Cluster has a cluster
 // client, that no maxmemory-policy evicts locks, and that no proxy sends the claim of a set to the server
 // of its first key ([WithoutPluralClaims]).
+//
+// A server without any persistence is no problem for locks. If the store has left a receipt, the next Check
+// logs a warning, to [slog.Default], once, unless the user may not run CONFIG GET.
 //
 // It makes about a dozen round trips and touches some short-lived keys under the
 // prefix. Readiness probes may call it; a service may also start without it.
@@ -119,6 +123,32 @@ func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
 	if evicts := policy != "" && policy != "noeviction"; evicts && info["maxmemory"] != "0" {
 		f.add("EVICTION", fmt.Errorf("maxmemory-policy %s removes locks and receipts when memory is short", policy),
 			"set maxmemory-policy noeviction, or give httplatch a Redis of its own")
+	}
+	if s.receipts.Load() && info["aof_enabled"] == "0" {
+		s.persistence.Do(func() { warnVolatile(ctx, master) })
+	}
+}
+
+// warnVolatile logs that a restart of master loses all receipts. It is no finding, since locks need
+// no persistence. Many users may not run CONFIG, and services that run Redis for others deny it: then
+// nothing is known, and nothing logged.
+func warnVolatile(ctx context.Context, master sender) {
+	answer, err := ask(ctx, master, "config", "get", "save")
+	if err != nil {
+		return
+	}
+	var save any
+	switch pairs := answer.(type) {
+	case []any: // RESP2
+		if len(pairs) == 2 {
+			save = pairs[1]
+		}
+	case map[any]any: // RESP3
+		save = pairs["save"]
+	}
+	if save == "" {
+		slog.Default().Warn("redisstore: the server has no persistence: a restart loses all receipts, and a repeat of an order " +
+			"then runs as a second order; set appendonly yes")
 	}
 }
 

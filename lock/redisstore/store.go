@@ -35,6 +35,9 @@ type Store struct {
 	inOrder atomic.Bool
 
 	forbidden sync.Once // logged that the user may not run a command of a newer server
+
+	receipts    atomic.Bool // a receipt was left, so a restart of the server must not lose it
+	persistence sync.Once   // was asked for, after the first receipt
 }
 
 var (
