@@ -51,6 +51,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 			l.logFailure(ctx, err)
 			return err
 		}
+		l.logServed(ctx)
 
 		again, err := l.judge(ctx, e, &entry, sent, deadline)
 		if !again {
@@ -146,6 +147,9 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	}
 	if kind != EventClaimed {
 		l.core.recent.note(kind, e.label())
+	}
+	if e.record == nil {
+		l.core.names.note(string(e.entry))
 	}
 	l.emit(ctx, &e.identity, kind, took, nil)
 	return nil

@@ -18,6 +18,7 @@ type Lease struct {
 
 	locker *Locker
 	remote *remoteCalls // nil for a store in this process
+	set    []string     // all keys of its set, sorted; nil without one
 
 	claim    leaseClaim              // written before the grant, and only read after it
 	local    local.Entry[*holder]    // locked with the shard of the key

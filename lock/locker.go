@@ -50,7 +50,9 @@ type core struct {
 
 	checks check.Checks
 	logged ratelog.Log
+	outage outage
 	recent recent
+	names  names
 
 	closeOnce sync.Once
 	closing   chan struct{} // closed by Close: no caller waits after that
@@ -103,7 +105,7 @@ func New(store Store, opts ...Option) *Locker {
 // newLocker returns a Locker over c.
 func (c *core) newLocker(cfg config) *Locker {
 	c.cleaner.AnnounceLease(cfg.lease)
-	log := reporter{cfg.logger, &c.logged}
+	log := reporter{cfg.logger, &c.logged, &c.outage}
 	return &Locker{reporter: log, events: events{cfg.observers, cfg.origin, c.owner, log}, core: c, cfg: cfg}
 }
 

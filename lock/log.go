@@ -15,6 +15,7 @@ import (
 type reporter struct {
 	logger *slog.Logger
 	logged *ratelog.Log
+	outage *outage
 }
 
 // log writes a line about the key of a lease, without the key. key_sha256 is the beginning of the
@@ -120,14 +121,15 @@ func (l *reporter) logSeldom(ctx context.Context, of *identity, class, message, 
 	}
 }
 
-// logFailure logs a failure of the store, each class at most once a minute.
+// logFailure logs a failure of the store: the first of an outage, and each class at most once a minute.
 func (l *reporter) logFailure(ctx context.Context, err error) {
 	class := Class(err)
 	if class == classCancelled {
 		return
 	}
+	first := !errors.Is(err, errors.ErrUnsupported) && l.outage.fail()
 	due, silent := l.logged.Due(class)
-	if !due {
+	if !due && !first {
 		return
 	}
 	const refused = "work is refused, or runs unprotected where WithFailOpen is set."
@@ -141,6 +143,14 @@ func (l *reporter) logFailure(ctx context.Context, err error) {
 	l.logger.LogAttrs(ctx, slog.LevelError, message+"; repetitions are not logged for a minute",
 		slog.String("class", class), slog.Any("error", err), slog.Int("repeated", silent),
 		attrDo(do))
+}
+
+// logServed logs the end of an outage: the store has answered a claim.
+func (l *reporter) logServed(ctx context.Context) {
+	if took, over := l.outage.succeed(); over {
+		l.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store serves calls again", slog.Duration("failed_for", took),
+			attrDo("Look for requests whose outcome is unknown: package console lists them first."))
+	}
 }
 
 // logPanic reports a bug of an observer.

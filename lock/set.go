@@ -19,7 +19,8 @@ import (
 //
 // A set is not a [Lease], because it has a fence for each key.
 type Set struct {
-	leases  []*Lease // in the order of their keys
+	keys    []string // sorted
+	leases  []*Lease // in the order of keys
 	context setContext
 }
 
@@ -58,7 +59,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{leases: make([]*Lease, 0, len(keys))}
+	s := &Set{keys: keys, leases: make([]*Lease, 0, len(keys))}
 	unwind.RunOrCleanUp(func() { err = l.acquireAll(ctx, s, keys) }, func() { s.giveBack(ctx) })
 	if err != nil {
 		s.giveBack(ctx)
@@ -121,6 +122,7 @@ func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, keys []string
 			terms.wait = until.Until()
 		}
 		e := l.newLease(ctx, key)
+		e.set = s.keys
 		e.parent = parent //nolint:fatcontext // a set has as many contexts as keys
 		if err := l.acquire(ctx, e, terms); err != nil {
 			return false, err
@@ -164,11 +166,7 @@ func (s *Set) Keys() []string {
 	if s == nil {
 		return nil
 	}
-	keys := make([]string, len(s.leases))
-	for i, e := range s.leases {
-		keys[i] = e.Key()
-	}
-	return keys
+	return slices.Clone(s.keys)
 }
 
 // Context returns a context that ends when the set does. When a lease of the set is lost, it ends

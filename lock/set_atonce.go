@@ -28,6 +28,7 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string)
 	c := &setClaim{Locker: l, set: s, leases: make([]*Lease, len(keys)), began: clock.Now()}
 	for i, key := range keys {
 		c.leases[i] = l.newLease(ctx, key)
+		c.leases[i].set = s.keys
 		c.leases[i].parent = parent //nolint:fatcontext // a set has as many contexts as keys
 		parent = c.leases[i].Context()
 	}
@@ -62,6 +63,9 @@ func (c *setClaim) take(ctx context.Context) error {
 	}
 	sent := clock.Now()
 	inTheWay, err := c.send(ctx)
+	if err == nil {
+		c.logServed(ctx)
+	}
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		return err

@@ -11,6 +11,7 @@ type Snapshot struct {
 	Holds      []Hold     // keys of this process: the longest held first, pending claims last
 	Cleanups   []Cleanup  // calls without an answer, the oldest first; see Stats.Backlog
 	Recoveries []Recovery // of the last 64, the newest first
+	Names      []string   // of the locks that were granted since the start, at most 64, sorted
 }
 
 // Hold is a key that this process holds or claims.
@@ -24,6 +25,7 @@ type Hold struct {
 	Renewed bool      // it will be renewed, as long as its work goes on
 	Ending  bool      // its work is over, and the store has not confirmed the end
 	Waiting int       // waiters of this process
+	Set     []string  // all keys of its set, sorted; nil without one
 }
 
 // Cleanup is a call that the store did not answer, or the removal of an entry that such a call
@@ -40,7 +42,7 @@ type Cleanup struct {
 // Snapshot returns the activity of this Locker and of all Lockers that share its store by
 // [Locker.With]: of each kind, at most the first limit items that match accepts. match gets the
 // Entry and the Owner of a Hold or a Cleanup, and the Key of a Recovery, which has no owner. A
-// nil match accepts all. Snapshot makes no call to the store.
+// nil match accepts all. Names are not limited. Snapshot makes no call to the store.
 func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snapshot {
 	if match == nil {
 		match = func(string, string) bool { return true }
@@ -49,6 +51,7 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 		Holds:      l.core.holds(limit, match),
 		Cleanups:   l.core.cleanups(limit, match),
 		Recoveries: l.core.recent.latest(limit, match),
+		Names:      l.core.names.list(),
 	}
 }
 
@@ -80,7 +83,7 @@ func first[T any](limit int, all []T, order func(a, b T) int) []T {
 
 // holdOf describes e. Until it is granted, its token belongs to the goroutine that claims.
 func holdOf(e *Lease) Hold {
-	h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.claimOwner()}
+	h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.claimOwner(), Set: slices.Clone(e.set)}
 	if e.local.Granted() {
 		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
 		renewed, until := e.validity.RenewsAgain()

@@ -35,7 +35,7 @@ func TestConsoleByKeyboard(t *testing.T) {
 			focus(p, "#q")
 			p.Press("user=42")
 			p.Follow(func() { p.Press(browser.Enter) })
-			require.Contains(t, p.Text(".entries p"), "A request is being worked on: held since")
+			require.Contains(t, p.Text(".entries p"), "Running for ")
 			focus(p, ".entries a")
 			p.Follow(func() { p.Press(browser.Enter) })
 			require.Equal(t, "user=42", p.Text("h1"))

@@ -59,8 +59,9 @@ func requireScraped(t *testing.T, query string) {
 // ruleFile is all that a file of alerts may have.
 type ruleFile struct {
 	Groups []struct {
-		Name  string
-		Rules []struct {
+		Name     string
+		Interval time.Duration
+		Rules    []struct {
 			Alert, Expr         string
 			For                 time.Duration
 			Labels, Annotations map[string]string
@@ -94,7 +95,7 @@ func TestAlertsParse(t *testing.T) {
 			require.NoError(t, runbookOf(rule.Alert, rule.Annotations, runbook))
 		}
 	}
-	require.Equal(t, 9, n)
+	require.Equal(t, 10, n)
 }
 
 // runbookOf says what is wrong with where the annotations of an alert lead to: a section of
@@ -170,16 +171,21 @@ func TestAlertsFire(t *testing.T) {
 // The twin: a rule that never fires does not pass the same test.
 func TestAlertsThatDoNotFireAreCaught(t *testing.T) {
 	promtool := findPromtool(t)
-	dir := t.TempDir()
-	for _, name := range []string{"alerts.yml", "alerts_test.yml"} {
-		text, err := os.ReadFile(filepath.Join(monitoring, name))
-		require.NoError(t, err)
-		broken := strings.ReplaceAll(string(text), "(lock_losses_total[10m])", "(lock_lost_total[10m])")
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(broken), 0o600))
+	for alert, change := range map[string][2]string{
+		"LockLost":        {"(lock_losses_total[10m])", "(lock_lost_total[10m])"},
+		"LockMostRefused": {"[1m]", "[5m]"}, // too late
+	} {
+		dir := t.TempDir()
+		for _, name := range []string{"alerts.yml", "alerts_test.yml"} {
+			text, err := os.ReadFile(filepath.Join(monitoring, name))
+			require.NoError(t, err)
+			broken := strings.ReplaceAll(string(text), change[0], change[1])
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(broken), 0o600))
+		}
+		command := exec.Command(promtool, "test", "rules", "alerts_test.yml")
+		command.Dir = dir
+		out, err := command.CombinedOutput()
+		require.Error(t, err)
+		require.Contains(t, string(out), alert)
 	}
-	command := exec.Command(promtool, "test", "rules", "alerts_test.yml")
-	command.Dir = dir
-	out, err := command.CombinedOutput()
-	require.Error(t, err)
-	require.Contains(t, string(out), "LockLost")
 }
