@@ -46,7 +46,7 @@ func newDesk(cfg config, locker *lock.Locker) http.Handler {
 	r.Get("/orders/{id}", d.showOrder)
 	r.Get("/healthz", func(http.ResponseWriter, *http.Request) {}) // asks no other service: a restart would not help
 	r.Get("/readyz", d.readyz)
-	r.Handle("/console", console.New(locker)) // for operators: who has a key and why
+	r.Handle("/console", console.New(locker, console.WithName("order desk, trial"))) // for operators: who has a key and why
 	return r
 }
 

@@ -27,7 +27,7 @@ func TestConsoleOfThePage(t *testing.T) {
 	t.Parallel()
 	mux, locker, operatorsOnly := http.NewServeMux(), newLocker(t, memstore.New()), auth.Require
 
-	mux.Handle("/admin/locks", operatorsOnly(console.New(locker)))
+	mux.Handle("/admin/locks", operatorsOnly(console.New(locker, console.WithName("orders, production"))))
 
 	require.Equal(t, 200, ask(mux, "GET", "/admin/locks", "").Code)
 }

@@ -79,7 +79,7 @@ type route struct {
 }
 
 func (d *desk) routes() []route {
-	locks := console.New(d.locker)
+	locks := console.New(d.locker, console.WithName("order desk, trial"))
 	return append(assetRoutes(), []route{
 		{"GET", "/", http.HandlerFunc(d.showPage)},
 		{"GET", "/try", http.HandlerFunc(d.showTry)},

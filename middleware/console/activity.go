@@ -22,6 +22,7 @@ type hold struct {
 	Until   *time.Time `json:"until"` // the end of the lease unless it is renewed; null like Since
 	Ending  bool       `json:"ending"`
 	Waiting int        `json:"waiting"`
+	Set     []string   `json:"set,omitempty"`     // all keys of its set
 	Request *request   `json:"request,omitempty"` // only of a guard
 }
 
@@ -54,7 +55,7 @@ func (h *handler) activity(text string) activity {
 		Recoveries: make([]recovery, 0, len(s.Recoveries)),
 	}
 	for _, held := range s.Holds {
-		shown := hold{Key: held.Key, Entry: held.Entry, Ending: held.Ending, Waiting: held.Waiting, Request: requestOf(held.Owner)}
+		shown := hold{Key: held.Key, Entry: held.Entry, Ending: held.Ending, Waiting: held.Waiting, Set: held.Set, Request: requestOf(held.Owner)}
 		if !held.Since.IsZero() {
 			shown.Since, shown.Until = &held.Since, &held.Until
 		}

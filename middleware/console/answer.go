@@ -20,6 +20,7 @@ var embedded embed.FS
 var (
 	pages = template.Must(template.New("").Funcs(template.FuncMap{
 		"style": func() string { return "?style=" + styleHash },
+		"title": func(page, name string) string { return strings.TrimSuffix(page+" – "+name, " – ") },
 	}).ParseFS(embedded, "pages/*.html"))
 	style, styleHash = readStyle()
 )
@@ -38,7 +39,8 @@ type answer struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	logger  *slog.Logger
-	exposed bool // every client can probably reach the console
+	name    string // of the service
+	exposed bool   // every client can probably reach the console
 }
 
 // secure sets headers that make untrusted bytes in a page harmless: no scripts, no inline content,
@@ -72,7 +74,7 @@ func (a *answer) send(status int, name string, data any) {
 	contentType := "application/json"
 	if a.html() {
 		contentType = "text/html; charset=utf-8"
-		err = pages.ExecuteTemplate(&body, name+".html", map[string]any{"Data": data, "Exposed": a.exposed})
+		err = pages.ExecuteTemplate(&body, name+".html", map[string]any{"Data": data, "Name": a.name, "Exposed": a.exposed})
 	} else {
 		if page, ok := data.(entryPage); ok {
 			data = page.Entry

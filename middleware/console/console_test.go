@@ -160,8 +160,8 @@ func TestExplains(t *testing.T) {
 			situation string
 			says      []string
 		}{
-			"user=here":   {"held", []string{"for 12 s", "which is this one", "It is renewed as long as"}},
-			"user=there":  {"held", []string{"process 4711 on host web-3", "another 18 s", "Other requests for user=there are refused"}},
+			"user=here":   {"held", []string{"Running for 12 s, in this process (", "Free when the work ends, or in 28 s if the process dies now."}},
+			"user=there":  {"held", []string{"Running, in process 4711 on host web-3. Free when the work ends, or in 18 s if that process is gone.", "Other requests for user=there are refused"}},
 			"user=traced": {"held", []string{"process 4711 on host web-3"}},
 			"once:runs":   {"running", []string{"process 4711 on host web-3", "Repeats of this request are refused, or wait"}},
 			"once:gone":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, which is gone", "Repeats are refused for another 24 h"}},

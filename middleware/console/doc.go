@@ -3,7 +3,7 @@
 // requests have an unknown outcome, which entries are being cleaned up, and which faults ended
 // lately. Mount it behind your own authentication, under any path, for all methods:
 //
-//	mux.Handle("/admin/locks", operatorsOnly(console.New(locker)))
+//	mux.Handle("/admin/locks", operatorsOnly(console.New(locker, console.WithName("orders, production"))))
 //
 // A visitor sees keys in plain text, which may name users, and can let work run twice. So the page
 // shows a warning to a request from another machine without a sign of authentication, and the

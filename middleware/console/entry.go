@@ -35,6 +35,7 @@ type heldHere struct {
 	Since   time.Time `json:"since"`
 	Renewed bool      `json:"renewed"`
 	Waiting int       `json:"waiting"`
+	Set     []string  `json:"set,omitempty"` // all keys of its set
 }
 
 // Shown returns the key for display, and for typing.
@@ -66,9 +67,6 @@ func (e *entry) Left() string { return span(e.left) }
 
 // Process names the process that has claimed it.
 func (e *entry) Process() string { return process(e.Owner) }
-
-// Since returns when this process got it.
-func (e *entry) Since() string { return e.Here.Since.Format(time.DateTime) }
 
 // Freeable reports whether it has a token, which a compare-and-delete needs.
 func (e *entry) Freeable() bool { return e.Token != "" }
@@ -106,7 +104,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 	}
 	for _, h := range local.Holds {
 		if h.Entry == e.Key && h.Token == e.Token && h.Token != "" {
-			c.Here = &heldHere{h.Key, h.Since, h.Renewed, h.Waiting}
+			c.Here = &heldHere{h.Key, h.Since, h.Renewed, h.Waiting, h.Set}
 		}
 	}
 	switch {
@@ -142,7 +140,7 @@ func beingCleanedUp(cleanups []lock.Cleanup, e *lock.Entry) bool {
 
 func (e *entry) held() {
 	e.Situation = situationHeld
-	e.Summary = fmt.Sprintf("%s Other requests for %s are refused as long as it is held.", e.lease("A request is being worked on"), e.Shown())
+	e.Summary = fmt.Sprintf("%s Other requests for %s are refused meanwhile.", e.lease("Running"), e.Shown())
 	e.Freeing = "The next request is let in at once. If the work still goes on, two run at the same time until its process notices, " +
 		"which is at its next renewal."
 }
@@ -150,7 +148,7 @@ func (e *entry) held() {
 func (e *entry) running() {
 	e.Situation = situationRunning
 	e.Summary = fmt.Sprintf("%s Repeats of this request are refused, or wait, until it ends. No other request is concerned.",
-		e.lease(e.subject()+" is being worked on"))
+		e.lease(e.subject()+": running"))
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first still goes on, it may happen twice."
 }
 
@@ -166,14 +164,13 @@ func (e *entry) subject() string {
 func (e *entry) lease(what string) string {
 	switch {
 	case e.Here == nil:
-		return fmt.Sprintf("%s: held by %s for another %s. It is renewed as long as that process works on it. "+
-			"If the process is gone, it is free by then, by itself.", what, e.Process(), e.Left())
+		return fmt.Sprintf("%s, in %s. Free when the work ends, or in %s if that process is gone.", what, e.Process(), e.Left())
 	case e.Here.Renewed:
-		return fmt.Sprintf("%s: held since %s (for %s) by %s, which is this one, for another %s. It is renewed as long as the work goes on.",
-			what, e.Since(), ago(e.Here.Since), e.Process(), e.Left())
+		return fmt.Sprintf("%s for %s, in this process (%s). Free when the work ends, or in %s if the process dies now.",
+			what, ago(e.Here.Since), strings.TrimPrefix(e.Process(), "process "), e.Left())
 	default:
-		return fmt.Sprintf("%s: held since %s by %s, which is this one, for another %s. It is no longer renewed.",
-			what, e.Since(), e.Process(), e.Left())
+		return fmt.Sprintf("%s for %s, in this process (%s), and no longer renewed. Free in %s.",
+			what, ago(e.Here.Since), strings.TrimPrefix(e.Process(), "process "), e.Left())
 	}
 }
 
@@ -239,6 +236,9 @@ type entryPage struct {
 	Entry   *entry
 	Mistake string // in the confirmation
 	Look    string // leads here
+	Record  bool   // the key is that of a request
+
+	Spelling spelling // of the key, if it is free
 }
 
 // Title names the entry or the key.

@@ -29,7 +29,7 @@ func ExampleNew() {
 	locker := lock.New(memstore.New())
 	mux := http.NewServeMux()
 
-	mux.Handle("/admin/locks", operatorsOnly(console.New(locker)))
+	mux.Handle("/admin/locks", operatorsOnly(console.New(locker, console.WithName("orders, production"))))
 
 	ask := func(password string) {
 		r := httptest.NewRequest(http.MethodGet, "/admin/locks?q=user%3D42", nil)
@@ -39,8 +39,8 @@ func ExampleNew() {
 		mux.ServeHTTP(w, r)
 		body, _ := io.ReadAll(w.Body)
 		for line := range strings.SplitSeq(string(body), "\n") {
-			if strings.Contains(line, "A request is being worked on") || strings.Contains(line, "is free") {
-				fmt.Println(w.Code, strings.Contains(line, "held since"), strings.Contains(line, "is free"))
+			if strings.Contains(line, "Running for ") || strings.Contains(line, "is free") {
+				fmt.Println(w.Code, strings.Contains(line, "Running for "), strings.Contains(line, "is free"))
 			}
 		}
 		if w.Code != http.StatusOK {

@@ -12,6 +12,7 @@ type failure struct {
 	Title  string // a sentence
 	Advice string
 	Look   string // leads to the key; "" if there is none
+	Outage bool   // every customer is refused
 }
 
 var (
@@ -35,14 +36,16 @@ var (
 
 // storeUnanswered is the answer about one key when the store did not answer.
 func storeUnanswered(err error) failure {
-	return failed(http.StatusServiceUnavailable, "The store does not answer.", unansweredText(err))
+	f := failed(http.StatusServiceUnavailable, "The store is down: every customer is refused.", unansweredText(err))
+	f.Outage = true
+	return f
 }
 
 // unansweredText says what err, or no answer, of the store means to customers.
 func unansweredText(err error) string {
 	return "The store does not answer" + classed(err) + ". Every customer is refused as long as this is so, not only the one you look up, " +
 		"except on pages that were set up to go on without the store. What is held is not known, and freeing a key does not help. " +
-		"Call those who run the store; look again when it answers."
+		"Call those who run the store, and look again when it answers."
 }
 
 // classed returns the class of err in brackets, or "" if err has no class. The log and the metrics

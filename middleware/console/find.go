@@ -22,12 +22,13 @@ func (h *handler) showEntry(a *answer, key, mistake string) {
 		a.fail(f)
 		return
 	}
-	page := entryPage{Shown: visible(key), Mistake: mistake, Look: entryLink(key)}
+	page := entryPage{Shown: visible(key), Mistake: mistake, Look: entryLink(key), Record: keytext.IsRecord(key)}
 	if e.Key == "" {
 		if !a.html() {
 			a.fail(nothingThere)
 			return
 		}
+		page.Spelling = h.spellingOf(key)
 		a.send(http.StatusOK, "entry", page)
 		return
 	}

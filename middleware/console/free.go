@@ -59,7 +59,7 @@ func (h *handler) free(a *answer, key, token string) {
 		return
 	}
 	ctx := a.r.Context()
-	before, _ := h.store.Get(ctx, key) // for the name in the log, which may be missing
+	before, _ := h.store.Get(ctx, key) // for its name, which may be missing
 	freed, err := h.forget(ctx, key, token)
 	if err != nil {
 		f := freeingUnknown
@@ -80,7 +80,8 @@ func (h *handler) free(a *answer, key, token string) {
 		a.w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	a.send(http.StatusOK, "freed", entryPage{Shown: visible(key), Look: entryLink(key)})
+	was := entry{Key: key, Request: requestOf(before.Owner)} // so that the title stays
+	a.send(http.StatusOK, "freed", entryPage{Shown: visible(key), Look: entryLink(key), Entry: &was})
 }
 
 // digest returns the key_sha256 of the Locker's log lines. The key of a record contains

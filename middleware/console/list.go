@@ -31,6 +31,8 @@ type list struct {
 	Begun   bool     `json:"-"` // not the first page
 	Free    []string `json:"-"` // whole keys that were asked for and are free
 	Away    bool     `json:"-"` // the store has not answered, so no key is known
+
+	Spelling spelling `json:"-"` // of the query, if it is free
 }
 
 const (
@@ -82,6 +84,9 @@ func (h *handler) showList(a *answer, query url.Values) {
 	for i := range found {
 		l.Entries = append(l.Entries, describe(&found[i], &local))
 	}
+	if len(l.Free) > 0 && len(l.Entries) == 0 {
+		l.Spelling = h.spellingOf(l.Query)
+	}
 	// Entries that need a decision come first.
 	slices.SortStableFunc(l.Entries, func(x, y entry) int { return cmp.Compare(x.urgency(), y.urgency()) })
 	if a.html() && l.goesOn() {
@@ -100,6 +105,27 @@ func (l *list) Unknown() (n int) {
 		n += 1 - l.Entries[i].urgency()
 	}
 	return n
+}
+
+// Refuses reports whether the store answers, and refuses the calls of guards. Other findings of its
+// check concern calls to come.
+func (l *list) Refuses() bool {
+	switch l.Check {
+	case "", "EVICTION", "VERSION", "SETS":
+		return false
+	}
+	return !l.Away
+}
+
+// Title is the title of the page.
+func (l *list) Title() string {
+	switch {
+	case l.Away:
+		return "STORE DOWN"
+	case l.Refuses():
+		return "STORE REFUSES CALLS"
+	}
+	return "Locks"
 }
 
 // Long reports whether the page has too many entries for whole summaries.

@@ -15,6 +15,7 @@ import (
 type handler struct {
 	locker  *lock.Locker
 	store   lock.Store
+	name    string // of the service
 	origins *http.CrossOriginProtection
 	mount   openMount
 }

@@ -107,7 +107,7 @@ func consoleOf(tb testing.TB, n int) (operator, *redistest.Server, []question) {
 		{"the console is opened", "", "</html>"},
 		{"one page of stored answers", "answers=1", "Stored answer"},
 		{"the largest page of stored answers", "answers=1&limit=200", "Stored answer"},
-		{"a lock, by its whole key", "q=user%3D777777", "held by process 4711 on host shop-7f"},
+		{"a lock, by its whole key", "q=user%3D777777", "Running, in process 4711 on host shop-7f"},
 		{"the one request of unknown outcome, by its label", "q=user-lost", "Outcome unknown: POST /orders of user-lost was begun at "},
 		{"the stored answers of one user", "answers=1&q=" + label(n*7/9), "Stored answer"},
 		{"a user without any", "q=user-none", `<p class="nothing">Nothing`},

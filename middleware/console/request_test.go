@@ -79,7 +79,7 @@ func TestFindsTheRequestsOfAUser(t *testing.T) {
 		require.Len(t, o.list("q=orders&answers=1").Entries, 3)
 
 		page := o.page("q=user%3D42")
-		require.Contains(t, page, "what became of some of them is not known, and these are refused: see below")
+		require.Contains(t, page, "But the outcome of an earlier request is unknown, and its repeats are refused: see below.")
 		require.Contains(t, page, "Outcome unknown")
 	})
 }

@@ -1,0 +1,173 @@
+package console_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/console"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
+)
+
+// titleOf returns the title of a page.
+func titleOf(page string) string {
+	_, rest, _ := strings.Cut(page, "<title>")
+	title, _, _ := strings.Cut(rest, "</title>")
+	return title
+}
+
+// Each page names the service and its environment, and a store that serves no call is red, in the title
+// too.
+func TestTotalOutageIsRed(t *testing.T) {
+	t.Parallel()
+	unfit := func(class string) lock.Store { return failingCheck{memstore.New(), class} }
+	for name, tt := range map[string]struct {
+		store lock.Store
+		query string
+		title string
+		red   string
+		amber string
+	}{
+		"all is well":               {store: memstore.New(), title: "Locks"},
+		"down":                      {store: brokenStore{memstore.New(), nil, errors.New("connection refused")}, title: "STORE DOWN", red: "every customer is refused"},
+		"down, one customer":        {store: brokenStore{memstore.New(), nil, errors.New("connection refused")}, query: "q=user%3D42", title: "STORE DOWN", red: "every customer is refused"},
+		"down, one key":             {store: brokenStore{memstore.New(), nil, errors.New("connection refused")}, query: "key=user%3D42", title: "The store is down: every customer is refused.", red: "The store does not answer"},
+		"claims are refused":        {store: unfit("READONLY"), title: "STORE REFUSES CALLS", red: "(READONLY): customers are refused"},
+		"memory is full":            {store: unfit("OOM"), query: "q=42", title: "STORE REFUSES CALLS", red: "(OOM): customers are refused"},
+		"may lose locks, and works": {store: unfit("EVICTION"), title: "Locks", amber: "found a fault (EVICTION)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := guardtest.NewLocker(t, tt.store, lock.WithLogger(slog.New(slog.DiscardHandler)))
+				time.Sleep(time.Minute) // until a check is due
+				if _, checked := tt.store.(lock.Checker); checked {
+					require.NoError(t, l.Do(t.Context(), "job", func(context.Context) error { return nil }))
+				}
+				synctest.Wait()
+				for service, suffix := range map[string]string{"": "", "orders, <production>": " – orders, &lt;production&gt;"} {
+					o := operator{t, console.New(l, console.WithName(service))}
+					page := o.ask(http.MethodGet, tt.query, "", browserAccept).Body.String()
+					require.Equal(t, tt.title+suffix, titleOf(page))
+					require.Equal(t, service != "", strings.Contains(page, `<p class="service">orders, &lt;production&gt;</p>`))
+					for class, text := range map[string]string{"outage": tt.red, "warning": tt.amber} {
+						_, box, found := strings.Cut(page, `<p class="`+class+`" role="alert">`)
+						require.Equal(t, text != "", found, page)
+						box, _, _ = strings.Cut(box, "</p>")
+						require.Contains(t, box, text)
+					}
+				}
+			})
+		})
+	}
+	require.PanicsWithValue(t, "console.New: nil Option", func() { console.New(lock.New(memstore.New()), nil) })
+}
+
+// failingCheck is a store whose check fails with a class.
+type failingCheck struct {
+	*memstore.Store
+	class string
+}
+
+func (s failingCheck) Check(context.Context) error { return classed{s.class} }
+
+type classed struct{ class string }
+
+func (c classed) Error() string { return c.class }
+func (c classed) Class() string { return c.class }
+
+// A name that no lock has is not called free: the operator has probably misspelt it.
+func TestNameThatNoLockHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := guardtest.NewLocker(t, memstore.New())
+		o := operatorOf(t, l)
+		for _, query := range []string{"q=", "key="} {
+			require.Contains(t, o.page(query+"user%3D42"), "so a misspelt name looks the same", "nothing is known yet")
+		}
+		do := func(context.Context) error { return nil }
+		require.NoError(t, l.Do(t.Context(), lock.Key("user", "7"), do))
+		require.NoError(t, l.DoAll(t.Context(), []string{lock.Key("item", "tea"), lock.Key("coupon", "X")}, do))
+		require.NoError(t, l.Do(t.Context(), "unnamed", do))
+		for _, query := range []string{"q=", "key="} {
+			page := o.page(query + "usr%3D42")
+			require.Contains(t, page, "ever seen here: is it spelled so?")
+			require.Contains(t, page, "<code>coupon</code>, <code>item</code>, <code>user</code>.")
+			require.NotContains(t, page, "is free.")
+			page = o.page(query + "user%3D42")
+			require.Contains(t, page, "is free.</strong> No lock is in the way.")
+			require.NotContains(t, page, "spelled")
+			require.NotContains(t, page, "misspelt")
+		}
+		require.NotContains(t, o.page("key=unnamed"), "spelled")
+
+		// A found request of the label shows that the value is right.
+		run := latch.Idempotent(l, keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			require.NotContains(t, o.page("q=usr%3D42"), "spelled")
+			w.WriteHeader(http.StatusCreated)
+		}))
+		require.Equal(t, 201, guardtest.Serve(run, guardtest.Keyed("a")).Code)
+	})
+}
+
+// A set is one holder with its keys, in the list, of this process, and on the page of a key.
+func TestSetIsOneHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, store := range map[string]lock.Store{"at once": memstore.New(), "in order": struct{ lock.Store }{memstore.New()}} {
+			l := guardtest.NewLocker(t, store)
+			o := operatorOf(t, l)
+			keys := []string{lock.Key("user", "42"), lock.Key("coupon", "X"), lock.Key("item", "tea")}
+			require.NoError(t, l.Do(t.Context(), lock.Key("user", "7"), func(context.Context) error {
+				return l.DoAll(t.Context(), keys, func(context.Context) error {
+					page := o.page("")
+					if name == "at once" { // the other store cannot list
+						entries, _, _ := strings.Cut(page, "<details>")
+						require.Equal(t, 2, strings.Count(entries, "<li>"), page)
+						require.Len(t, o.list("").Entries, 4, "scripts get each key")
+					}
+					_, process, _ := strings.Cut(page, "This process")
+					require.Equal(t, 2, strings.Count(process, "<li>"), process)
+					for _, key := range keys {
+						require.Equal(t, 1, strings.Count(process, key+"</a>"))
+						own := o.page("key=" + url.QueryEscape(key))
+						require.Contains(t, own, "Held with it, as one set")
+						for _, other := range keys {
+							require.Equal(t, other != key, strings.Contains(own, other+"</a>"))
+						}
+					}
+					require.NotContains(t, o.page("key=user%3D7"), "one set")
+					return nil
+				})
+			}))
+		}
+	})
+}
+
+// A record has one title, with its key below it, before it is freed and in the answer to that.
+func TestRecordKeepsItsTitle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := guardtest.NewLocker(t, memstore.New())
+		o := operatorOf(t, l)
+		run := latch.Idempotent(l, keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+		}))
+		require.Equal(t, 201, guardtest.Serve(run, guardtest.Keyed("a")).Code)
+		e := o.list("q=42&answers=1").Entries[0]
+		heading := `<h1 class="key">POST /orders of 42</h1>` + "\n" + `<p class="name"><code>` + e.Key + `</code></p>`
+		require.Contains(t, o.page("key="+e.Key), heading)
+		w := o.ask(http.MethodPost, "", o.form(e.Key, e.Key), browserAccept)
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Contains(t, w.Body.String(), heading)
+		require.Contains(t, o.page("key="+e.Key), "The request, sent again, runs as if it were new.")
+	})
+}
