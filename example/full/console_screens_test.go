@@ -98,7 +98,7 @@ func TestConsoleWithTheStoreAway(t *testing.T) {
 			p.Expect("status of 503")
 			p.Open(d.url + "/console" + query)
 			text := browser.Eval[string](p, "document.body.innerText")
-			require.Contains(t, text, "Every customer is refused")
+			require.Contains(t, text, "every customer is refused")
 			require.Contains(t, text, "(silent)")
 			require.NotContains(t, text, "42 is free")
 			require.NotContains(t, text, "Nothing.")

@@ -43,9 +43,8 @@ func storeUnanswered(err error) failure {
 
 // unansweredText says what err, or no answer, of the store means to customers.
 func unansweredText(err error) string {
-	return "The store does not answer" + classed(err) + ". Every customer is refused as long as this is so, not only the one you look up, " +
-		"except on pages that were set up to go on without the store. What is held is not known, and freeing a key does not help. " +
-		"Call those who run the store, and look again when it answers."
+	return "The store does not answer" + classed(err) + ". Only pages that were set up to go on without it take requests. " +
+		"What is held is not known, and freeing a key does not help. Call those who run the store, and look again when it answers."
 }
 
 // classed returns the class of err in brackets, or "" if err has no class. The log and the metrics

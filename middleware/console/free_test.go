@@ -229,7 +229,7 @@ func TestSilentStore(t *testing.T) {
 	w := o.ask(http.MethodDelete, "key=a&token=t", "", browserAccept)
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
 	require.Contains(t, w.Body.String(), "may or may not be free")
-	for accept, want := range map[string]string{browserAccept: "Every customer is refused", "application/json": `"trouble":"The store does not answer.`} {
+	for accept, want := range map[string]string{browserAccept: "every customer is refused", "application/json": `"trouble":"The store does not answer.`} {
 		w = o.ask(http.MethodGet, "q=user%3D42", "", accept)
 		require.Equal(t, http.StatusServiceUnavailable, w.Code, "not an empty list")
 		require.Contains(t, w.Body.String(), want)
