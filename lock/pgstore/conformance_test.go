@@ -40,9 +40,6 @@ func TestConformanceOverTheSimpleProtocol(t *testing.T) {
 func TestConformanceBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	c := pgtest.Shared(t)
-	b := pgtest.PgBouncer(t, c.Addr())
-	store := newStore(t, newPool(t, b.URL(c.Database(t), "postgres"), func(cfg *pgxpool.Config) {
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	}))
+	store := newStore(t, newPool(t, bounced(t, c.Addr())(c.Database(t))))
 	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
 }

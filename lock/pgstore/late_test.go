@@ -25,12 +25,12 @@ import (
 //     client has gone, and passes it on.
 func TestLateCommitFindsALateClaimOfItsToken(t *testing.T) {
 	t.Parallel()
-	for name, bounced := range map[string]bool{"direct": false, "PgBouncer": true} {
+	for name, pooled := range map[string]bool{"direct": false, "PgBouncer": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const late = 3 * time.Second
 			addr := pgtest.Shared(t).Addr()
-			if bounced {
+			if pooled {
 				addr = pgtest.PgBouncer(t, addr).Addr()
 			}
 			var commits atomic.Int64

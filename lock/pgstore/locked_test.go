@@ -36,65 +36,55 @@ func (s *shop) lock(tb testing.TB, table string) (unlock func()) {
 // Otherwise each call would need another one.
 func TestLockedTable(t *testing.T) {
 	t.Parallel()
-	bounced := func(t *testing.T) func(db string) string {
-		t.Helper()
-		b := pgtest.PgBouncer(t, pgtest.Shared(t).Addr())
-		return func(db string) string { return b.URL(db, "postgres") + "&default_query_exec_mode=exec" }
-	}
-	pool := func(t *testing.T, through func(db string) string) *shop { t.Helper(); return openShop(t, through) }
-	claim := func(ctx context.Context, s *shop, key string) error {
-		_, err := s.store.Get(ctx, key)
-		return err
-	}
-	work := func(ctx context.Context, s *shop, key string) error {
-		within, tx, err := s.store.Begin(ctx, key, "t")
-		if err == nil {
-			_, err = insert(key)(within)
-			_ = tx.Rollback(context.WithoutCancel(ctx))
-		}
-		return err
-	}
-	direct := func(t *testing.T) func(db string) string { t.Helper(); return direct(t) }
-	for name, tt := range map[string]struct {
-		through func(t *testing.T) func(db string) string
-		open    func(t *testing.T, through func(db string) string) *shop
-		table   string
-		call    func(ctx context.Context, s *shop, key string) error
-	}{
-		"entries":                             {direct, pool, "latch_entries", claim},
-		"entries, PgBouncer":                  {bounced, pool, "latch_entries", claim},
-		"orders":                              {direct, pool, "orders", work},
-		"orders, PgBouncer":                   {bounced, pool, "orders", work},
-		"entries, database/sql":               {direct, openSQLShopThrough, "latch_entries", claim},
-		"entries, database/sql and PgBouncer": {bounced, openSQLShopThrough, "latch_entries", claim},
-		"orders, database/sql":                {direct, openSQLShopThrough, "orders", work},
-		"orders, database/sql and PgBouncer":  {bounced, openSQLShopThrough, "orders", work},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := tt.open(t, tt.through(t))
-			s.placeAtOnce(t, 1, "before")
-			unlock := s.lock(t, tt.table)
-			const callers, calls = 4, 20
-			var all sync.WaitGroup
-			for c := range callers {
-				all.Go(func() {
-					for n := range calls {
-						began := time.Now()
-						ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 200*time.Millisecond)
-						assert.Error(t, tt.call(ctx, s, fmt.Sprint(c, n)))
-						cancel()
-						assert.Less(t, time.Since(began), 10*time.Second)
-					}
-				})
+	for table, call := range map[string]func(ctx context.Context, s *shop, key string) error{
+		"latch_entries": func(ctx context.Context, s *shop, key string) error {
+			_, err := s.store.Get(ctx, key)
+			return err
+		},
+		"orders": func(ctx context.Context, s *shop, key string) error {
+			within, tx, err := s.store.Begin(ctx, key, "t")
+			if err == nil {
+				_, err = insert(key)(within)
+				_ = tx.Rollback(context.WithoutCancel(ctx))
 			}
-			all.Wait()
-			// On a busy machine, a request to cancel may come before its statement, and is in vain.
-			require.Less(t, s.waiting(t), callers*calls/2)
-			unlock()
-			s.placeAtOnce(t, 1, "after")
-			require.Equal(t, []string{"after0", "before0"}, s.orders(t))
-		})
+			return err
+		},
+	} {
+		for i := range 4 {
+			sql, pooled := i%2 == 1, i/2 == 1
+			t.Run(fmt.Sprintf("%s, database/sql %v, PgBouncer %v", table, sql, pooled), func(t *testing.T) {
+				t.Parallel()
+				through := direct(t)
+				if pooled {
+					through = bounced(t, pgtest.Shared(t).Addr())
+				}
+				s := openShop(t, through)
+				if sql {
+					s = openSQLShopThrough(t, through)
+				}
+				s.placeAtOnce(t, 1, "before")
+				unlock := s.lock(t, table)
+				const callers, calls = 4, 20
+				var all sync.WaitGroup
+				for c := range callers {
+					all.Go(func() {
+						for n := range calls {
+							began := time.Now()
+							ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 200*time.Millisecond)
+							assert.Error(t, call(ctx, s, fmt.Sprint(c, n)))
+							cancel()
+							assert.Less(t, time.Since(began), 10*time.Second)
+						}
+					})
+				}
+				all.Wait()
+				// On a busy machine, a request to cancel may come before its statement, and is in vain.
+				require.Less(t, s.waiting(t), callers*calls/2)
+				unlock()
+				s.placeAtOnce(t, 1, "after")
+				require.Equal(t, []string{"after0", "before0"}, s.orders(t))
+			})
+		}
 	}
 }
 

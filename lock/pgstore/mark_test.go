@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
@@ -19,10 +17,7 @@ import (
 // sent its own ROLLBACK, is not taken as committed.
 func TestMarkOfAnEarlierTransaction(t *testing.T) {
 	t.Parallel()
-	bouncer := pgtest.PgBouncer(t, pgtest.Shared(t).Addr(), "default_pool_size=1")
-	s := openShop(t, func(db string) string { return bouncer.URL(db, "postgres") }, func(cfg *pgxpool.Config) {
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	})
+	s := openShop(t, bounced(t, pgtest.Shared(t).Addr(), "default_pool_size=1"))
 	l := s.locker(t)
 	ending := func(name, end string) func(ctx context.Context) ([]byte, error) {
 		return func(ctx context.Context) ([]byte, error) {

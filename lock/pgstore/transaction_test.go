@@ -50,6 +50,13 @@ func direct(tb testing.TB) func(db string) string {
 	return func(db string) string { return pgtest.Shared(tb).URL(db, "postgres") }
 }
 
+// bounced leads through a PgBouncer to the server at addr, for drivers that prepare no statements.
+func bounced(tb testing.TB, addr string, settings ...string) func(db string) string {
+	tb.Helper()
+	b := pgtest.PgBouncer(tb, addr, settings...)
+	return func(db string) string { return b.URL(db, "postgres") + "&default_query_exec_mode=exec" }
+}
+
 // locker returns one whose calls have time enough on a machine that is busy with other things.
 func (s *shop) locker(tb testing.TB, opts ...lock.Option) *lock.Locker {
 	tb.Helper()
@@ -212,9 +219,9 @@ var commits = map[string]struct {
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for how, tt := range commits {
-		for _, bounced := range []bool{false, true} {
+		for _, pooled := range []bool{false, true} {
 			for _, may := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s, PgBouncer %v, may end sessions %v", how, bounced, may), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, PgBouncer %v, may end sessions %v", how, pooled, may), func(t *testing.T) {
 					t.Parallel()
 					var lose atomic.Bool
 					proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
@@ -224,13 +231,10 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 						return pgproxy.Fault{}
 					})
 					through := func(db string) string { return proxy.URL(db, "postgres") }
-					var configure []func(*pgxpool.Config)
-					if bounced {
-						b := pgtest.PgBouncer(t, proxy.Addr())
-						through = func(db string) string { return b.URL(db, "postgres") }
-						configure = append(configure, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec })
+					if pooled {
+						through = bounced(t, proxy.Addr())
 					}
-					s := openShop(t, through, configure...)
+					s := openShop(t, through)
 					if !may {
 						_, err := s.db.Exec(t.Context(), "ALTER FUNCTION pg_terminate_backend RENAME TO pg_terminate_backend_no_more")
 						require.NoError(t, err)
