@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/internal/testkit/walk"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -40,6 +41,7 @@ func TestEvictionIsRefused(t *testing.T) {
 
 // TestFullServer is the table of the page.
 func TestFullServer(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for the end of a lease")
 	t.Parallel()
 	srv := redistest.Start(t)
 	store, err := redisstore.Open(t.Context(), srv.URL())

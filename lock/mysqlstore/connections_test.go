@@ -13,6 +13,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -97,6 +98,7 @@ func TestDemotedPrimary(t *testing.T) {
 // A network forgets all connections, and notifies neither side. The next orders are placed over new
 // ones, in a few seconds, those of other customers too.
 func TestSilentConnections(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for silent connections")
 	t.Parallel()
 	s, p := behind(t, mysqltest.Shared(t), nil)
 	l := s.locker(t, lock.WithBudget(2*time.Second))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
 
@@ -60,6 +61,7 @@ func TestKindsOfStatements(t *testing.T) {
 
 // A statement with many rows is not read to its end.
 func TestKindOfALongStatement(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "measures time")
 	t.Parallel()
 	rows := "INSERT INTO orders (name) VALUES " + strings.Repeat("('a name'), ", 1_000_000)
 	began := time.Now()

@@ -31,6 +31,7 @@ func behind(tb testing.TB, server *mysqltest.Server, decide func(statement strin
 // A COMMIT without an answer was executed or not, which the caller is answered, and a repeat
 // confirms.
 func TestCommitWithoutAnAnswer(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		fate      mysqlproxy.Action

@@ -15,6 +15,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
@@ -198,6 +199,7 @@ func TestWorkWithAnUnknownEnd(t *testing.T) {
 // Work has committed its transaction by itself, and the store gets no answer when it asks for that, or
 // when it leaves the receipt. The work does not run again.
 func TestWorkThatCommitsWhileTheServerIsSilent(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	for _, struck := range []string{"DELETE FROM", "UPDATE"} {
 		t.Run(struck, func(t *testing.T) {

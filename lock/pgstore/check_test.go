@@ -17,6 +17,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
@@ -72,6 +73,7 @@ func (s *service) store(t *testing.T, addr string) *pgstore.Store {
 // The grants of the page are enough for all calls of a store, for work in transactions, and to end
 // the session of a COMMIT that got no answer.
 func TestPrivilegesOfThePageSuffice(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	s := newService(t)
 	s.grant(t, grantsOfThePage(t, s.role)...)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -169,6 +170,7 @@ func TestHandlerWithoutStatements(t *testing.T) {
 // Another request with the key is refused at once, while the transaction of the first one is
 // open, and while its receipt has locked the claim's row.
 func TestOtherRequestWhileATransactionIsOpen(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "limits the time of a refusal")
 	t.Parallel()
 	const late = 3 * time.Second
 	var commits atomic.Int64
@@ -212,6 +214,7 @@ func TestOtherRequestWhileATransactionIsOpen(t *testing.T) {
 // A handler has an effect that is not a row, and its process dies: no other handler runs, and no
 // row exists, until an operator has looked.
 func TestCommittedEffectOfAProcessThatDies(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for the end of a lease")
 	t.Parallel()
 	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), nil)
 	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })

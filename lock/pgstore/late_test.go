@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -24,6 +25,7 @@ import (
 //  4. The COMMIT arrives. Directly, its session was ended. PgBouncer does not know yet that its
 //     client has gone, and passes it on.
 func TestLateCommitFindsALateClaimOfItsToken(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "holds statements back for 3 s")
 	t.Parallel()
 	for name, pooled := range map[string]bool{"direct": false, "PgBouncer": true} {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
@@ -35,6 +36,7 @@ func (s *shop) lock(tb testing.TB, table string) (unlock func()) {
 // Calls that wait for a locked table end in their time, and so do their sessions at the server.
 // Otherwise each call would need another one.
 func TestLockedTable(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "interrupts calls in real time")
 	t.Parallel()
 	for table, call := range map[string]func(ctx context.Context, s *shop, key string) error{
 		"latch_entries": func(ctx context.Context, s *shop, key string) error {

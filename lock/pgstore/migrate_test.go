@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
@@ -62,6 +63,7 @@ func claimUntil(t *testing.T, s *pgstore.Store, done <-chan struct{}) (slowest t
 // While VACUUM runs, a process that starts holds up no claim. The twin has the DDL run as it
 // stands in Schema, which locks the table before it looks whether the index is there.
 func TestMigrateDuringVacuumStopsNoClaim(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "measures claims during VACUUM")
 	t.Parallel()
 	const patience = 2 * time.Second
 	for name, tt := range map[string]struct {

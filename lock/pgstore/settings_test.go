@@ -12,6 +12,7 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
@@ -20,6 +21,7 @@ import (
 // Settings that are for the work do not reach the store's own connections, wherever they were
 // made.
 func TestSettingsThatAreForTheWork(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "tries every setting of a session")
 	t.Parallel()
 	settings := map[string]string{
 		"bytea_output":                  "escape",

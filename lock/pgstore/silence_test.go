@@ -13,6 +13,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
@@ -63,6 +64,7 @@ func TestWorkAfterItsConnectionsWereClosed(t *testing.T) {
 // A NAT, or a node that has gone without a word, drops all idle connections: what is sent on them
 // is lost, and neither side is notified.
 func TestSilentConnections(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for silent connections")
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T, through func(db string) string) *shop{
 		"a pool": func(t *testing.T, through func(db string) string) *shop {

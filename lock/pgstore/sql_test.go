@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
@@ -591,6 +592,7 @@ func TestGoroutineThatGoesOn(t *testing.T) {
 // The receipt waits for a statement that a goroutine has in progress over database/sql, for as
 // long as its budget. The error names that cause.
 func TestGoroutineThatGoesOnForLongerThanTheBudget(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	s := openSQLShop(t)
 	ended := make(chan struct{})

@@ -217,6 +217,7 @@ var commits = map[string]struct {
 }
 
 func TestCommitWithoutAnAnswer(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	for how, tt := range commits {
 		for _, pooled := range []bool{false, true} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -15,6 +16,7 @@ import (
 // end: a claim whose request took the whole round trip must not pass after its
 // caller has given up.
 func TestLateClaimsOverASlowNetwork(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "holds requests back for 2 s")
 	t.Parallel()
 	const trip = 2 * time.Second
 	p := respproxy.Start(t, redistest.Shared(t).Addr())

@@ -67,7 +67,7 @@ func TestDenialsAreNotTriedAgain(t *testing.T) {
 				var log bytes.Buffer
 				budget := patience // no call may last so long
 				if tt.may {
-					budget = 500 * time.Millisecond
+					budget = time.Second
 				}
 				l := lock.New(s, lock.WithLease(3*patience), lock.WithBudget(budget), lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 				rule := p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError(tt.text))

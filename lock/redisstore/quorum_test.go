@@ -14,6 +14,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/quorum"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -129,6 +130,7 @@ func TestQuorumMinorityFails(t *testing.T) {
 // If a majority does not answer, the claim is not granted, and the entries on
 // the other nodes are removed, long before their leases are over.
 func TestQuorumMajorityFails(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	all, proxies := servers(t, 3)
 	l := lockerOf(t, quorumOf(t, 2*time.Second, proxies), lock.WithBudget(5*time.Second))

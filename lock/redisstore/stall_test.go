@@ -51,6 +51,7 @@ const maxConnections, maxBatch = 32, 32
 // A batch that stalls costs its members one try and others nothing, however many
 // there are.
 func TestStalledBatch(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for a dead connection")
 	t.Parallel()
 	for name, start := range stores(t) {
 		t.Run(name, func(t *testing.T) {
@@ -93,6 +94,7 @@ func TestStalledBatch(t *testing.T) {
 // One dead connection and a hundred lockers: all get their lease. The lockers
 // whose first try used the connection get it by a second try.
 func TestDeadConnectionUnderLockers(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for a dead connection")
 	t.Parallel()
 	srv := redistest.Start(t)
 	p := respproxy.Start(t, srv.Addr())
@@ -164,6 +166,7 @@ func TestStalledNodeOfACluster(t *testing.T) {
 
 // All callers of a server that does not answer come back, however many they are.
 func TestBudgetsOfASilentServer(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	const callers, budget = 300, 300 * time.Millisecond
 	for name, query := range map[string]string{"many connections": "", "one connection": "?pipeline_pool_size=1"} {
@@ -198,6 +201,7 @@ func TestBudgetsOfASilentServer(t *testing.T) {
 // A server that does not answer gets no more connections than a store may have, for any number of
 // callers.
 func TestConnectionsToASilentServer(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
 	var made atomic.Int32
@@ -248,6 +252,7 @@ func TestBatchesHaveConnections(t *testing.T) {
 // For any number of callers and connections, and for any length of the way, there are no more
 // batches in flight than a store may have.
 func TestBatchesOfOneStoreAreBounded(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "crowds a server")
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), PipelinePoolSize: 100})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })

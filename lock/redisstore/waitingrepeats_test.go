@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -20,6 +21,7 @@ import (
 // they ask the server nothing. In other processes, only the first of each key and process asks:
 // four times a second, or once if it is notified, after some more at the beginning.
 func TestCommandsOfWaitingRepeats(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "counts commands for 3 s")
 	t.Parallel()
 	const keys, repeats, waits = 100, 10, 3 * time.Second
 	for name, opts := range waitings {

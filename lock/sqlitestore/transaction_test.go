@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"modernc.org/sqlite"
 
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
@@ -276,6 +277,7 @@ func TestWhatWorkDoes(t *testing.T) {
 
 // A statement that is in progress when the work returns is waited for, and then interrupted.
 func TestWorkThatReturnsBeforeItsStatement(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	s := openShop(t)
 	l := s.locker(t, lock.WithBudget(300*time.Millisecond))

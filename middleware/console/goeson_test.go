@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/middleware/internal/guardtest"
@@ -48,6 +49,7 @@ func (o operator) answered(query string) time.Duration {
 // The first answer is there in less than a second, whatever is searched for, and however
 // slow a step is.
 func TestSearchesAnswerWithinASecond(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "measures time")
 	synctest.Test(t, func(t *testing.T) {
 		memory := memstore.New()
 		for i := range 100 {

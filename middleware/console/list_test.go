@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/quorum"
@@ -98,6 +99,7 @@ func (s inSteps) Page(ctx context.Context, cursor string, limit int, match func(
 }
 
 func TestPagesTenThousand(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "lists 10,000 entries")
 	t.Parallel()
 	for name, wrap := range map[string]func(*counted) (s lock.Store, bound int){
 		"a store with pages":    func(c *counted) (lock.Store, int) { return inSteps{c}, 2 * 50 },
@@ -140,6 +142,7 @@ func commands(tb testing.TB, srv *redistest.Server) map[string]int {
 }
 
 func TestPagesTenThousandInRedis(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "lists 10,000 entries")
 	t.Parallel()
 	srv := redistest.Start(t)
 	store := guardtest.OpenRedis(t, srv.URL())

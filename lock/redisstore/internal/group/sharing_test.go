@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 // counted is a server that counts the round trips and the commands of them.
@@ -108,6 +110,7 @@ func TestSharingIsByTrial(t *testing.T) {
 // Two callers that are left of a crowd, for which sharing was better, do not go on in turns: only
 // one of them would be in flight, and the other one in the queue.
 func TestTwoCallersAreLeft(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const trip, half = 400 * time.Microsecond, 9 * time.Second

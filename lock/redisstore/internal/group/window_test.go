@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -74,6 +75,7 @@ func TestLongerWayRefusesNoCall(t *testing.T) {
 // soon after the next trial, there are no more commands in flight than the server executes in
 // maxUsual.
 func TestWindowFollowsASlowServer(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const (
@@ -109,6 +111,7 @@ func TestWindowFollowsASlowServer(t *testing.T) {
 
 // A long way is tried with half a window, once: many commands are on it all the time.
 func TestTrialIsOfHalfAWindow(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const short, trip, size = 200 * time.Millisecond, 50 * time.Millisecond, 4 * 32 // the way is short at first
@@ -178,6 +181,7 @@ func TestTrialsAreRare(t *testing.T) {
 // Long round trips with few commands in flight do not show whether the window is too large. So
 // there is no trial, and all commands stay in flight.
 func TestWindowThatIsNotFullIsNotTried(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const trip, callers = 50 * time.Millisecond, 12 // each goes its own way
