@@ -277,7 +277,7 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 func TestOnlyAnIdleTransactionIsEnded(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, direct(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	begin := func() (ctx context.Context, endIdle func(), rollback func()) {
+	begin := func() (ctx context.Context, endIdle, rollback func()) {
 		ctx, tx, err := s.store.Begin(t.Context(), "k", "t")
 		require.NoError(t, err)
 		return ctx, func() { tx.(interface{ EndIdle(ctx context.Context) }).EndIdle(t.Context()) }, func() { _ = tx.Rollback(t.Context()) }
