@@ -3,6 +3,7 @@ package history_test
 import (
 	"math/rand/v2"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,7 +96,7 @@ func (w *postgresWeather) addr() string { return w.proxy.Addr() }
 func (w *postgresWeather) begin() { w.proxy.Decide(w.decide) }
 
 func (w *postgresWeather) decide(x *pgproxy.Exchange) pgproxy.Fault {
-	if x.Cancel || !x.Contains("latch_entries") || x.Begins("SELECT") {
+	if x.Cancel || !x.Contains("latch_entries") || strings.HasPrefix(strings.TrimSpace(x.SQL[0]), "SELECT") {
 		return pgproxy.Fault{}
 	}
 	if w.darkens(&w.dice) {

@@ -43,12 +43,12 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 		return e.Token == c.Replaces && (e.State == lock.Abandoned || e.State == lock.Held && c.ReplacesHeld)
 	}
 	if c.Replaces == "" && s.keyTaken.Load() {
-		if e, err = s.Get(ctx, key); err != nil || !passed() {
+		if e, err = s.read(ctx, rowstore.Later, key); err != nil || !passed() {
 			return e, err
 		}
 	}
 	for range maxClaims {
-		granted, fence, err := s.claim(ctx, key, &c, work)
+		granted, fence, err := s.claim(ctx, key, &c, e.Token, work)
 		switch {
 		case err != nil:
 			return lock.Entry{}, err
@@ -59,29 +59,40 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 			}, nil
 		}
 		s.keyTaken.Store(true)
-		if e, err = s.entry(ctx, rowstore.First, s.statements.get, []byte(key)); err != nil || !passed() {
-			return e, err
+		if e, err = s.read(ctx, rowstore.First, key); err != nil || !passed() {
+			return withoutEnded(e), err
 		}
 	}
 	return lock.Entry{}, errUnsettled
 }
 
-func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, work bool) (granted bool, fence int64, err error) {
-	args := []any{[]byte(key), []byte(c.Token), int64(c.Attempt), nonNil(c.Fingerprint), []byte(c.Owner), rowstore.Micros(c.Lease), rowstore.Micros(c.Linger)}
+// claim sends a claim. ended is the token of a claim that has ended and was not settled, "" if there
+// is none.
+func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, ended string, work bool) (granted bool, fence int64, err error) {
+	var keep int64
+	if keytext.IsRecord(key) {
+		keep = sweepRecordAfter.Microseconds()
+	}
+	if work {
+		keep = max(keep, s.keep.Load()) // so that the receipt does not change an indexed column
+	}
+	args := []any{
+		[]byte(key), []byte(c.Token), int64(c.Attempt), nonNil(c.Fingerprint), []byte(c.Owner), rowstore.Micros(c.Lease), rowstore.Micros(c.Linger),
+		work && !c.Fenced && c.Replaces == "", keep,
+	}
 	if c.Replaces != "" {
-		return s.granted(ctx, s.statements.takeover, append(args, c.Fenced, []byte(c.Replaces), c.ReplacesHeld)...)
+		return s.overtake(ctx, s.statements.takeover, append(args, c.Fenced, []byte(c.Replaces), c.ReplacesHeld))
 	}
 	s.claims.Add(1)
 	s.sweepSometimes(ctx, 1)
-	var keep int64 // so that the receipt does not change an indexed column
-	if work {
-		keep = max(s.keep.Load(), sweepWorkAfter.Microseconds())
-	}
-	args = append(args, work && !c.Fenced, keep)
-	if c.Fenced {
+	switch {
+	case ended != "":
+		return s.overtake(ctx, s.statements.reclaim, append(args, c.Fenced, []byte(ended)))
+	case c.Fenced:
 		return s.claimFenced(ctx, args)
+	default:
+		return s.granted(ctx, s.statements.claim, args...)
 	}
-	return s.granted(ctx, s.statements.claim, args...)
 }
 
 // granted runs a claim.
@@ -102,19 +113,41 @@ func (s *Store) granted(ctx context.Context, statement string, args ...any) (gra
 // be lower than the fence of an earlier holder for which the claim has waited. Both statements are
 // one transaction, in one round trip.
 func (s *Store) claimFenced(ctx context.Context, args []any) (granted bool, fence int64, err error) {
+	batch := new(pgx.Batch)
+	batch.Queue(s.planned(s.statements.claim), args...)
+	batch.Queue(s.planned(s.statements.fence), args[0], args[1])
+	return s.grantedBy(ctx, batch, 1)
+}
+
+// overtake replaces the claim of an unsettled row, which it locks in a statement of its own: see
+// noted. All are one transaction, in one round trip. Behind PgBouncer, the session may have another
+// isolation, in which the second statement would not see what the first has waited for.
+func (s *Store) overtake(ctx context.Context, statement string, args []any) (granted bool, fence int64, err error) {
+	batch := new(pgx.Batch)
+	batch.Queue("start transaction isolation level read committed")
+	batch.Queue(s.planned(s.statements.lock), args[0])
+	batch.Queue(s.planned(statement), args...)
+	batch.Queue("end")
+	return s.grantedBy(ctx, batch, 2)
+}
+
+// grantedBy runs a batch. The statement after the first ones returns a row if the claim is granted,
+// unless an earlier send of it was.
+func (s *Store) grantedBy(ctx context.Context, batch *pgx.Batch, first int) (granted bool, fence int64, err error) {
 	conn, err := s.acquire(ctx, rowstore.Later)
 	if err != nil {
 		return false, 0, err
 	}
 	defer conn.giveBack()
-	batch := new(pgx.Batch)
-	batch.Queue(s.planned(s.statements.claim), args...)
-	batch.Queue(s.planned(s.statements.fence), args[0], args[1])
 	answers := conn.SendBatch(ctx, batch)
-	_, err = answers.Exec()
+	for range first {
+		if _, err = answers.Exec(); err != nil {
+			break
+		}
+	}
 	if err == nil {
-		err = answers.QueryRow().Scan(&fence)
-		if granted = err == nil; errors.Is(err, pgx.ErrNoRows) { // the claim was not granted, or an earlier send of it was granted
+		err = answers.QueryRow().Scan(&fence, nil)
+		if granted = err == nil; errors.Is(err, pgx.ErrNoRows) {
 			err = nil
 		}
 	}
@@ -132,7 +165,11 @@ func transactional(key string, linger time.Duration) bool {
 
 // Renew is part of [lock.Store].
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	return s.found(ctx, s.statements.renew, []byte(key), []byte(c.Token), rowstore.Micros(c.Lease), rowstore.Micros(c.Linger), transactional(key, c.Linger))
+	args := []any{[]byte(key), []byte(c.Token), rowstore.Micros(c.Lease), rowstore.Micros(c.Linger), transactional(key, c.Linger)}
+	if keytext.IsRecord(key) {
+		return s.found(ctx, s.statements.note, append(args, sweepRecordAfter.Microseconds())...)
+	}
+	return s.found(ctx, s.statements.renew, args...)
 }
 
 // Settle is part of [lock.Store].
@@ -162,7 +199,26 @@ func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 
 // Get is part of [lock.Store].
 func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
-	return s.entry(ctx, rowstore.Later, s.statements.get, []byte(key))
+	e, err := s.read(ctx, rowstore.Later, key)
+	return withoutEnded(e), err
+}
+
+// withoutEnded returns the zero Entry in place of a claim that has ended.
+func withoutEnded(e lock.Entry) lock.Entry {
+	if e.State == lock.Free {
+		return lock.Entry{}
+	}
+	return e
+}
+
+// read reads the entry of key. It reads again, with the note, if a record is not settled: one statement
+// for both would make each replay slower.
+func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (lock.Entry, error) {
+	e, err := s.entry(ctx, r, s.statements.get, []byte(key))
+	if err == nil && e.Token != "" && e.State != lock.Settled && keytext.IsRecord(key) {
+		return s.entry(ctx, r, s.statements.getNoted, []byte(key))
+	}
+	return e, err
 }
 
 // Forget is part of [lock.Inspector].

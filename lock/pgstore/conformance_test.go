@@ -1,6 +1,9 @@
 package pgstore_test
 
 import (
+	"context"
+	"iter"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -42,4 +46,74 @@ func TestConformanceBehindPgBouncer(t *testing.T) {
 	c := pgtest.Shared(t)
 	store := newStore(t, newPool(t, bounced(t, c.Addr())(c.Database(t))))
 	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
+}
+
+// Renewals of records are in rows of their own.
+func TestConformanceOfRecords(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, newPool(t, database(t)))
+	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return records{store} })
+}
+
+// records is a store whose keys are all of records.
+type records struct{ store *pgstore.Store }
+
+var _ interface {
+	lock.Store
+	lock.Transactor
+	lock.Amender
+	lock.Pager
+} = records{}
+
+func (r records) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	return r.store.Claim(ctx, keytext.RecordPrefix+key, c)
+}
+
+func (r records) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	return r.store.Renew(ctx, keytext.RecordPrefix+key, c)
+}
+
+func (r records) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+	return r.store.Settle(ctx, keytext.RecordPrefix+key, c, receipt, keep)
+}
+
+func (r records) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	return r.store.Release(ctx, keytext.RecordPrefix+key, c)
+}
+
+func (r records) Get(ctx context.Context, key string) (lock.Entry, error) {
+	return r.store.Get(ctx, keytext.RecordPrefix+key)
+}
+
+func (r records) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
+	return r.store.Begin(ctx, keytext.RecordPrefix+key, token)
+}
+
+func (r records) Amend(ctx context.Context, key, token string, from, to []byte) (bool, error) {
+	return r.store.Amend(ctx, keytext.RecordPrefix+key, token, from, to)
+}
+
+func (r records) Forget(ctx context.Context, key, token string) (bool, error) {
+	return r.store.Forget(ctx, keytext.RecordPrefix+key, token)
+}
+
+func (r records) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
+	return func(yield func(lock.Entry, error) bool) {
+		for e, err := range r.store.List(ctx) {
+			e.Key = strings.TrimPrefix(e.Key, keytext.RecordPrefix)
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func (r records) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error) {
+	page, next, err := r.store.Page(ctx, cursor, limit, func(key string) bool {
+		return match == nil || match(strings.TrimPrefix(key, keytext.RecordPrefix))
+	})
+	for i := range page {
+		page[i].Key = strings.TrimPrefix(page[i].Key, keytext.RecordPrefix)
+	}
+	return page, next, err
 }

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -87,7 +88,7 @@ func (s *shop) counters(t *testing.T) (c counters) {
 }
 
 // sell makes a number of orders, by a number of callers, and returns the number of refusals.
-func (s *shop) sell(t *testing.T, l *lock.Locker, name string, callers, each int) (refused int64) {
+func (s *shop) sell(t *testing.T, l *lock.Locker, name string, work func(string) func(context.Context) ([]byte, error), callers, each int) (refused int64) {
 	t.Helper()
 	var n atomic.Int64
 	var wg sync.WaitGroup
@@ -95,7 +96,7 @@ func (s *shop) sell(t *testing.T, l *lock.Locker, name string, callers, each int
 		wg.Go(func() {
 			for i := range each {
 				key := fmt.Sprintf("%s/%d/%d", name, c, i)
-				if _, _, err := l.Once(t.Context(), key, nil, order(key)); err != nil {
+				if _, _, err := l.Once(t.Context(), key, nil, work(key)); err != nil {
 					n.Add(1)
 				}
 			}
@@ -111,21 +112,29 @@ func TestReceiptsAreHeapOnly(t *testing.T) {
 	s := openShop(t, direct(t))
 	l := s.locker(t)
 	const orders = 400
-	require.Zero(t, s.sell(t, l, "hot", 4, orders/4))
+	require.Zero(t, s.sell(t, l, "hot", order, 4, orders/4))
 	var c counters
 	require.Eventually(t, func() bool { c = s.counters(t); return c.updates >= orders }, 20*time.Second, 50*time.Millisecond)
 	t.Logf("%d of %d updates are heap-only", c.hot, c.updates)
 	require.GreaterOrEqual(t, float64(c.hot), 0.95*float64(c.updates))
 }
 
-// Orders that conflict with nothing are not aborted for their receipts.
+// Orders that conflict with nothing are not aborted for their receipts, nor for their notes.
 func TestReceiptsConflictWithNothing(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, direct(t), func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = string(pgx.Serializable)
 		cfg.MaxConns = 8
 	})
-	require.LessOrEqual(t, s.sell(t, s.locker(t), "serializable", 8, 50), int64(2))
+	l := s.locker(t)
+	require.LessOrEqual(t, s.sell(t, l, "serializable", order, 8, 50), int64(2))
+	charged := func(name string) func(context.Context) ([]byte, error) {
+		return func(ctx context.Context) ([]byte, error) {
+			receipt, err := order(name)(ctx)
+			return receipt, errors.Join(err, lock.Commit(ctx))
+		}
+	}
+	require.LessOrEqual(t, s.sell(t, l, "noted", charged, 8, 50), int64(2))
 }
 
 // A table that has grown since the statements were planned is not read as a whole.
@@ -136,15 +145,15 @@ func TestPlansOfATableThatHasGrown(t *testing.T) {
 	_, err := s.db.Exec(t.Context(), "ALTER TABLE latch_entries SET (autovacuum_enabled = off)")
 	require.NoError(t, err)
 	l := s.locker(t)
-	require.Zero(t, s.sell(t, l, "tiny", 2, 5))
+	require.Zero(t, s.sell(t, l, "tiny", order, 2, 5))
 	_, err = s.db.Exec(t.Context(), "ANALYZE latch_entries")
 	require.NoError(t, err)
-	require.Zero(t, s.sell(t, l, "planned", 2, 40))
+	require.Zero(t, s.sell(t, l, "planned", order, 2, 40))
 	_, err = s.db.Exec(t.Context(), `
 		INSERT INTO latch_entries SELECT convert_to('other/' || n, 'UTF8'), '', 1, '', '', 0, now() + interval '1 day', 0, '', now() + interval '1 day'
 		FROM generate_series(1, 60000) n`)
 	require.NoError(t, err)
-	require.Zero(t, s.sell(t, l, "grown", 2, 50))
+	require.Zero(t, s.sell(t, l, "grown", order, 2, 50))
 	// The sessions for claims and for receipts report later.
 	seen := func(orders int64) (c counters) {
 		require.Eventually(t, func() bool {
@@ -155,7 +164,7 @@ func TestPlansOfATableThatHasGrown(t *testing.T) {
 	}
 	before := seen(190)
 	began := time.Now()
-	require.Zero(t, s.sell(t, l, "later", 2, 100))
+	require.Zero(t, s.sell(t, l, "later", order, 2, 100))
 	t.Logf("an order takes %v", time.Since(began)/100)
 	after := seen(390)
 	t.Logf("%d rows read by scans of the table", after.read-before.read)

@@ -29,10 +29,10 @@ func losesCommits(t *testing.T, addr string) *pgproxy.Proxy {
 // that the server never gets.
 func unanswered(t *testing.T, store *pgstore.Store, work func(ctx context.Context)) lock.Transaction {
 	t.Helper()
-	e, err := store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute})
+	e, err := store.Claim(t.Context(), record, lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, lock.Held, e.State)
-	ctx, tx, err := store.Begin(t.Context(), "k", "t")
+	ctx, tx, err := store.Begin(t.Context(), record, "t")
 	require.NoError(t, err)
 	work(ctx)
 	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

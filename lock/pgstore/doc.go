@@ -43,6 +43,9 @@
 // earlier than their holders expect. [lock.WithFencing] guards against that, and
 // work in a transaction is not affected: its receipt is refused with the claim.
 //
+// Renewals of a record, and [lock.Commit], write a row of their own. So work that has its snapshot
+// settles its claim at any isolation level.
+//
 // A COMMIT is never cancelled, neither when its caller's time is over nor when its connection
 // fails: with a synchronous standby, a cancelled COMMIT would be visible and not safe. After a
 // COMMIT without an answer, the store asks for the outcome by a write, which no standby can

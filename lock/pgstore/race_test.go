@@ -36,12 +36,15 @@ func newRace(t *testing.T, when string) *race {
 	return r
 }
 
+// waitingSessions counts the sessions that wait for a lock.
+const waitingSessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
 // waiting waits until n sessions wait for a lock.
 func (r *race) waiting(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var k int
-		err := r.db.QueryRow(t.Context(), "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").Scan(&k)
+		err := r.db.QueryRow(t.Context(), waitingSessions).Scan(&k)
 		return err == nil && k >= n
 	}, 20*time.Second, 5*time.Millisecond)
 }
@@ -84,7 +87,7 @@ func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 			return true
 		default:
 			var n int
-			err := r.db.QueryRow(t.Context(), "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").Scan(&n)
+			err := r.db.QueryRow(t.Context(), waitingSessions).Scan(&n)
 			return err == nil && n == 2
 		}
 	}, 20*time.Second, 5*time.Millisecond)

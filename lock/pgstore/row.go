@@ -16,7 +16,8 @@ import (
 )
 
 // scanEntry reads one row into first and an entry: the columns of the entry, with the receipt
-// as the last, follow the columns of first.
+// as the last, follow the columns of first. The entry is Free if it has ended. It then has the token
+// of a claim that was not settled, and nothing of a receipt.
 func scanEntry(rows pgx.Rows, first ...any) (e lock.Entry, err error) {
 	var token, owner blob
 	var settled bool
@@ -35,7 +36,7 @@ func scanEntry(rows pgx.Rows, first ...any) (e lock.Entry, err error) {
 	case left+linger > 0:
 		e.State, left = lock.Abandoned, left+linger
 	default:
-		return lock.Entry{}, nil
+		return lock.Entry{Token: string(token)}, nil
 	}
 	e.Token, e.Owner, e.Left = string(token), string(owner), time.Duration(left)*time.Microsecond
 	return e, nil

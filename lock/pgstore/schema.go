@@ -24,7 +24,7 @@ const (
 	createTable = `
 CREATE TABLE IF NOT EXISTS latch_entries (
 	key         bytea       PRIMARY KEY,
-	token       bytea       NOT NULL,
+	token       bytea       NOT NULL, -- of the claim; empty in the note of a claim
 	attempt     integer     NOT NULL,
 	fingerprint bytea       NOT NULL,
 	owner       bytea       NOT NULL,

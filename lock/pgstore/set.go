@@ -30,7 +30,7 @@ claimed AS (
 SELECT CASE WHEN taken IN (0, cardinality($1::bytea[])) THEN taken > 0 ELSE 1 / (taken - taken) > 0 END
 FROM (SELECT count(*) AS taken FROM claimed) AS all_of_them`)
 
-	s.getSet = n.in(`SELECT ` + confirmed + `, e.key, ` + columns + `, e.receipt FROM latch_entries e WHERE key = ANY ($1::bytea[]) ORDER BY key`)
+	s.getSet = n.in(`SELECT ` + confirmed + `, e.key, ` + columns(`e.linger`, `e.ends_at`) + `, e.receipt FROM latch_entries e WHERE key = ANY ($1::bytea[]) ORDER BY key`)
 }
 
 // ClaimSet is part of [lock.SetClaimer]. It sends one statement, and a second one to read the

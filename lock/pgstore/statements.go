@@ -2,10 +2,11 @@ package pgstore
 
 // statements has the SQL of a store.
 type statements struct {
-	claim, takeover, renew, settle, settled, amend, release, releaseTaken, get string
-	list, page, forget, sweep, lacking, present                                string
-	claimSet, getSet                                                           string
-	takeAway, endIdle, location, fence                                         string
+	claim, lock, takeover, reclaim, fence         string
+	renew, note, settle, settled, amend           string
+	release, releaseTaken, forget, sweep          string
+	get, getNoted, list, page, claimSet, getSet   string
+	lacking, present, takeAway, endIdle, location string
 }
 
 const (
@@ -17,13 +18,40 @@ const (
 	// renewed meanwhile would be over.
 	wasLive = `(e.ends_at + e.linger * interval '1 microsecond' > statement_timestamp())`
 
-	// columns are the columns of scanEntry.
-	columns = `e.token, e.receipt IS NOT NULL, abs(e.attempt), e.fingerprint, e.owner, e.fence, e.linger, ` +
-		`(extract(epoch FROM e.ends_at - statement_timestamp()) * 1000000)::bigint`
+	// noteKey is the key of the note of a claim. It names the end of the claim's lease, so that it is
+	// the note of no other claim of the same token. A receipt has none.
+	noteKey = `CASE WHEN e.receipt IS NULL THEN e.key || ':'::bytea || e.token || timestamptz_send(e.ends_at) END`
 
 	// after computes the moment $n microseconds from now.
 	after = `clock_timestamp() + `
 )
+
+// noted returns an expression over the note n of a claim, NULL if it has none. A note has the end of
+// the lease, and the linger, as the renewals and lock.Commit have left them. Its token is empty.
+//
+// A transaction of work may have its snapshot before a renewal, and PostgreSQL does not let it
+// change a row that has changed since. So the row of a record's claim stays as it is until the claim
+// ends. A renewal locks it and writes the note. A claim that takes it over locks it in a statement of
+// its own, so that the next statement sees each note that was confirmed.
+func noted(expression string) string {
+	return `(SELECT ` + expression + ` FROM latch_entries n WHERE n.key = ` + noteKey + `)`
+}
+
+// leaseEnd is the end of a claim's lease.
+var leaseEnd = `coalesce(` + noted(`n.ends_at`) + `, e.ends_at)`
+
+// alive tests whether a claim has not ended, by itself or by its note, at the moment now. For a
+// statement that may have waited for the row since it has read the note, that is its beginning.
+func alive(now string) string {
+	return `(e.ends_at + e.linger * interval '1 microsecond' > ` + now + ` OR coalesce(` +
+		noted(`n.ends_at + n.linger * interval '1 microsecond' > `+now) + `, false))`
+}
+
+// columns returns the columns of scanEntry.
+func columns(linger, endsAt string) string {
+	return `e.token, e.receipt IS NOT NULL, abs(e.attempt), e.fingerprint, e.owner, e.fence, ` + linger +
+		`, (extract(epoch FROM ` + endsAt + ` - statement_timestamp()) * 1000000)::bigint`
+}
 
 // quick makes the server answer before its write is on disk, if the parameter is true.
 func quick(param string) string {
@@ -50,31 +78,50 @@ func (s *statements) setClaims(n names) {
 	// The claim does not lock a row that its snapshot shows as taken: locking a row writes to it.
 	// The WHERE of the conflict leaves a row unchanged that was taken after the snapshot. A
 	// granted claim returns a row. After a refused claim, get reads the entry: one statement for
-	// both would cost the server a quarter more time. After takeAway, a late send of the claim does
-	// not make the entry again: a COMMIT that arrives even later would settle it.
+	// both would cost the server a quarter more time. An unsettled row is taken by reclaim only.
 	s.claim = n.in(`
 INSERT INTO latch_entries AS e (key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at)
 SELECT $1::bytea, $2::bytea, $3::int, $4::bytea, $5::bytea, 0,
 	` + after + `$6::bigint * interval '1 microsecond', $7::bigint, NULL, ` + after + `($6::bigint + $7::bigint + $9::bigint) * interval '1 microsecond'
-WHERE NOT EXISTS (SELECT FROM latch_entries e WHERE key = $1 AND ` + wasLive + `)
+WHERE NOT EXISTS (SELECT FROM latch_entries e WHERE key = $1 AND (receipt IS NULL OR ` + wasLive + `))
 ON CONFLICT (key) DO UPDATE SET token = EXCLUDED.token, attempt = EXCLUDED.attempt, fingerprint = EXCLUDED.fingerprint,
 	owner = EXCLUDED.owner, fence = EXCLUDED.fence, ends_at = EXCLUDED.ends_at, linger = EXCLUDED.linger,
 	receipt = NULL, sweep_at = EXCLUDED.sweep_at
-WHERE NOT ` + live + ` AND NOT (e.token = EXCLUDED.token AND e.attempt < 0)
+WHERE e.receipt IS NOT NULL AND NOT ` + live + `
 RETURNING fence, ` + quick("$8"))
 
-	s.fence = n.in(`UPDATE latch_entries SET fence = nextval('latch_entries_fence') WHERE key = $1 AND token = $2 AND fence = 0 RETURNING fence`)
+	s.fence = n.in(`UPDATE latch_entries SET fence = nextval('latch_entries_fence') WHERE key = $1 AND token = $2 AND fence = 0 RETURNING fence, NULL`)
 
-	s.takeover = n.in(`
+	s.lock = n.in(`SELECT FROM latch_entries WHERE key = $1 FOR NO KEY UPDATE`)
+
+	replace := `
 UPDATE latch_entries e SET token = $2::bytea, attempt = $3::int, fingerprint = $4::bytea, owner = $5::bytea,
-	fence = CASE WHEN $8::bool THEN nextval('latch_entries_fence') ELSE 0 END,
-	ends_at = ` + after + `$6::bigint * interval '1 microsecond', linger = $7::bigint, sweep_at = ` + after + `($6::bigint + $7::bigint) * interval '1 microsecond'
-WHERE key = $1 AND token = $9 AND receipt IS NULL AND ($10::bool OR ends_at <= clock_timestamp()) AND ` + live + `
-RETURNING fence, NULL`)
+	fence = CASE WHEN $10::bool THEN nextval('latch_entries_fence') ELSE 0 END, ends_at = ` + after + `$6::bigint * interval '1 microsecond',
+	linger = $7::bigint, sweep_at = ` + after + `($6::bigint + $7::bigint + $9::bigint) * interval '1 microsecond'
+WHERE key = $1 AND token = $11 AND receipt IS NULL AND `
+
+	s.takeover = n.in(replace + `($12::bool OR ` + leaseEnd + ` <= clock_timestamp()) AND ` + alive(`clock_timestamp()`) + `
+RETURNING fence, ` + quick("$8"))
+
+	// After takeAway, a late send of the claim does not make the entry again: a COMMIT that arrives
+	// even later would settle it.
+	s.reclaim = n.in(replace + `NOT ` + alive(`clock_timestamp()`) + ` AND NOT (token = $2 AND attempt < 0)
+RETURNING fence, ` + quick("$8"))
 
 	s.renew = n.in(`
 UPDATE latch_entries e SET ends_at = greatest(ends_at, ` + after + `$3::bigint * interval '1 microsecond'), linger = greatest(linger, $4::bigint)
 WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + live + `
+RETURNING ` + quick("$5"))
+
+	// The note stays for some time after its end, see sweep.
+	s.note = n.in(`
+WITH held AS MATERIALIZED (SELECT * FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NULL FOR NO KEY UPDATE)
+INSERT INTO latch_entries AS n (key, token, attempt, fingerprint, owner, fence, ends_at, linger, sweep_at)
+SELECT ` + noteKey + `, '', 0, '', '', 0, greatest(ends_at, ` + after + `$3::bigint * interval '1 microsecond'), greatest(linger, $4::bigint),
+	greatest(ends_at, ` + after + `$3::bigint * interval '1 microsecond') + (greatest(linger, $4::bigint) + $6::bigint) * interval '1 microsecond'
+FROM held e WHERE ` + alive(`statement_timestamp()`) + `
+ON CONFLICT (key) DO UPDATE SET ends_at = greatest(n.ends_at, EXCLUDED.ends_at), linger = greatest(n.linger, EXCLUDED.linger),
+	sweep_at = greatest(n.ends_at, EXCLUDED.ends_at) + (greatest(n.linger, EXCLUDED.linger) + $6::bigint) * interval '1 microsecond'
 RETURNING ` + quick("$5"))
 }
 
@@ -82,7 +129,7 @@ RETURNING ` + quick("$5"))
 func (s *statements) setEnds(n names) {
 	s.settle = n.in(`
 UPDATE latch_entries e SET receipt = $3::bytea, linger = 0, ends_at = ` + after + `$4::bigint * interval '1 microsecond', sweep_at = ` + after + `$4::bigint * interval '1 microsecond'
-WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + live + `
+WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + alive(`statement_timestamp()`) + `
 RETURNING 1`)
 
 	s.settled = n.in(`SELECT ` + confirmed + ` FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NOT NULL AND ` + wasLive)
@@ -91,21 +138,25 @@ RETURNING 1`)
 
 	s.release = n.in(`
 DELETE FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt >= 0
-RETURNING ` + live + `, ` + quick("true"))
+RETURNING ` + alive(`statement_timestamp()`) + `, ` + quick("true"))
 
-	// A row that takeAway has marked stays, though the key is free: see claim.
+	// A row that takeAway has marked stays, though the key is free: see reclaim.
 	s.releaseTaken = n.in(`
-UPDATE latch_entries e SET ends_at = 'epoch', linger = 0 WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt < 0 AND ` + live + `
+UPDATE latch_entries e SET ends_at = 'epoch', linger = 0 WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt < 0 AND ` + alive(`statement_timestamp()`) + `
 RETURNING true`)
 
-	s.forget = n.in(`DELETE FROM latch_entries e WHERE key = $1 AND token = $2 RETURNING ` + live)
+	s.forget = n.in(`DELETE FROM latch_entries e WHERE key = $1 AND token = $2 RETURNING ` + alive(`statement_timestamp()`))
 
 	// A row that was renewed after its sweep_at was set is due again at its new end. The
 	// statement names rows by their place (ctid), without a join, which would read the whole of
 	// a small table. The second column returns the moment up to which the sweep has come.
+	//
+	// A claim stays as long as its note. The statement may not see a note that was written after it
+	// has begun. So the row of a record stays for sweepRecordAfter after its end: a renewal that takes longer is
+	// confirmed to no caller.
 	s.sweep = n.in(`
-WITH due AS (SELECT ctid, sweep_at FROM latch_entries
-	WHERE sweep_at >= 'epoch'::timestamptz + $2::bigint * interval '1 microsecond' AND sweep_at <= now()
+WITH due AS (SELECT ctid, sweep_at FROM latch_entries e
+	WHERE sweep_at >= 'epoch'::timestamptz + $2::bigint * interval '1 microsecond' AND sweep_at <= now() AND ` + noted(`n.key`) + ` IS NULL
 	ORDER BY sweep_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
 over AS (DELETE FROM latch_entries e WHERE e.ctid = ANY (ARRAY(SELECT ctid FROM due)) AND NOT ` + live + ` RETURNING 1),
 kept AS (UPDATE latch_entries e SET sweep_at = e.ends_at + e.linger * interval '1 microsecond'
@@ -117,11 +168,16 @@ SELECT (SELECT count(*) FROM over),
 
 // setReads sets the read-only statements.
 func (s *statements) setReads(n names) {
-	s.get = n.in(`SELECT ` + confirmed + `, ` + columns + `, e.receipt FROM latch_entries e WHERE key = $1`)
+	plain, withNote := columns(`e.linger`, `e.ends_at`), columns(`coalesce(`+noted(`n.linger`)+`, e.linger)`, leaseEnd)
+	get := func(columns string) string {
+		return n.in(`SELECT ` + confirmed + `, ` + columns + `, e.receipt FROM latch_entries e WHERE key = $1`)
+	}
+	s.get, s.getNoted = get(plain), get(withNote)
 
-	s.list = n.in(`SELECT e.key, ` + columns + `, e.receipt FROM latch_entries e WHERE key > $1 ORDER BY key LIMIT $2`)
-
-	s.page = n.in(`SELECT e.key, ` + columns + `, NULL::bytea FROM latch_entries e WHERE key > $1 ORDER BY key LIMIT $2`)
+	page := func(receipt string) string {
+		return n.in(`SELECT e.key, ` + withNote + `, ` + receipt + ` FROM latch_entries e WHERE key > $1 AND token <> '' ORDER BY key LIMIT $2`)
+	}
+	s.list, s.page = page(`e.receipt`), page(`NULL::bytea`)
 
 	s.lacking = n.in(`
 SELECT quote_ident(current_user),

@@ -12,9 +12,9 @@ import (
 const (
 	sweepTime = 5 * time.Second
 
-	// sweepWorkAfter is the shortest time for which the row of a transaction stays after the
-	// lease of its claim. The work may settle its claim after the lease.
-	sweepWorkAfter = 10 * time.Minute
+	// sweepRecordAfter is the shortest time for which the row of a record, or of its note, stays after
+	// its end. Work may settle its claim after the lease.
+	sweepRecordAfter = 10 * time.Minute
 )
 
 // sweepSometimes removes rows in the background, one statement at a time.

@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -188,4 +189,63 @@ func TestCleanUpLeavesRenewedRows(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, lock.Held, e.State)
 	}
+}
+
+// A claim whose note has not ended stays, and a transaction of work that has its snapshot still
+// settles it. The note goes after its end, and the claim after the note.
+func TestCleanUpLeavesAClaimWithItsNote(t *testing.T) {
+	t.Parallel()
+	c := pgtest.Shared(t)
+	db := c.Database(t)
+	s := newStore(t, newPool(t, c.URL(db, "postgres")))
+	age := pgxtest.Connect(t, c.URL(db, ""))
+	sweep := func(aged string, limit int) (removed int) {
+		_, err := age.Exec(t.Context(), "UPDATE latch_entries SET sweep_at = 'epoch'::timestamptz + length(key) * interval '1 second' WHERE "+aged)
+		require.NoError(t, err)
+		removed, err = s.Sweep(t.Context(), limit)
+		require.NoError(t, err)
+		return removed
+	}
+	const settled, held = "once:settled", "once:held" // which a sweep looks at first
+	for _, key := range []string{settled, held} {
+		claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Second}
+		_, err := s.Claim(t.Context(), key, claim)
+		require.NoError(t, err)
+		for range 2 {
+			claim.Lease += time.Minute
+			ok, err := s.Renew(t.Context(), key, claim)
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+	}
+	var stay int
+	require.NoError(t, age.QueryRow(t.Context(), "SELECT min(extract(epoch FROM sweep_at - ends_at))::int FROM latch_entries").Scan(&stay))
+	require.GreaterOrEqual(t, stay, 600, "a renewal that is confirmed within that time is not passed over")
+	require.Eventually(t, func() (over bool) {
+		err := age.QueryRow(t.Context(), "SELECT max(ends_at) < clock_timestamp() FROM latch_entries WHERE token = 't'").Scan(&over)
+		return err == nil && over
+	}, 20*time.Second, 5*time.Millisecond)
+
+	require.Zero(t, sweep("token = 't'", 10))
+	ctx, tx, err := s.Begin(t.Context(), settled, "t")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) })
+	require.NoError(t, exec(ctx, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
+	require.NoError(t, exec(ctx, "SELECT count(*) FROM latch_entries"))
+	removed, err := s.Sweep(t.Context(), 10)
+	require.NoError(t, err)
+	require.Zero(t, removed)
+	ok, err := tx.Settle(t.Context(), []byte("receipt"), time.Millisecond)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Eventually(t, func() bool { return sweep("token = 't'", 1) == 1 }, 20*time.Second, 5*time.Millisecond, "the receipt has ended")
+
+	e, err := s.Get(t.Context(), held)
+	require.NoError(t, err)
+	require.Equal(t, lock.Held, e.State)
+	require.Zero(t, sweep("true", 10))
+	_, err = age.Exec(t.Context(), "UPDATE latch_entries SET ends_at = 'epoch' WHERE token = ''")
+	require.NoError(t, err)
+	require.Equal(t, 2, sweep("true", 10), "both notes")
+	require.Equal(t, 1, sweep("true", 10))
 }

@@ -1,0 +1,224 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// ways open a shop for each way to the database.
+var ways = map[string]func(t *testing.T) *shop{
+	"pgx":          func(t *testing.T) *shop { t.Helper(); return openShop(t, direct(t)) },
+	"database/sql": openSQLShop,
+	"PgBouncer":    func(t *testing.T) *shop { t.Helper(); return openShop(t, bounced(t, pgtest.Shared(t).Addr())) },
+	"PgBouncer, database/sql": func(t *testing.T) *shop {
+		t.Helper()
+		return openSQLShopThrough(t, bounced(t, pgtest.Shared(t).Addr()))
+	},
+}
+
+var isolations = []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"}
+
+// Work that has its snapshot is not in the way of what the store writes meanwhile: renewals, and
+// the notes of effects that are no rows. It commits with its receipt at each isolation.
+func TestWorkThatHasItsSnapshot(t *testing.T) {
+	t.Parallel()
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(upstream.Close)
+	client := &http.Client{Transport: latch.Upstream(nil)}
+	t.Cleanup(client.CloseIdleConnections)
+	for way, open := range ways {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			renewed := make(chan struct{}, 1000)
+			l := s.locker(t, lock.WithLease(2*time.Second), lock.WithBudget(time.Second), lock.WithObserver(func(_ context.Context, e lock.Event) {
+				if e.Kind == lock.EventRenewed {
+					renewed <- struct{}{}
+				}
+			}))
+			var made []string
+			for _, isolation := range isolations {
+				for what, meanwhile := range map[string]func(ctx context.Context) error{
+					"a renewal":   func(context.Context) error { <-renewed; return nil },
+					"lock.Commit": lock.Commit,
+					"an upstream call": func(ctx context.Context) error {
+						r, err := http.NewRequestWithContext(ctx, http.MethodPost, upstream.URL, http.NoBody)
+						require.NoError(t, err)
+						answer, err := client.Do(r)
+						if err != nil {
+							return err
+						}
+						_, err = io.Copy(io.Discard, answer.Body)
+						_ = answer.Body.Close()
+						return err
+					},
+				} {
+					for len(renewed) > 0 { // of the orders before
+						<-renewed
+					}
+					name := isolation + ", " + what
+					made = append(made, name)
+					h := latch.Idempotent(l, keyfunc.Global, keyfunc.IdempotencyKey)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						for _, statement := range []string{"SET TRANSACTION ISOLATION LEVEL " + isolation, "SELECT count(*) FROM orders"} {
+							require.NoError(t, exec(r.Context(), statement))
+						}
+						require.NoError(t, meanwhile(r.Context()))
+						handle(name, nil)(w, r)
+					}))
+					for i := range 2 {
+						r := httptest.NewRequest(http.MethodPost, "/orders", http.NoBody)
+						r.Header.Set("Idempotency-Key", strconv.Itoa(len(made)))
+						w := httptest.NewRecorder()
+						h.ServeHTTP(w, r)
+						if !assert.Equal(t, http.StatusCreated, w.Code, "%s: %s", name, w.Body) {
+							break
+						}
+						require.Equal(t, i > 0, w.Header().Get("Idempotent-Replayed") == "true")
+					}
+				}
+			}
+			require.ElementsMatch(t, made, s.orders(t))
+			entries := 0
+			for e, err := range s.store.List(t.Context()) {
+				require.NoError(t, err)
+				require.Equal(t, lock.Settled, e.State)
+				entries++
+			}
+			require.Len(t, made, entries, "notes are no entries")
+		})
+	}
+}
+
+// newRecordRace returns a race in which writes wait where when says so, with a record that is
+// claimed for a.
+func newRecordRace(t *testing.T, when string, linger time.Duration) (r *race, a lock.Claim) {
+	t.Helper()
+	r = newRace(t, when)
+	a = lock.Claim{Token: "a", Attempt: 1, Lease: 2 * time.Second, Linger: linger}
+	e, err := r.store.Claim(t.Context(), record, a)
+	require.NoError(t, err)
+	require.Equal(t, lock.Held, e.State)
+	return r, a
+}
+
+const record = "once:k"
+
+// A claim that finds an ended lease waits for the renewal that is in progress, and sees it, also
+// behind a PgBouncer whose sessions have another isolation.
+func TestClaimThatMeetsARenewal(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		claim   lock.Claim
+		bounces bool
+	}{
+		"of a lease that is forgotten":  {},
+		"of a lease that is remembered": {claim: lock.Claim{Linger: time.Hour, Replaces: "a"}},
+		"behind PgBouncer":              {bounces: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := tt.claim
+			r, a := newRecordRace(t, "NEW.token = ''", c.Linger)
+			if tt.bounces {
+				db := r.db.Config().Database
+				pgtest.Shared(t).Exec(t, db, "ALTER DATABASE "+db+" SET default_transaction_isolation = 'repeatable read'")
+				r.store = newStore(t, newPool(t, bounced(t, pgtest.Shared(t).Addr())(db)))
+			}
+			renewed := make(chan error, 1)
+			go func() {
+				a.Lease = time.Minute
+				ok, err := r.store.Renew(t.Context(), record, a)
+				if err == nil && !ok {
+					err = lock.ErrLost
+				}
+				renewed <- err
+			}()
+			r.waiting(t, 1)
+			require.Eventually(t, func() (over bool) {
+				err := r.db.QueryRow(t.Context(), "SELECT ends_at < clock_timestamp() FROM latch_entries").Scan(&over)
+				return err == nil && over
+			}, 20*time.Second, 5*time.Millisecond)
+			c.Token, c.Attempt, c.Lease = "b", 2, time.Minute
+			answer := make(chan grant, 1)
+			go func() {
+				e, err := r.store.Claim(t.Context(), record, c)
+				answer <- grant{e, err}
+			}()
+			r.waiting(t, 2)
+			r.goOn(t)
+			require.NoError(t, <-renewed)
+			g := <-answer
+			require.NoError(t, g.err)
+			require.Equal(t, []any{lock.Held, "a"}, []any{g.entry.State, g.entry.Token}, "granted past a renewal that was confirmed")
+		})
+	}
+}
+
+// A renewal waits for the takeover that is in progress, and is refused.
+func TestRenewalThatMeetsATakeover(t *testing.T) {
+	t.Parallel()
+	r, a := newRecordRace(t, "NEW.token = 'b'", time.Hour)
+	answer := make(chan grant, 1)
+	go func() {
+		e, err := r.store.Claim(t.Context(), record, lock.Claim{Token: "b", Attempt: 2, Lease: time.Minute, Replaces: "a", ReplacesHeld: true})
+		answer <- grant{e, err}
+	}()
+	r.waiting(t, 1)
+	renewed := make(chan grant, 1)
+	go func() {
+		ok, err := r.store.Renew(t.Context(), record, a)
+		if ok {
+			err = errors.Join(err, errors.New("renewed after a takeover"))
+		}
+		renewed <- grant{err: err}
+	}()
+	r.waiting(t, 2)
+	r.goOn(t)
+	g := <-answer
+	require.NoError(t, g.err)
+	require.Equal(t, []any{lock.Held, "b"}, []any{g.entry.State, g.entry.Token})
+	require.NoError(t, (<-renewed).err)
+}
+
+// After a COMMIT without an answer and without effect, a release frees the key, whatever was noted.
+func TestReleaseOfWorkWithANote(t *testing.T) {
+	t.Parallel()
+	c := pgtest.Shared(t)
+	db := c.Database(t)
+	migrate(t, newStore(t, newPool(t, c.URL(db, "postgres"))))
+	store := pgstore.New(newPool(t, losesCommits(t, c.Addr()).URL(db, "postgres")))
+	t.Cleanup(store.Close)
+	tx := unanswered(t, store, func(ctx context.Context) {
+		ok, err := store.Renew(ctx, record, lock.Claim{Token: "t", Lease: time.Hour, Linger: time.Hour})
+		require.NoError(t, err)
+		require.True(t, ok)
+	})
+	committed, err := tx.Outcome(t.Context())
+	require.NoError(t, err)
+	require.False(t, committed)
+	e, err := store.Get(t.Context(), record)
+	require.NoError(t, err)
+	require.Equal(t, []any{lock.Held, "t"}, []any{e.State, e.Token})
+	require.Greater(t, e.Left, 50*time.Minute)
+	ok, err := store.Release(t.Context(), record, lock.Claim{Token: "t"})
+	require.NoError(t, err)
+	require.True(t, ok)
+	e, err = store.Claim(t.Context(), record, lock.Claim{Token: "next", Attempt: 1, Lease: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, []any{lock.Held, "next"}, []any{e.State, e.Token})
+}
