@@ -203,7 +203,7 @@ func TestPausedDeskOverPostgres(t *testing.T) {
 
 	first := inBackground(paused, 0, orders, func(i int) []string { return []string{[]string{"X-Work", "X-Linger"}[i%2], "12s"} })
 	require.Eventually(t, func() bool {
-		return db.count(t, "SELECT count(*) FROM latch_entries WHERE key LIKE 'once:%'") == orders && paused.acquired() == 4
+		return db.count(t, "SELECT count(*) FROM latch_entries WHERE key LIKE 'once:%' AND token <> ''") == orders && paused.acquired() == 4
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, paused.cmd.Process.Signal(syscall.SIGSTOP))
 	time.Sleep(2 * lease)

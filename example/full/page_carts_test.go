@@ -43,7 +43,7 @@ func TestKilledWorkerOnThePage(t *testing.T) {
 	p.Click(`[data-plays="later-worker"]`)
 	p.AwaitText("#later-worker .try", "Accepted")
 	require.Eventually(t, func() bool {
-		return db.count(t, "SELECT count(*) FROM latch_entries WHERE receipt IS NULL AND key LIKE 'once:%'") == 1
+		return db.count(t, "SELECT count(*) FROM latch_entries WHERE receipt IS NULL AND token <> '' AND key LIKE 'once:%'") == 1
 	}, 10*time.Second, time.Millisecond)
 	victim.kill(t)
 	startProcess(t, append(short, "-worker", "-work", "0s")...)
