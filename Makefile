@@ -378,4 +378,4 @@ cover: ## Measure what the library's tests cover: .artifacts/cover.html
 
 .PHONY: run
 run: ## Serve the order desk (ARGS='-addr 127.0.0.1:9000 -redis redis://localhost')
-	go run ./example $(ARGS)
+	go run -v ./example $(ARGS)

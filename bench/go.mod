@@ -21,7 +21,7 @@ require (
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/gofiber/storage/redis/v3 v3.4.3
-	github.com/httplatch/httplatch v0.0.0
+	github.com/httplatch/httplatch v0.0.0-00010101000000-000000000000
 	github.com/httplatch/httplatch/lock/mysqlstore v0.0.0-00010101000000-000000000000
 	github.com/httplatch/httplatch/lock/pgstore v0.0.0-00010101000000-000000000000
 	github.com/httplatch/httplatch/lock/sqlitestore v0.0.0-00010101000000-000000000000

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
@@ -12,7 +13,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-const maxBody = 64 << 10
+// maxWork is how long an order may take, and how long a shutdown waits for it.
+const maxWork = 30 * time.Second
 
 type order struct {
 	ID       string `json:"id"`
@@ -22,7 +24,7 @@ type order struct {
 	Status   string `json:"status,omitempty"` // placed or paid
 }
 
-// orders are the orders of this process, in memory and without a bound.
+// orders are the orders of this process.
 type orders struct {
 	mu  sync.Mutex
 	all []order
@@ -35,7 +37,7 @@ func (o *orders) place(placed order) {
 	o.all = append(o.all, placed)
 }
 
-// get returns an order, which it first marks as paid if pay is true.
+// get returns an order. With pay it marks the order as paid before.
 func (o *orders) get(id string, pay bool) (found order, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,56 +60,47 @@ func (o *orders) of(user string) []order {
 
 // createOrder is POST /orders. It runs under the lock of its user.
 func (d *desk) createOrder(w http.ResponseWriter, r *http.Request) {
-	user, _ := userID(r) // the guards have refused requests without one
-	placed := order{ID: rand.Text(), User: user}
-	takes, err := time.ParseDuration(r.Header.Get("X-Work"))
-	if r.Header.Get("X-Work") == "" {
-		takes, err = d.cfg.work, nil
-	}
+	takes, err := time.ParseDuration(cmp.Or(r.Header.Get("X-Work"), d.cfg.work.String()))
 	if err != nil || takes < 0 || takes > maxWork {
 		refuse(w, r, http.StatusBadRequest, `X-Work is a duration of up to 30s, such as "300ms".`)
 		return
 	}
-	wanted := struct {
-		SKU      *string `json:"sku"`
-		Quantity *int    `json:"quantity"`
-	}{&placed.SKU, &placed.Quantity}
-	err = json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&wanted)
-	if err != nil || placed.SKU == "" || placed.Quantity < 1 {
-		refuse(w, r, http.StatusBadRequest, `An order is a JSON object: {"sku":"tea","quantity":1}.`)
+	var o order
+	err = json.NewDecoder(r.Body).Decode(&o) // of bounded length: see WithBodyFirst
+	if err != nil || o.SKU == "" || o.Quantity < 1 {
+		refuse(w, r, http.StatusBadRequest, `An order is a JSON object such as {"sku":"tea","quantity":1}.`)
 		return
 	}
-	if !work(r, takes) {
-		refuse(w, r, http.StatusServiceUnavailable, "The lock was lost before the work was done; nothing was done.")
+	if !work(w, r, takes) {
 		return
 	}
-	d.orders.place(placed)
+	o.ID, o.User, o.Status = rand.Text(), r.Header.Get("X-User-ID"), "" // the guards have refused a request without a user
+	d.orders.place(o)
 	if fail(w, r) {
 		return
 	}
-	w.Header().Set("Location", "/orders/"+placed.ID)
-	answer(w, http.StatusCreated, placed)
+	w.Header().Set("Location", "/orders/"+o.ID)
+	answer(w, http.StatusCreated, o)
 }
 
-// work stands for the work of an order or a payment. It ends early, and returns false, when the
-// context does: the client has left, or the lease is lost.
-func work(r *http.Request, takes time.Duration) bool {
+// work stands for the work of an order or a payment. It stops when the context ends: the client has
+// left, or the lease is lost.
+func work(w http.ResponseWriter, r *http.Request, takes time.Duration) (done bool) {
 	select {
 	case <-time.After(takes):
 		return true
 	case <-r.Context().Done():
+		refuse(w, r, http.StatusServiceUnavailable, "The lock was lost before the work was done; nothing was done.")
 		return false
 	}
 }
 
-// fail fails if the request asks for it with X-Fail, once the order exists. With X-Commit: 1 the
-// order is never placed again: without, a retry of a failure places another one.
-func fail(w http.ResponseWriter, r *http.Request) bool {
-	if r.Header.Get("X-Commit") == "1" {
-		if err := lock.Commit(r.Context()); err != nil {
-			refuse(w, r, http.StatusInternalServerError, "X-Commit needs an Idempotency-Key and its lease. The order exists.")
-			return true
-		}
+// fail fails after the order was placed, if X-Fail asks for it. Unless X-Commit is 1, a retry
+// places another one: the handler has failed.
+func fail(w http.ResponseWriter, r *http.Request) (failed bool) {
+	if r.Header.Get("X-Commit") == "1" && lock.Commit(r.Context()) != nil {
+		refuse(w, r, http.StatusInternalServerError, "X-Commit needs an Idempotency-Key, and its lease. The order exists.")
+		return true
 	}
 	switch r.Header.Get("X-Fail") {
 	case "":
@@ -117,39 +110,35 @@ func fail(w http.ResponseWriter, r *http.Request) bool {
 	case "hang":
 		<-r.Context().Done()
 	}
-	refuse(w, r, http.StatusInternalServerError, "X-Fail asked for this. The order exists.")
+	answer(w, http.StatusInternalServerError, "X-Fail asked for this. The order exists.") // kept only after lock.Commit
 	return true
 }
 
 // payOrder is POST /orders/{id}/pay. It runs under the lock of its order.
 func (d *desk) payOrder(w http.ResponseWriter, r *http.Request) {
-	id, _ := orderID(r)
-	if !work(r, d.cfg.work) {
-		refuse(w, r, http.StatusServiceUnavailable, "The lock was lost before the work was done; nothing was done.")
-		return
-	}
-	if _, ok := d.orders.get(id, true); !ok {
+	id, _ := orderID(r) // a guard has refused a request without one
+	if _, ok := d.orders.get(id, false); !ok {
 		refuse(w, r, http.StatusNotFound, "This desk knows no such order.")
-		return
+	} else if work(w, r, d.cfg.work) {
+		d.orders.get(id, true)
+		answer(w, http.StatusOK, map[string]string{"id": id, "status": "paid"})
 	}
-	answer(w, http.StatusOK, map[string]string{"id": id, "status": "paid"})
 }
 
 // showOrder is GET /orders/{id}.
 func (d *desk) showOrder(w http.ResponseWriter, r *http.Request) {
-	id, _ := orderID(r)
-	found, ok := d.orders.get(id, false)
-	if !ok {
+	id, _ := orderID(r) // "" is no order, too
+	if found, ok := d.orders.get(id, false); ok {
+		answer(w, http.StatusOK, found)
+	} else {
 		refuse(w, r, http.StatusNotFound, "This desk knows no such order.")
-		return
 	}
-	answer(w, http.StatusOK, found)
 }
 
 // listOrders is GET /orders?user=U.
 func (d *desk) listOrders(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	answer(w, http.StatusOK, d.orders.of(r.URL.Query().Get("user")))
+	answer(w, http.StatusOK, d.orders.of(r.FormValue("user")))
 }
 
 // refuse answers with a refusal of the desk, which no guard keeps.

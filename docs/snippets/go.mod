@@ -16,12 +16,12 @@ require (
 	github.com/gorilla/handlers v1.5.2
 	github.com/gorilla/sessions v1.4.0
 	github.com/hashicorp/go-retryablehttp v0.7.8
-	github.com/httplatch/httplatch v0.0.0
-	github.com/httplatch/httplatch/lock/mysqlstore v0.0.0
-	github.com/httplatch/httplatch/lock/pgstore v0.0.0
-	github.com/httplatch/httplatch/lock/sqlitestore v0.0.0
-	github.com/httplatch/httplatch/middleware/echo v0.0.0
-	github.com/httplatch/httplatch/middleware/gin v0.0.0
+	github.com/httplatch/httplatch v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/lock/mysqlstore v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/lock/pgstore v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/lock/sqlitestore v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/middleware/echo v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/middleware/gin v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/jmoiron/sqlx v1.4.0
 	github.com/justinas/nosurf v1.2.0

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/httplatch/httplatch/example/internal/page"
+	"github.com/httplatch/httplatch/form"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/lockotel"
 	"github.com/httplatch/httplatch/middleware/console"
@@ -18,9 +20,7 @@ type desk struct {
 	store    lock.Store
 	locker   *lock.Locker
 	guards   guards
-	tries    *lock.Locker // for the page: over a store that may lose replies
-	naive    naiveLock
-	bursts   burstLog
+	stage    *page.Stage // for the page: over a store that may lose replies
 	orders   orders
 	jobs     jobs // nil: none are kept
 	metrics  *metrics
@@ -49,15 +49,13 @@ func newDesk(cfg config, b backend, logger *slog.Logger) (*desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	lossy := lossyStore{b.store}
 	m.locks.Watch(locker) // for as long as there is this desk
 	return &desk{
 		cfg:     cfg,
 		store:   b.store,
 		locker:  locker,
 		guards:  mounted,
-		tries:   lock.New(lossy, opts...),
-		naive:   naiveLock{store: lossy, timeout: cfg.budget},
+		stage:   page.NewStage(b.store, cfg.budget, opts...),
 		orders:  b.orders,
 		jobs:    b.jobs,
 		metrics: m,
@@ -68,7 +66,7 @@ func newDesk(cfg config, b backend, logger *slog.Logger) (*desk, error) {
 // close ends the Lockers, both at once.
 func (d *desk) close(ctx context.Context) error {
 	tries := make(chan error, 1)
-	go func() { tries <- d.tries.Close(ctx) }()
+	go func() { tries <- d.stage.Locker.Close(ctx) }()
 	return errors.Join(d.locker.Close(ctx), <-tries)
 }
 
@@ -80,7 +78,7 @@ type route struct {
 
 func (d *desk) routes() []route {
 	locks := console.New(d.locker, console.WithName("order desk, trial"))
-	return append(assetRoutes(), []route{
+	return []route{
 		{"GET", "/", http.HandlerFunc(d.showPage)},
 		{"GET", "/try", http.HandlerFunc(d.showTry)},
 		{"POST", "/try", d.tryOrder()},
@@ -98,7 +96,9 @@ func (d *desk) routes() []route {
 		{"GET", "/console", locks},
 		{"POST", "/console", locks},
 		{"DELETE", "/console", locks},
-	}...)
+		{"GET", "/assets/{name}", http.HandlerFunc(page.Asset)},
+		{"GET", "/assets/latch.js", form.Script()},
+	}
 }
 
 func (d *desk) handler() http.Handler {

@@ -8,10 +8,10 @@ require (
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/hashicorp/go-retryablehttp v0.7.8
-	github.com/httplatch/httplatch v0.0.0
-	github.com/httplatch/httplatch/lock/mysqlstore v0.0.0
-	github.com/httplatch/httplatch/lock/pgstore v0.0.0
-	github.com/httplatch/httplatch/lock/sqlitestore v0.0.0
+	github.com/httplatch/httplatch v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/lock/mysqlstore v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/lock/pgstore v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/lock/sqlitestore v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0

@@ -13,7 +13,7 @@ import (
 // TestLooks takes pictures for people to look at, on a phone and on a desk, in
 // light and in dark, and has axe look at each.
 func TestLooks(t *testing.T) {
-	for width, height := range map[int64]int64{375: 667, 1280: 1000} {
+	for width, height := range map[int64]int64{375: 667, 1280: 1040} {
 		for scheme, opts := range map[string][]browser.Option{"light": {}, "dark": {browser.Dark()}} {
 			name := fmt.Sprintf("desk-%d-%s", width, scheme)
 			t.Run(name, func(t *testing.T) {

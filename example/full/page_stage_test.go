@@ -1,6 +1,14 @@
 package main_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +20,7 @@ import (
 
 // playStory plays the story that begins with a scene, and returns when it has ended.
 func playStory(p *browser.Page, scene string) {
-	p.Click(`[data-plays^="` + scene + `"]`)
+	p.Click(`button[data-plays^="` + scene + `"]:not(.all)`)
 	p.Await(`!document.querySelector("[aria-busy=true]")`)
 }
 
@@ -32,12 +40,12 @@ func TestStories(t *testing.T) {
 			p.Expect("status of 409")
 			awaitScript(p)
 
-			p.Press(browser.Tab, browser.Tab, browser.Tab, browser.Enter)
+			p.Press(browser.Tab, browser.Tab, browser.Tab, browser.Tab, browser.Enter)
 			p.Await(`!document.querySelector("[aria-busy=true]")`)
 			require.Equal(t, "double-none", browser.Eval[string](p, `document.activeElement.dataset.plays`), "the focus stays on the button")
 			require.Equal(t, "2 clicks, 2 orders: the customer pays twice.", p.Text("#double-none .verdict"))
 			require.Len(t, c.orders(customerOf(p, "double-none")), 2)
-			require.Equal(t, "Not played yet", p.Text("#double-ours .verdict"))
+			require.Equal(t, "You will see:\n2 clicks, 1 order: both clicks got its number.", p.Text("#double-ours .verdict"))
 
 			playStory(p, "lost-naive")
 			require.Equal(t, "2 clicks, no order: a packet was lost, and the customer is locked out for 2 minutes.", p.Text("#lost-naive .verdict"))
@@ -65,6 +73,59 @@ func TestStories(t *testing.T) {
 			require.Contains(t, p.Text("#lost-naive .verdict"), "2 clicks, no order")
 		})
 	}
+}
+
+// TestPlayAll: one button plays every scene of clicks, and what is seen then is what an unplayed
+// scene says that it will be.
+func TestPlayAll(t *testing.T) {
+	var quorum []string
+	for range 3 {
+		quorum = append(quorum, "-redis", redistest.Start(t).URL())
+	}
+	for name, start := range map[string]func(t *testing.T) *running{
+		"small":  startSmall,
+		"full":   func(t *testing.T) *running { t.Helper(); return startDesk(t, "-budget", "3s") },
+		"quorum": func(t *testing.T) *running { t.Helper(); return startDesk(t, append(quorum, "-budget", "3s")...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := openPage(t, start(t))
+			p.Expect("status of 503")
+			p.Expect("status of 409")
+			awaitScript(p)
+			scenes := []string{"double-none", "double-ours", "lost-naive", "lost-ours"}
+			verdicts, clicks := map[string]string{}, map[string]int{}
+			for _, scene := range scenes {
+				will, ok := strings.CutPrefix(p.Text("#"+scene+" .verdict"), "You will see:\n")
+				require.True(t, ok)
+				verdicts[scene], clicks[scene] = will, p.Count("#"+scene+" .try")
+			}
+			p.Click(".all")
+			p.Await(`!document.querySelector("[aria-busy=true]")`)
+			for _, scene := range scenes {
+				require.Equal(t, verdicts[scene], p.Text("#"+scene+" .verdict"))
+				require.Equal(t, clicks[scene], p.Count("#"+scene+" .try"))
+			}
+			require.Zero(t, p.Count(".scene:not(#carts-shared, #carts-apart) .will"))
+		})
+	}
+}
+
+// startSmall runs the small desk, whose page is the same.
+func startSmall(t *testing.T) *running {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "desk")
+	out, err := exec.Command("go", "build", "-o", program, "..").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return startWith(t, func(ctx context.Context, stdout, stderr io.Writer) error {
+		small := exec.CommandContext(ctx, program, "-addr", "127.0.0.1:0", "-budget", "3s")
+		small.Stdout, small.Stderr = stdout, stderr
+		small.Cancel = func() error { return small.Process.Signal(os.Interrupt) }
+		if err := small.Run(); !errors.Is(err, context.Canceled) { // it exits with 0
+			return fmt.Errorf("the small desk: %w", err)
+		}
+		return nil
+	})
 }
 
 // TestVerdictIsInView: on a phone, the verdict is below the buttons that lead to it. The page

@@ -129,7 +129,7 @@ func TestKeyboard(t *testing.T) {
 		return browser.Eval[string](p, `document.activeElement.name || document.activeElement.innerText.replaceAll("\n", " ")`)
 	}
 	var seen []string
-	for range 12 {
+	for range 13 {
 		p.Press(browser.Tab)
 		seen = append(seen, focus())
 		if focus() == "guard" {
@@ -139,7 +139,8 @@ func TestKeyboard(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"Console", "Metrics",
-		"Double click no guard", "Lost packet naive lock", "The same with httplatch", "Play the carts",
+		"Play all a double click and a lost packet, without httplatch and with it",
+		"Double click no guard", "Lost packet naive lock", "Both, with httplatch", "Play the carts",
 		"guard", "work", "lose", "sku", "quantity", "user",
 	}, seen)
 	p.Press(browser.Tab)

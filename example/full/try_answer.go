@@ -19,8 +19,7 @@ type formOutcome struct {
 	Text     string // of the refusal
 }
 
-// answerForm runs next, which answers in JSON, and lists the claims of the
-// request in the header X-Claims. The page's script gets the answer as it is.
+// answerForm runs next, which answers in JSON. The page's script gets the answer as it is.
 // A browser without JavaScript gets a page. After an order it is redirected
 // there, so that neither a reload nor the back button sends the form again.
 // After a refusal the page has the form as it was, key included, so that
@@ -32,14 +31,10 @@ func (d *desk) answerForm(next http.Handler) http.Handler {
 			refuse(w, &refusal{http.StatusBadRequest, "The form cannot be read."})
 			return
 		}
-		ctx, claims := withClaimLog(r.Context(), form.Get("lose") == "1")
 		got := &heldAnswer{header: w.Header()}
-		inner := r.Clone(ctx)
+		inner := r.Clone(r.Context())
 		inner.Header.Set("Accept", "application/json") // the desk shows the answer on a page of its own
 		next.ServeHTTP(got, inner)
-		if all := claims.String(); all != "" {
-			w.Header().Set("X-Claims", all)
-		}
 		switch {
 		case !strings.Contains(r.Header.Get("Accept"), "text/html"):
 			w.WriteHeader(got.status)
@@ -96,13 +91,14 @@ func (d *desk) showRefusal(w http.ResponseWriter, r *http.Request, sent url.Valu
 		refuse(w, err)
 		return
 	}
-	form := newPageForm(sent)
-	form.SKU, form.Quantity = sent.Get("sku"), sent.Get("quantity")
-	form.Slow, form.Lose = sent.Has("work"), sent.Has("lose")
+	p := d.cfg.newPage(sent)
+	p.SKU, p.Quantity = sent.Get("sku"), sent.Get("quantity")
+	p.Slow, p.Lose = sent.Has("work"), sent.Has("lose")
 	if got.status != http.StatusUnprocessableEntity { // the key belongs to another form
-		form.Once = cmp.Or(sent.Get("once"), form.Once)
+		p.Once = cmp.Or(sent.Get("once"), p.Once)
 	}
-	d.answerPage(w, r, got.status, form, &formOutcome{Status: got.status, Text: cmp.Or(refused.Detail, refused.Title)})
+	p.Outcome = &formOutcome{Status: got.status, Text: cmp.Or(refused.Detail, refused.Title)}
+	d.answerPage(w, r, got.status, p)
 }
 
 // heldAnswer is an answer that has not been sent.

@@ -62,7 +62,6 @@ func TestAssets(t *testing.T) {
 		got := c.do("GET", "/assets/"+file, "")
 		require.Equal(t, 200, got.status)
 		require.Equal(t, contentType, got.header.Get("Content-Type"))
-		require.Equal(t, 304, c.do("GET", "/assets/"+file, "", "If-None-Match", got.header.Get("ETag")).status)
 	}
 }
 
@@ -155,7 +154,7 @@ func TestLostReplies(t *testing.T) {
 			held := c.locks()
 			require.Len(t, held, 1)
 			require.Equal(t, 204, c.do("DELETE", "/locks?key="+queryEscape(held[0].Key)+"&token="+queryEscape(held[0].Token), "").status)
-			require.Equal(t, `{"left_ms":0,"of_ms":120000}`+"\n", c.do("GET", "/try?user=42", "").body)
+			require.Equal(t, `{"left_ms":0,"of_ms":120000,"placed":null}`+"\n", c.do("GET", "/try?user=42", "").body)
 			require.Equal(t, http.StatusCreated, c.tryForm(nil, "guard", "naive").status, "an operator has ended it")
 		})
 	}

@@ -4,10 +4,10 @@ go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
-	github.com/httplatch/httplatch v0.0.0
-	github.com/httplatch/httplatch/lock/mysqlstore v0.0.0
-	github.com/httplatch/httplatch/lock/pgstore v0.0.0
-	github.com/httplatch/httplatch/lock/sqlitestore v0.0.0
+	github.com/httplatch/httplatch v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/lock/mysqlstore v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/lock/pgstore v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/lock/sqlitestore v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1

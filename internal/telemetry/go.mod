@@ -3,7 +3,7 @@ module github.com/httplatch/httplatch/internal/telemetry
 go 1.26.0
 
 require (
-	github.com/httplatch/httplatch v0.0.0
+	github.com/httplatch/httplatch v0.0.0-00010101000000-000000000000
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/prometheus v0.303.0

@@ -3,7 +3,7 @@ module github.com/httplatch/httplatch/lock/sqlitestore
 go 1.26.0
 
 require (
-	github.com/httplatch/httplatch v0.0.0
+	github.com/httplatch/httplatch v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 	modernc.org/sqlite v1.62.0

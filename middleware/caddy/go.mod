@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/caddyserver/caddy/v2 v2.11.9
-	github.com/httplatch/httplatch v0.0.0
-	github.com/httplatch/httplatch/lock/pgstore v0.0.0
+	github.com/httplatch/httplatch v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/lock/pgstore v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/stretchr/testify v1.12.1

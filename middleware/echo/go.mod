@@ -3,7 +3,7 @@ module github.com/httplatch/httplatch/middleware/echo
 go 1.26.0
 
 require (
-	github.com/httplatch/httplatch v0.0.0
+	github.com/httplatch/httplatch v0.0.0-00010101000000-000000000000
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/labstack/echo/v5 v5.4.4
 	github.com/stretchr/testify v1.12.1

@@ -5,7 +5,7 @@ export const ordersOf = (user) => get("/orders?user=" + encodeURIComponent(user)
 // the orders that the server noted under burst, if one is given: placed.
 export async function stateOf(user, burst = "") {
   const got = await get(`/try?user=${encodeURIComponent(user)}&burst=${burst}`);
-  return got && { placed: [], ...got };
+  return got && { ...got, placed: got.placed ?? [] };
 }
 
 async function get(url) {

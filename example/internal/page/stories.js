@@ -44,7 +44,9 @@ async function perform(scene) {
   proof.textContent = "Orders of " + user;
   proof.hidden = false;
   lockouts.get(scene)?.show(user, null);
-  const clicks = new Clicks(scene.querySelector(".tries"), performance.now(), shortest);
+  const tries = scene.querySelector(".tries");
+  tries.classList.remove("will");
+  const clicks = new Clicks(tries, performance.now(), shortest);
   const found = await acts[scene.id.split("-")[0]](scene, user, clicks);
   clicks.end(found);
   say(scene, found.text, found.tone);

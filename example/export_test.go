@@ -1,0 +1,4 @@
+package main
+
+// Run is run, for tests that are clients of the desk.
+var Run = run
