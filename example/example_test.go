@@ -25,6 +25,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Main(m)) }
 
+var connections = &http.Client{Transport: &http.Transport{}}
+
 const tea = `{"sku":"tea","quantity":1}`
 
 // client talks to a desk that runs until stop is called.
@@ -49,7 +51,7 @@ func start(t *testing.T, args ...string) *client {
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-ended)
-		http.DefaultClient.CloseIdleConnections()
+		connections.CloseIdleConnections()
 	})
 	require.NoError(t, err)
 	address, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
@@ -64,7 +66,7 @@ func (c *client) do(method, path, body string, header ...string) (status int, go
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := connections.Do(r)
 	require.NoError(c.t, err)
 	defer func() { _ = resp.Body.Close() }()
 	all, err := io.ReadAll(resp.Body)

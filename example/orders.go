@@ -83,11 +83,12 @@ func (d *desk) createOrder(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, o)
 }
 
-// work stands for the work of an order or a payment. It stops when the context ends: the client has
-// left, or the lease is lost.
+// work stands for the work of an order. It stops when the client leaves, or the lease is lost.
 func work(w http.ResponseWriter, r *http.Request, takes time.Duration) (done bool) {
+	timer := time.NewTimer(takes)
+	defer timer.Stop()
 	select {
-	case <-time.After(takes):
+	case <-timer.C:
 		return true
 	case <-r.Context().Done():
 		refuse(w, r, http.StatusServiceUnavailable, "The lock was lost before the work was done; nothing was done.")
@@ -95,8 +96,7 @@ func work(w http.ResponseWriter, r *http.Request, takes time.Duration) (done boo
 	}
 }
 
-// fail fails after the order was placed, if X-Fail asks for it. Unless X-Commit is 1, a retry
-// places another one: the handler has failed.
+// fail fails after the order was placed, if X-Fail says so. A retry places another one, unless X-Commit is 1.
 func fail(w http.ResponseWriter, r *http.Request) (failed bool) {
 	if r.Header.Get("X-Commit") == "1" && lock.Commit(r.Context()) != nil {
 		refuse(w, r, http.StatusInternalServerError, "X-Commit needs an Idempotency-Key, and its lease. The order exists.")
