@@ -48,7 +48,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 		}
 	}
 	for range maxClaims {
-		granted, fence, err := s.claim(ctx, key, &c, e.Token, work)
+		granted, fence, err := s.claim(ctx, key, &c, e.Token != "", work)
 		switch {
 		case err != nil:
 			return lock.Entry{}, err
@@ -66,9 +66,8 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 	return lock.Entry{}, errUnsettled
 }
 
-// claim sends a claim. ended is the token of a claim that has ended and was not settled, "" if there
-// is none.
-func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, ended string, work bool) (granted bool, fence int64, err error) {
+// claim sends a claim. ended says that the key has a row whose claim has ended, and was not settled.
+func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, ended, work bool) (granted bool, fence int64, err error) {
 	var keep int64
 	if keytext.IsRecord(key) {
 		keep = sweepRecordAfter.Microseconds()
@@ -86,8 +85,8 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, ended stri
 	s.claims.Add(1)
 	s.sweepSometimes(ctx, 1)
 	switch {
-	case ended != "":
-		return s.overtake(ctx, s.statements.reclaim, append(args, c.Fenced, []byte(ended)))
+	case ended:
+		return s.overtake(ctx, s.statements.reclaim, append(args, c.Fenced))
 	case c.Fenced:
 		return s.claimFenced(ctx, args)
 	default:

@@ -98,13 +98,13 @@ RETURNING fence, ` + quick("$8"))
 UPDATE latch_entries e SET token = $2::bytea, attempt = $3::int, fingerprint = $4::bytea, owner = $5::bytea,
 	fence = CASE WHEN $10::bool THEN nextval('latch_entries_fence') ELSE 0 END, ends_at = ` + after + `$6::bigint * interval '1 microsecond',
 	linger = $7::bigint, sweep_at = ` + after + `($6::bigint + $7::bigint + $9::bigint) * interval '1 microsecond'
-WHERE key = $1 AND token = $11 AND receipt IS NULL AND `
+WHERE key = $1 AND receipt IS NULL AND `
 
-	s.takeover = n.in(replace + `($12::bool OR ` + leaseEnd + ` <= clock_timestamp()) AND ` + alive(`clock_timestamp()`) + `
+	s.takeover = n.in(replace + `token = $11 AND ($12::bool OR ` + leaseEnd + ` <= clock_timestamp()) AND ` + alive(`clock_timestamp()`) + `
 RETURNING fence, ` + quick("$8"))
 
-	// After takeAway, a late send of the claim does not make the entry again: a COMMIT that arrives
-	// even later would settle it.
+	// Whichever claim has ended, the key is free. After takeAway, a late send of the claim does not make
+	// the entry again: a COMMIT that arrives even later would settle it.
 	s.reclaim = n.in(replace + `NOT ` + alive(`clock_timestamp()`) + ` AND NOT (token = $2 AND attempt < 0)
 RETURNING fence, ` + quick("$8"))
 
