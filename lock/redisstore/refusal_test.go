@@ -402,7 +402,7 @@ func TestReplaysWithoutReplicas(t *testing.T) {
 	}
 	_, _, err := once("done", "first")
 	require.NoError(t, err)
-	_, err = lock.New(overClient(t, srv.Addr(), nil), lock.WithBudget(patience), lock.WithLease(3*patience)).Acquire(t.Context(), "held")
+	held, err := lock.New(overClient(t, srv.Addr(), nil), lock.WithBudget(patience), lock.WithLease(3*patience)).Acquire(t.Context(), "held")
 	require.NoError(t, err)
 	srv.Do(t, "CONFIG", "SET", "min-replicas-to-write", "1")
 
@@ -420,4 +420,5 @@ func TestReplaysWithoutReplicas(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, replayed)
 	require.Equal(t, "own", string(receipt))
+	require.NoError(t, held.Release(t.Context()))
 }
