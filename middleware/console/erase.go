@@ -19,7 +19,8 @@ import (
 // scope, mostly the user ID, or the text of latch.WithLabel. For a scope of keyfunc.Join, pass its
 // parts in order: Erase(ctx, l, tenant, user). A later repeat of such a request runs as if it were
 // new. The records of running requests, and of requests of unknown outcome, stay. left counts
-// them. If both numbers are 0, no record has the label, and the Locker's logger has a warning.
+// them. If both numbers are 0, no record has the label, and the Locker's logger has a warning. Over a
+// sealed store, a process without the key finds no record.
 //
 // Erase reads all entries of the store, in steps of 1,000. If the store fails or ctx
 // ends, it returns the counts so far with the store's error, or the cause of ctx. An
