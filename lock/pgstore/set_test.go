@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -24,9 +25,10 @@ func TestRoundTripsOfASet(t *testing.T) {
 		return pgproxy.Fault{}
 	})
 	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	l := lock.New(s.store, lock.WithLogger(quiet))
+	// With the budget of a busy machine: a release that is given up goes on in the background.
+	l := lock.New(s.store, lock.WithLogger(quiet), lock.WithBudget(10*time.Second))
 	t.Cleanup(func() { closeLocker(t, l) })
-	other := lock.New(s.store, lock.WithLogger(quiet))
+	other := lock.New(s.store, lock.WithLogger(quiet), lock.WithBudget(10*time.Second))
 	t.Cleanup(func() { closeLocker(t, other) })
 	keys := make([]string, 5)
 	for i := range keys {
