@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -119,9 +120,12 @@ func startSmall(t *testing.T) *running {
 	require.NoError(t, err, "%s", out)
 	return startWith(t, func(ctx context.Context, stdout, stderr io.Writer) error {
 		small := exec.CommandContext(ctx, program, "-addr", "127.0.0.1:0", "-budget", "3s")
-		small.Stdout, small.Stderr = stdout, stderr
+		var log bytes.Buffer // stderr is read while the desk runs
+		small.Stdout, small.Stderr = stdout, &log
 		small.Cancel = func() error { return small.Process.Signal(os.Interrupt) }
-		if err := small.Run(); !errors.Is(err, context.Canceled) { // it exits with 0
+		err := small.Run()
+		_, _ = log.WriteTo(stderr)
+		if !errors.Is(err, context.Canceled) { // it exits with 0
 			return fmt.Errorf("the small desk: %w", err)
 		}
 		return nil
