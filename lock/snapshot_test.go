@@ -164,3 +164,18 @@ func TestSnapshotRecoveries(t *testing.T) {
 		require.Len(t, l.Snapshot(5, nil).Recoveries, 5)
 	})
 }
+
+// A program that makes up names does not fill the memory with them.
+func TestSnapshotNamesAreBounded(t *testing.T) {
+	t.Parallel()
+	l := lockerOver(t, memstore.New())
+	for i := range 100 {
+		for _, name := range []string{"known", fmt.Sprintf("made-up-%02d", i)} {
+			require.NoError(t, l.Do(t.Context(), lock.Key(name, "1"), func(context.Context) error { return nil }))
+		}
+	}
+	names := l.Snapshot(0, nil).Names
+	require.Len(t, names, 64)
+	require.Contains(t, names, "known")
+	require.IsIncreasing(t, names)
+}

@@ -39,7 +39,7 @@ func remind(ctx context.Context, locker *lock.Locker, user string, send func(ctx
 	return lease.Settle(ctx, nil, time.Hour) // stays taken, although this process has left
 }
 
-// TestLocksWithoutHTTP: as the page has it, the time left is that of the holder, and a lock stays until its expiry.
+// The code of the page returns the holder's time left, and a lock that stays until its expiry.
 func TestLocksWithoutHTTP(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

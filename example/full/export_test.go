@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Prefix is that of the entries of a desk.
+// Prefix begins the names of the desk's entries in a store.
 const Prefix = prefix
 
 // Run is run, for tests that are clients of the desk.

@@ -76,8 +76,8 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// TestPlayAll: one button plays every scene of clicks, and what is seen then is what an unplayed
-// scene says that it will be.
+// One button plays every scene of clicks. Each scene then shows the sentences that it announces
+// before it is played.
 func TestPlayAll(t *testing.T) {
 	var quorum []string
 	for range 3 {

@@ -17,6 +17,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -221,4 +222,41 @@ func TestReleaseOfWorkWithANote(t *testing.T) {
 	e, err = store.Claim(t.Context(), record, lock.Claim{Token: "next", Attempt: 1, Lease: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, []any{lock.Held, "next"}, []any{e.State, e.Token})
+}
+
+// A note is a row of the table, and no entry: lists have the claim alone. A claim that has ended leaves
+// the zero Entry, although its row is still there.
+func TestNoteIsNoEntry(t *testing.T) {
+	t.Parallel()
+	c := pgtest.Shared(t)
+	db := c.Database(t)
+	s := newStore(t, newPool(t, c.URL(db, "postgres")))
+	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Hour}
+	_, err := s.Claim(t.Context(), record, claim)
+	require.NoError(t, err)
+	ok, err := s.Renew(t.Context(), record, claim)
+	require.NoError(t, err)
+	require.True(t, ok)
+	row := pgxtest.Connect(t, c.URL(db, ""))
+	var rows int
+	require.NoError(t, row.QueryRow(t.Context(), "SELECT count(*) FROM latch_entries").Scan(&rows))
+	require.Equal(t, 2, rows)
+
+	var listed []string
+	for e, err := range s.List(t.Context()) {
+		require.NoError(t, err)
+		listed = append(listed, e.Key)
+	}
+	require.Equal(t, []string{record}, listed)
+	page, next, err := s.Page(t.Context(), "", 10, nil)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Len(t, page, 1)
+	require.Equal(t, record, page[0].Key)
+
+	_, err = row.Exec(t.Context(), "UPDATE latch_entries SET ends_at = 'epoch'")
+	require.NoError(t, err)
+	e, err := s.Get(t.Context(), record)
+	require.NoError(t, err)
+	require.Equal(t, lock.Entry{}, e)
 }

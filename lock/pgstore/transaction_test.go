@@ -273,7 +273,7 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 
 // The session of a COMMIT without an answer is ended while it waits for its client in the middle of
 // the transaction. It is not while it executes a statement, which may be the COMMIT, or when it is
-// idle: its number may be that of another session since.
+// idle: another session may have got its number meanwhile.
 func TestOnlyAnIdleTransactionIsEnded(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, direct(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })

@@ -30,7 +30,7 @@ type scene struct {
 	Clicks                 []string
 }
 
-// Data is what the page shows. What follows Lose is for browsers without JavaScript: the script asks for it.
+// Data has the values on the page. The fields after Lose are for browsers without JavaScript.
 type Data struct {
 	Ours                             string // the guard that stands for httplatch: both, or lock
 	Carts, Later, Metrics            bool   // what the desk has besides orders
