@@ -38,7 +38,7 @@ func (d *desk) routes() http.Handler {
 	onePerUser := latch.Lock(d.locker, "user", userID, latch.WithBodyFirst(64<<10))
 	once := latch.Idempotent(d.locker, userID, keyfunc.Optional(keyfunc.IdempotencyKey))
 
-	// A payment: one at a time for each order, and once for each key, which it must have.
+	// A payment: one at a time for each order, and once for each key, which it must have. With users who sign in, the scope is userID.
 	onePerOrder := latch.Lock(d.locker, "order", orderID)
 	paidOnce := latch.Idempotent(d.locker, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithName("payment"))
 

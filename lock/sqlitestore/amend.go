@@ -46,11 +46,15 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 		}
 		return ok, nil
 	}
-	err = s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
-		ok, err = s.amendApart(ctx, f, []byte(key), a, now)
+	var amended bool // the call may go on after an error, so only a call without one lets it be read
+	err = s.writing(ctx, func(ctx context.Context, f *files, now int64) (err error) {
+		amended, err = s.amendApart(ctx, f, []byte(key), a, now)
 		return err
 	})
-	return err == nil && ok, err
+	if err != nil {
+		return false, err
+	}
+	return amended, nil
 }
 
 // amendApart amends a receipt outside of work, in the file that has it. Work in progress may have

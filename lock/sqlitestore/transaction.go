@@ -132,18 +132,23 @@ func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 
 // overwrite finds out whether the database has the receipt of t, and writes to it.
 func (s *Store) overwrite(ctx context.Context, t *settling) error {
-	return s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
+	var committed bool // the call may go on after an error
+	err := s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
 		r, err := read(ctx, f.settled, t.key)
 		if err != nil {
 			return err
 		}
-		t.committed = r != nil && string(r.Token) == t.token
+		committed = r != nil && string(r.Token) == t.token
 		if r == nil {
 			r = &rowstore.Row{Key: t.key, Token: []byte(t.token)} // a row that has ended
 		}
 		_, err = f.receipts.ExecContext(ctx, s.statements.settle, append(r.Values(), now)...)
 		return err
 	})
+	if err == nil {
+		t.committed = committed
+	}
+	return err
 }
 
 // Rollback is part of [lock.Transaction].
