@@ -122,6 +122,7 @@ test: ## The tests, with real servers of Redis, PostgreSQL and MariaDB, which it
 test-all: ## All tests with the race detector, and searches for broken promises, in 20 minutes; may install programs
 	@$(MAKE) --no-print-directory test RACE=$(RACE)
 	@$(MAKE) --no-print-directory test-rest
+	@$(MAKE) --no-print-directory test-models
 
 # The packages of LEFT_OUT, and the names of their tests.
 LEFT = cut -f1 $(LEFT_OUT) | sort -u
@@ -136,9 +137,13 @@ test-rest: # tests: What the last make test has left out of make test-all
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST_REST) work | grep -E '$(REST)' | grep -vE '$(BROWSERS)|$(FAULTY)|$(MODELS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list work | grep -E '$(BROWSERS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(FAULTY)')
-	@$(MAKE) --no-print-directory models days SEEDS=150
 	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
+
+# These searches take no real time, so that they may run beside other work.
+.PHONY: test-models
+test-models: # tests: The searches of make test-all that only compute: models, and 150 short days
+	@$(MAKE) --no-print-directory models days SEEDS=150
 
 .PHONY: models
 models: # searches: Search all states of the models of the protocol, in a minute; may install spin and gcc with apt
@@ -149,7 +154,7 @@ models: # searches: Search all states of the models of the protocol, in a minute
 test-newer: # tests: Vet the library with NEWER_GO (downloaded by the go command), and go test -short, in 2 minutes
 	@scripts/deps.sh redis-server $(NEWER_GO)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
-		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
+		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)|$(REST)') && go vet $$packages && \
 		go test $(VETTED) -short -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$packages; \
 	else \
 		echo "make test-newer: skipped, nothing was tested with $(NEWER_GO)" >&2; \

@@ -223,7 +223,9 @@ func TestPausedDeskOverPostgres(t *testing.T) {
 		require.Equal(t, http.StatusCreated, their.status, their.body)
 		if got[i].status != http.StatusCreated {
 			requireProblem(t, http.StatusConflict, got[i])
-			require.Contains(t, got[i].body, "#in-progress")
+			// On a busy machine, an order that has waited for a connection meets the other desk's lock of its
+			// user before its own loss is noticed.
+			require.Regexp(t, "#(in-progress|held)", got[i].body)
 			require.GreaterOrEqual(t, i, placed, "the order is placed")
 			got[i] = place(paused, i)
 		}

@@ -93,7 +93,7 @@ func newWorld(r *row, g guard, on routes, base lock.Store) *world {
 	}
 	var opts []lock.Option
 	if r.shortBudget {
-		opts = append(opts, lock.WithBudget(time.Second))
+		opts = append(opts, lock.WithBudget(3*time.Second))
 	}
 	w.first = w.start(store, opts...)
 	return w
