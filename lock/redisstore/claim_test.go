@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -175,6 +176,31 @@ func TestDurationsBelowAMillisecond(t *testing.T) {
 		e, err := s.Get(t.Context(), key+"&2")
 		return err == nil && e.State == lock.Free
 	}, 10*time.Second, time.Millisecond)
+}
+
+// A settlement whose time is over before its script ends leaves no receipt without an expiry. Its
+// twin is the script with KEEPTTL. Since Redis 7.2 a server's clock stands still for a script.
+func TestSettlementThatIsOverAtOnceIsNotKeptForEver(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("lua/settle.lua")
+	require.NoError(t, err)
+	srv := redistest.Start(t)
+	keptForEver := func(script string) any {
+		return srv.Do(t, "EVAL", "local settle = function()\n"+script+"\nend\nlocal kept = 0\nfor _ = 1, ARGV[5] do\n"+
+			"redis.call('SET', KEYS[1], 'H1\\1a', 'PX', 30000)\nsettle()\n"+
+			"if redis.call('PTTL', KEYS[1]) == -1 then kept = kept + 1 end\nend\nreturn kept",
+			1, "k", "a", 1, "receipt", "", 20_000)
+	}
+	twin := strings.Replace(string(script), "'PX', ARGV[2]", "'KEEPTTL'", 1)
+	require.NotEqual(t, string(script), twin)
+	goesOn := srv.Do(t, "EVAL", "local t = redis.call('TIME')[2] for _ = 1, 1e6 do end return redis.call('TIME')[2] ~= t", 0)
+	for found := any(int64(0)); found == int64(0); {
+		require.Zero(t, keptForEver(string(script)))
+		if goesOn == nil {
+			return
+		}
+		found = keptForEver(twin)
+	}
 }
 
 func TestTokens(t *testing.T) {

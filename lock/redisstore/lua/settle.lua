@@ -17,9 +17,10 @@ if state ~= 'H' then
   return 0
 end
 -- When memory is full, PEXPIRE is not refused, because it needs no memory, and SET is not refused,
--- because it follows a write.
+-- because it follows a write. SET repeats the time: a PEXPIRE of 1 ms deletes the entry if this
+-- millisecond is over meanwhile, and KEEPTTL would then keep the receipt for ever.
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
-redis.call('SET', KEYS[1], 'S' .. string.sub(value, 2) .. ARGV[3], 'KEEPTTL')
+redis.call('SET', KEYS[1], 'S' .. string.sub(value, 2) .. ARGV[3], 'PX', ARGV[2])
 if ARGV[4] then
   redis.pcall('PUBLISH', KEYS[1], '') -- a user without the permission to publish can still settle
 end
