@@ -43,7 +43,7 @@ ONEMORE = $(shell expr 1 + $(CORES))
 # what drives the whole desk, and the tests of the tests' tools. make test-rest runs the tests of
 # the file, and these packages.
 LEFT_OUT = $(CURDIR)/.artifacts/left-out.txt
-REST = $(SEARCHES)|$(FAULTY)|$(MODELS)|$(BROWSERS)|/(docs/integrations|example/.*|internal/(chain|overload|testkit/.*))$$
+REST = $(SEARCHES)|$(FAULTY)|$(MODELS)|$(BROWSERS)|/(docs/integrations|example/.*|internal/(overload|testkit/.*))$$
 
 # The packages of make test-rest whose tests measure the time of real servers and processes are
 # tested alone, and those that keep browsers busy with another that waits.
@@ -185,7 +185,7 @@ faults: # searches: The fault campaign with FAULTS (10000) faults and SEED, the 
 	go test $(RACE) -count=1 -v ./lock/redisstore/internal/group
 	go test $(RACE) -count=1 -v -run '^TestCampaignOfSets' ./lock -args -sets.faults $(FAULTS) $(if $(SEED),-seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/history -args -histories 203 -histories.sets 210 $(if $(SEED),-seed $(SEED))
-	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) -sets.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
+	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
 	@cat $(TEST_ARTIFACTS)/*.txt
 
 # The databases of make once.
@@ -223,9 +223,7 @@ journey: # searches: From the client to the row, connections cut at every byte o
 	done
 
 .PHONY: chain
-chain: # searches: Orders through three services and a provider: each byte cut, FAULTS (10000) cut connections and killed processes
-	@scripts/deps.sh redis-server $(if $(RACE),cc)
-	go test $(RACE) -count=1 -v -timeout 120m ./internal/chain -args -chain.faults $(FAULTS)
+chain: # searches: Orders through three services and a provider: each byte cut, FAULTS (10000) lost messages and killed processes
 	go test $(RACE) -count=1 -v -run Chain ./client -args -chain.every 1
 	go test $(RACE) -count=1 -v -run Chain ./middleware -args -chain.faults $(FAULTS)
 

@@ -28,7 +28,6 @@ func checks() []check {
 		{"one-holder", "two clicks within one round trip, and another process, 10,000 times", "one holder, and no token in use is treated as abandoned", "internal/faults", "TestDoubleClick"},
 		{"one-holder", "callers of six Lockers under 30 kinds of faults of Redis and its network", "every promise, at every moment", "internal/faults", "TestCampaign TestCampaignCatches"},
 		{"one-holder", "the same for sets of keys, permits and tickets, in virtual time", "no key and no permit has two holders", "lock", "TestCampaignOfSets TestCampaignOfSetsFindsWrongOnes"},
-		{"one-holder", "the same over Redis, with processes that are killed and stopped", "the same", "internal/faults", "TestCampaignOfSetsOverRedis TestCampaignOfSetsOverRedisCatches"},
 		{"one-holder", "random work of several Lockers, callers that leave, Lockers that close", "every promise", "lock", "TestStress"},
 		{"one-holder", "recorded calls of many clients under faults, over each store", "an order of the calls explains their results", "internal/history", "TestHistories TestHistoriesOverPostgres TestHistoriesOverMySQL TestHistoriesOverSQLite TestHistoriesOfSets"},
 		{"one-holder", "a store with a planted bug", "the histories find it", "internal/history", "TestPlantedBugsAreFound TestPlantedBugsAreFoundOverPostgres TestPlantedBugsAreFoundOverMySQL TestPlantedBugsOfSetsAreFound"},

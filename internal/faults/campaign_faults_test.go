@@ -125,7 +125,7 @@ var networkFaults = []networkFault{
 
 // inject strikes h until the campaign stops. A rule counts for as many commands
 // as it has acted on.
-func (h *host) inject(faults []commandFault) {
+func (h *host) inject() {
 	plan := rand.New(rand.NewPCG(h.c.seed, uint64(2000+h.n)))
 	for !h.c.stopped() {
 		if plan.IntN(25) == 0 {
@@ -138,13 +138,12 @@ func (h *host) inject(faults []commandFault) {
 			h.c.injected.add(f.name, 1)
 			continue
 		}
-		f := faults[plan.IntN(len(faults))]
+		f := commandFaults[plan.IntN(len(commandFaults))]
 		match, action := f.match, f.action(plan)
 		match.Count = 1 + plan.IntN(3)
 		rule := h.proxy.On(match, action)
 		h.pause(between(plan, 20*time.Millisecond, 150*time.Millisecond))
 		h.proxy.Clear()
-		h.pause(h.calm)
 		h.c.injected.add(f.name, rule.Hits())
 		if f.name == lateGuarded && rule.Hits() > 0 {
 			h.c.working.Go(func() { h.c.countRefused(rule) })
@@ -193,11 +192,7 @@ var serverFaults = []serverFault{
 		c.pause(d)
 		c.server.Restart(c.t)
 	}},
-}
-
-// victimFault kills a process of its own, whose work others want to do, too.
-var victimFault = serverFault{
-	"process: killed (SIGKILL) while it works", 6, func(c *campaign, d time.Duration) {
+	{"process: killed (SIGKILL) while it works", 6, func(c *campaign, d time.Duration) {
 		key := victimKey(c.victims.Load() + 1)
 		cmd, out := startChild(c.t, "victim", c.server.URL(), childKey+"="+key)
 		if !out.Scan() {
@@ -207,19 +202,19 @@ var victimFault = serverFault{
 		c.pause(d)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-	},
+	}},
 }
 
 // victimKey names a run that a process dies in.
 func victimKey(n int64) string { return fmt.Sprintf("victim=%d", n) }
 
-func (c *campaign) injectIntoServer(plan *rand.Rand, faults []serverFault) {
+func (c *campaign) injectIntoServer(plan *rand.Rand) {
 	sum := 0
-	for _, f := range faults {
+	for _, f := range serverFaults {
 		sum += f.weight
 	}
 	draw := plan.IntN(sum)
-	for _, f := range faults {
+	for _, f := range serverFaults {
 		if draw -= f.weight; draw < 0 {
 			f.strike(c, between(plan, campaignBudget/5, 2*campaignBudget))
 			c.injected.add(f.name, 1)

@@ -76,7 +76,6 @@ type host struct {
 	locker  *lock.Locker
 	guarded *lock.Locker
 	rerun   *lock.Locker
-	calm    time.Duration // between two faults of commands
 }
 
 // newCampaign starts the server and the hosts. planted, if not nil, breaks
@@ -163,9 +162,9 @@ func (c *campaign) run(faults int) {
 				}
 			})
 		}
-		c.injecting.Go(func() { h.inject(commandFaults) })
+		c.injecting.Go(func() { h.inject() })
 	}
-	c.injectUntil(began.Add(patience), append(slices.Clone(serverFaults), victimFault), func() bool { return c.enough(faults) })
+	c.injectUntil(began.Add(patience), faults)
 	close(c.stop)
 	c.injecting.Wait()
 	for _, h := range c.hosts {
@@ -175,16 +174,16 @@ func (c *campaign) run(faults int) {
 	c.took = time.Since(began)
 }
 
-// injectUntil strikes the server until enough returns true, or time is over. It does so on the test's
-// goroutine, since a server that does not start again ends the test.
-func (c *campaign) injectUntil(last time.Time, faults []serverFault, enough func() bool) {
+// injectUntil strikes the server until there were enough faults, or time is over. It does so on the
+// test's goroutine, since a server that does not start again ends the test.
+func (c *campaign) injectUntil(last time.Time, faults int) {
 	plan := rand.New(rand.NewPCG(c.seed, 1000))
-	for began := time.Now(); !enough(); {
+	for began := time.Now(); !c.enough(faults); {
 		if time.Now().After(last) {
 			c.t.Errorf("only %d faults within %v", c.injected.total(), time.Since(began))
 			return
 		}
-		c.injectIntoServer(plan, faults)
+		c.injectIntoServer(plan)
 	}
 }
 

@@ -63,8 +63,6 @@ func child(role string) int {
 		err = childRuns(ctx, store, true)
 	case "commit-rerun":
 		err = childRuns(ctx, store, true, lock.WithRerunAbandoned())
-	case "sets":
-		err = childBuys(ctx, store)
 	case "fence":
 		err = childFences(ctx, store)
 	case "wait", "wait, notified":
