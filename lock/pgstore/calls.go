@@ -150,7 +150,7 @@ func (s *Store) grantedBy(ctx context.Context, batch *pgx.Batch, first int) (gra
 			err = nil
 		}
 	}
-	if err = errors.Join(err, answers.Close()); err != nil {
+	if err = errors.Join(err, answers.Close(), conn.warned()); err != nil {
 		return false, 0, storeError(err)
 	}
 	return granted, fence, nil
@@ -323,7 +323,16 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*ownConn, error) 
 	if err != nil { // nothing was sent
 		return nil, fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, classified(err))
 	}
+	delete(conn.Conn().PgConn().CustomData(), warnedKey)
 	return &ownConn{conn, s}, nil
+}
+
+// warned returns an error if the server has warned of something since the connection was acquired.
+func (c *ownConn) warned() error {
+	if c.Conn.Conn().PgConn().CustomData()[warnedKey] == nil {
+		return nil
+	}
+	return errWarned
 }
 
 // giveBack ends the use of the connection. If the connection was closed because a call had no
@@ -358,14 +367,19 @@ func hangUp(conn *pgx.Conn) {
 type ownRows struct {
 	pgx.Rows
 
-	conn *ownConn // nil when it was given back
+	conn   *ownConn // nil when it was given back
+	warned error
 }
+
+// Err is part of [pgx.Rows].
+func (r *ownRows) Err() error { return errors.Join(r.Rows.Err(), r.warned) }
 
 func (r *ownRows) Close() {
 	r.Rows.Close()
 	if r.conn == nil {
 		return
 	}
+	r.warned = r.conn.warned()
 	if hasCode(r.Err(), "25006") { // the connection leads to a standby, and the next one may lead to the primary
 		r.conn.hangUp()
 	} else {

@@ -60,6 +60,7 @@ func openOwn(ctx context.Context, of settings) (*pgxpool.Pool, error) {
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = rowstore.OwnConnections, 0, 0
 	cfg.ShouldPing = PingIdle()
 	prepareSessions(cfg)
+	noteWarnings(cfg.ConnConfig)
 	reportPanics(cfg)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
 	if err != nil {
@@ -92,6 +93,23 @@ func prepareSessions(cfg *pgxpool.Config) {
 		defer cancel()
 		_, err := conn.PgConn().Exec(ctx, fmt.Sprint(set, conn.PgConn().PID())).ReadAll()
 		return err
+	}
+}
+
+// warnedKey is the key of a warning in the custom data of a connection.
+const warnedKey = "latch_warned"
+
+// noteWarnings notes warnings of the server. An operator can end the wait of a commit for its standby,
+// of which the server then warns.
+func noteWarnings(cfg *pgx.ConnConfig) {
+	hook := cfg.OnNotice
+	cfg.OnNotice = func(conn *pgconn.PgConn, n *pgconn.Notice) {
+		if n.SeverityUnlocalized == "WARNING" {
+			conn.CustomData()[warnedKey] = true
+		}
+		if hook != nil {
+			hook(conn, n)
+		}
 	}
 }
 
