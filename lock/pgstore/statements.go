@@ -2,11 +2,12 @@ package pgstore
 
 // statements has the SQL of a store.
 type statements struct {
-	claim, lock, takeover, reclaim, fence         string
-	renew, note, settle, settled, amend           string
-	release, releaseTaken, forget, sweep          string
-	get, getNoted, list, page, claimSet, getSet   string
-	lacking, present, takeAway, endIdle, location string
+	claim, lock, takeover, reclaim, fence       string
+	renew, note, settle, settled, amend         string
+	release, releaseTaken, forget, sweep        string
+	get, getNoted, list, page, claimSet, getSet string
+	lacking, present, takeAway, location        string
+	idle, endIdle                               string
 }
 
 const (
@@ -199,9 +200,9 @@ FROM waits WHERE key = $1 AND token = $2 AND wait IS NOT NULL
 RETURNING receipt IS NOT NULL, wait`)
 
 	// A session that waits for its client in the middle of a transaction executes no COMMIT.
-	s.endIdle = `
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE pid = $1::bigint AND usename = current_user AND state <> 'idle' AND wait_event = 'ClientRead'`
+	const idle = ` FROM pg_stat_activity WHERE pid = $1::bigint AND usename = current_user AND state <> 'idle' AND wait_event = 'ClientRead'`
+	s.idle = `SELECT backend_start, (extract(epoch FROM clock_timestamp() - backend_start) * 1000000)::bigint` + idle
+	s.endIdle = `SELECT pg_terminate_backend(pid)` + idle + ` AND backend_start = $2`
 
 	s.location = n.in(`
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)

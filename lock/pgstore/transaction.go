@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/outcome"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
@@ -35,7 +37,7 @@ type workTransaction struct {
 	settle     string // leaves the receipt
 	key, token []byte
 	result     commitResult // unanswered until COMMIT was sent and answered
-	sent       bool
+	sent       time.Time    // when COMMIT was sent
 }
 
 // Settle is part of [lock.Transaction]. The receipt and COMMIT are one round trip.
@@ -66,7 +68,7 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 		_ = s.rollback(ctx)
 		return false, permanent(errAborted)
 	}
-	t.sent = true
+	t.sent = time.Now()
 	how, err := s.settleAndCommit(ctx, t.store.planned(t.settle), t.key, t.token, nonNil(receipt), bigint(rowstore.Micros(keep)), []byte(markOf(s.conn)))
 	switch t.result = how; how {
 	case committed:
@@ -131,7 +133,7 @@ func notCommitted(err error) error {
 // has lost claim and COMMIT in a crash, the lease was over, or an operator has freed the key.
 func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
-	case !t.sent:
+	case t.sent.IsZero():
 		return false, t.Rollback(ctx)
 	case t.result != unanswered:
 		return t.result == committed, nil
@@ -175,7 +177,22 @@ func (t *workTransaction) TakeClaim(ctx context.Context) (outcome.Found, error) 
 // EndIdle is part of [outcome.Row]. Behind PgBouncer, the connection does not know the number of the
 // server's process. There PgBouncer itself ends the session, because its client is gone.
 func (t *workTransaction) EndIdle(ctx context.Context) {
-	_, _ = t.store.found(ctx, t.store.statements.endIdle, int64(t.session.conn.PgConn().PID()))
+	t.store.endIdle(ctx, t.session.conn.PgConn().PID(), t.sent)
+}
+
+// endIdle ends a session that has sent COMMIT. Its number may belong to another session now, which has
+// begun later.
+func (s *Store) endIdle(ctx context.Context, pid uint32, sent time.Time) {
+	rows, err := s.query(ctx, s.statements.idle, int64(pid))
+	if err != nil {
+		return
+	}
+	var began time.Time
+	var age int64
+	_, err = pgx.ForEachRow(rows, []any{&began, &age}, func() error { return nil })
+	if err == nil && age > time.Since(sent).Microseconds() {
+		_, _ = s.found(ctx, s.statements.endIdle, int64(pid), began)
+	}
 }
 
 const (

@@ -273,26 +273,28 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 
 // The session of a COMMIT without an answer is ended while it waits for its client in the middle of
 // the transaction. It is not while it executes a statement, which may be the COMMIT, or when it is
-// idle: another session may have got its number meanwhile.
+// idle. Another session may have got its number meanwhile: that one was not there when COMMIT was sent.
 func TestOnlyAnIdleTransactionIsEnded(t *testing.T) {
 	t.Parallel()
+	early := time.Now()
 	s := openShop(t, direct(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	begin := func() (ctx context.Context, endIdle, rollback func()) {
+	begin := func() (ctx context.Context, rollback func()) {
 		ctx, tx, err := s.store.Begin(t.Context(), "k", "t")
 		require.NoError(t, err)
-		return ctx, func() { tx.(interface{ EndIdle(ctx context.Context) }).EndIdle(t.Context()) }, func() { _ = tx.Rollback(t.Context()) }
+		return ctx, func() { _ = tx.Rollback(t.Context()) }
 	}
-	session := func() (pid int) {
+	session := func() (pid uint32) {
 		require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM pg_sleep(0.1)").Scan(&pid))
 		return pid
 	}
 	before := session()
-	_, endIdle, rollback := begin()
+	endIdle := func() { s.store.EndIdle(t.Context(), before, time.Now()) }
+	_, rollback := begin()
 	endIdle()
 	rollback()
 	require.Equal(t, before, session())
 
-	ctx, endIdle, rollback := begin()
+	ctx, rollback := begin()
 	defer rollback()
 	unlock := s.lock(t, "orders")
 	executed := make(chan error, 1)
@@ -301,6 +303,10 @@ func TestOnlyAnIdleTransactionIsEnded(t *testing.T) {
 	endIdle()
 	unlock()
 	require.NoError(t, <-executed)
+	for range 10 {
+		s.store.EndIdle(t.Context(), before, early)
+		require.NoError(t, exec(ctx, "SELECT"))
+	}
 	require.Eventually(t, func() bool { endIdle(); return exec(ctx, "SELECT") != nil }, 20*time.Second, 10*time.Millisecond)
 }
 
