@@ -417,7 +417,9 @@ func TestPartOfABodyReadOutsideIsRefused(t *testing.T) {
 		}{io.TeeReader(r.Body, io.Discard), r.Body}
 		return begin(r)
 	}
-	for name, read := range map[string]func(*http.Request) error{"plain": begin, "with a limit": limited, "wrapped": counted} {
+	for name, read := range map[string]func(*http.Request) error{
+		"plain": begin, "with a limit": limited, "wrapped": counted, "all of it": consume, "all of it, and closed": consumeAndClose,
+	} {
 		l := newLocker(t, memstore.New())
 		for guardName, guard := range map[string]func(http.Handler) http.Handler{
 			"Idempotent":     once(l),
@@ -449,32 +451,6 @@ func TestPartOfABodyReadOutsideIsRefused(t *testing.T) {
 					}
 				})
 			}
-		}
-	}
-}
-
-// Over connections, where the server says how a body ends.
-func TestBodyConsumedOutsideOverConnections(t *testing.T) {
-	t.Parallel()
-	for name, read := range map[string]func(*http.Request) error{"read": consume, "closed": consumeAndClose} {
-		for _, h2 := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				l := newLocker(t, memstore.New())
-				srv := httptest.NewUnstartedServer(outside(t, read, once(l), mustNotRun(t)))
-				srv.EnableHTTP2 = h2
-				srv.StartTLS()
-				t.Cleanup(srv.Close)
-				req := keyed("k")
-				req.RequestURI = ""
-				var err error
-				req.URL, err = req.URL.Parse(srv.URL + "/orders")
-				require.NoError(t, err)
-				res, err := srv.Client().Do(req)
-				require.NoError(t, err)
-				require.NoError(t, res.Body.Close())
-				require.Equal(t, 500, res.StatusCode)
-			})
 		}
 	}
 }

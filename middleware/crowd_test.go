@@ -146,30 +146,6 @@ func TestAWaitingCrowdIsNotRefusedForAnother(t *testing.T) {
 	}
 }
 
-// A failure after Commit is kept, and is the answer of all.
-func TestAWaitingCrowdReplaysACommittedFailure(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New(), lock.WithWait(time.Minute))
-		var e effects
-		h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(time.Second)
-			if lock.Commit(r.Context()) == nil {
-				w.WriteHeader(http.StatusInternalServerError)
-			}
-		}))
-		replays := 0
-		for _, w := range crowdOf(h, 1+crowd) {
-			require.Equal(t, 500, w.Code)
-			if w.Header().Get("Idempotent-Replayed") == "true" {
-				replays++
-			}
-		}
-		require.Equal(t, crowd, replays)
-		e.require(t, 1)
-	})
-}
-
 // The refusal of an inner lock to the first goes to the requests that have waited for it, too, and
 // no guard further out keeps it.
 func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
@@ -206,37 +182,6 @@ func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
 			require.Equal(t, 201, serve(h, keyed("k")).Code, "the outer guard has kept no refusal")
 		}
 		e.require(t, 1)
-	})
-}
-
-// Requests that have waited get an answer that their guard does not keep. A guard further out does
-// not keep it either.
-func TestAWaitingCrowdsAnswerIsNotKeptFurtherOut(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New())
-		var n, e atomic.Int64
-		byCall := func(*http.Request) (string, error) { return strconv.FormatInt(n.Add(1), 10), nil }
-		inner := once(l.With(lock.WithWait(time.Minute)), latch.WithFinal(func(status int) bool { return status < 400 }))
-		h := latch.Idempotent(l, byUser, byCall)(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(time.Second)
-			if e.Add(1) == 1 {
-				w.WriteHeader(http.StatusNotFound)
-				return
-			}
-			created(w, r)
-		})))
-		for _, w := range crowdOf(h, 1+crowd) {
-			require.Equal(t, 404, w.Code)
-		}
-		n.Store(0) // the keys of the outer guard begin again
-		kept := 0
-		for range 1 + crowd {
-			if serve(h, keyed("k")).Code == 404 {
-				kept++
-			}
-		}
-		require.Equal(t, 1, kept, "that of the request that ran")
 	})
 }
 

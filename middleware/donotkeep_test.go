@@ -41,19 +41,6 @@ func TestDoNotKeepReachesEveryGuard(t *testing.T) {
 	e.require(t, 2)
 }
 
-// TestDoNotKeepAfterCommit: the work was done, and the handler's answer is not its result.
-func TestDoNotKeepAfterCommit(t *testing.T) {
-	t.Parallel()
-	var e effects
-	h := once(newLocker(t, memstore.New()))(passing(&e, func(ctx context.Context) {
-		latch.DoNotKeep(ctx)
-		_ = lock.Commit(ctx)
-	}))
-	require.Equal(t, "run 1", serve(h, keyed("k")).Body.String())
-	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
-	e.require(t, 1)
-}
-
 // TestDoNotKeepRollsBack the transaction of the work.
 func TestDoNotKeepRollsBack(t *testing.T) {
 	t.Parallel()

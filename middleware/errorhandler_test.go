@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -21,102 +22,56 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestErrorHandlerCanReadTheBody: an error handler may show the form again, so it
-// finds the request as the handler would have.
+// TestErrorHandlerCanReadTheBody: an error handler may show the form again, so it finds the request as
+// the handler would have, whatever has read it before.
 func TestErrorHandlerCanReadTheBody(t *testing.T) {
 	t.Parallel()
 	const body = `{"sku":"x","n":12345}`
-	fails := func(err error) keyfunc.Func {
-		return func(*http.Request) (string, error) { return "", err }
-	}
-	claim := func(answer lock.Entry, err error) func(context.Context, string, lock.Claim) (lock.Entry, error) {
-		return func(_ context.Context, _ string, c lock.Claim) (lock.Entry, error) {
-			e := answer
-			if e.Fingerprint == nil {
-				e.Fingerprint = c.Fingerprint
-			}
-			return e, err
-		}
-	}
-	reads := func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(w, r.Body)
-		_ = r.Body.Close()
-	}
-	tests := map[string]struct {
+	small := latch.WithBodyLimits(10, 10)
+	down := func(context.Context, string, lock.Claim) (lock.Entry, error) { return lock.Entry{}, lock.ErrNotApplied }
+	for name, tt := range map[string]struct {
 		status  int
 		claim   func(context.Context, string, lock.Claim) (lock.Entry, error)
 		key     keyfunc.Func
 		opts    []latch.IdempotentOption
-		closed  bool
-		handler http.HandlerFunc
+		handler http.HandlerFunc // nil: it does not run
 	}{
-		"in progress":         {status: 409, claim: claim(lock.Entry{State: lock.Held, Token: "t", Left: time.Second}, nil)},
-		"abandoned":           {status: 409, claim: claim(lock.Entry{State: lock.Abandoned, Token: "t"}, nil)},
-		"not replayable":      {status: 409, claim: claim(lock.Entry{State: lock.Settled, Token: "t", Receipt: []byte("nonsense")}, nil)},
-		"reused":              {status: 422, claim: claim(lock.Entry{State: lock.Held, Token: "t", Fingerprint: []byte{1, 2}}, nil)},
-		"unavailable":         {status: 503, claim: claim(lock.Entry{}, lock.ErrNotApplied)},
-		"shutting down":       {status: 503, closed: true},
-		"missing":             {status: 400, key: fails(keyfunc.ErrMissing)},
-		"missing in JSON":     {status: 400, key: keyfunc.JSON("/id")},
-		"invalid":             {status: 400, key: keyfunc.JSON("/n/x")},
-		"unauthenticated":     {status: 401, key: fails(&keyfunc.Error{Status: 401})},
-		"failed":              {status: 500, key: fails(errors.New("no database"))},
-		"own status":          {status: 403, key: fails(&keyfunc.Error{Status: 403})},
-		"too large":           {status: 413, opts: []latch.IdempotentOption{latch.WithBodyLimits(10, 10)}},
-		"too large for JSON":  {status: 413, key: keyfunc.JSON("/sku"), opts: []latch.IdempotentOption{latch.WithBodyLimits(10, 10)}},
-		"lost, and body read": {status: 409, handler: func(w http.ResponseWriter, r *http.Request) { reads(w, r); <-r.Context().Done() }},
-	}
-	for name, tt := range tests {
+		"unavailable":        {status: 503, claim: down, key: keyfunc.IdempotencyKey},
+		"missing":            {status: 400, key: func(*http.Request) (string, error) { return "", keyfunc.ErrMissing }},
+		"missing in JSON":    {status: 400, key: keyfunc.JSON("/id")},
+		"invalid":            {status: 400, key: keyfunc.JSON("/n/x")},
+		"too large":          {status: 413, key: keyfunc.IdempotencyKey, opts: []latch.IdempotentOption{small}},
+		"too large for JSON": {status: 413, key: keyfunc.JSON("/sku"), opts: []latch.IdempotentOption{small}},
+		"lost, and read": {status: 409, key: keyfunc.IdempotencyKey, handler: func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_ = r.Body.Close()
+			<-r.Context().Done()
+		}},
+	} {
 		for _, chunked := range []bool{false, true} {
-			for guardName, guard := range map[string]func(*lock.Locker, ...latch.IdempotentOption) func(http.Handler) http.Handler{
-				"Idempotent": func(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) http.Handler {
-					key := keyfunc.Func(keyfunc.IdempotencyKey)
-					if tt.key != nil {
-						key = tt.key
+			t.Run(fmt.Sprint(name, ", chunked: ", chunked), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					store := &mortalStore{Store: &stubStore{Store: memstore.New(), OnClaim: tt.claim}}
+					l := lock.New(store, lock.WithLogger(quiet))
+					defer func() { store.Dead.Store(false); end(l) }()
+					handler := mustNotRun(t)
+					if tt.handler != nil {
+						handler = func(w http.ResponseWriter, r *http.Request) { store.Dead.Store(true); tt.handler(w, r) }
 					}
-					return latch.Idempotent(l, byUser, key, opts...)
-				},
-				"Dedupe": func(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) http.Handler {
-					scope := byUser
-					if tt.key != nil {
-						scope = tt.key
-					}
-					return latch.Dedupe(l, scope, time.Hour, opts...)
-				},
-			} {
-				if guardName == "Dedupe" && name == "reused" {
-					continue // there is no key to reuse
-				}
-				t.Run(strings.Join([]string{name, guardName, map[bool]string{true: "chunked"}[chunked]}, " "), func(t *testing.T) {
-					t.Parallel()
-					synctest.Test(t, func(t *testing.T) {
-						store := &mortalStore{Store: &stubStore{Store: memstore.New(), OnClaim: tt.claim}}
-						l := lock.New(store, lock.WithLogger(quiet))
-						defer func() { store.Dead.Store(false); end(l) }()
-						if tt.closed {
-							end(l)
-						}
-						handler := mustNotRun(t)
-						if tt.handler != nil {
-							handler = func(w http.ResponseWriter, r *http.Request) { store.Dead.Store(true); tt.handler(w, r) }
-						}
-						var read string
-						var asked int
-						h := guard(l, append(tt.opts, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
-							asked++
-							require.NoError(t, r.Context().Err())
-							data, err := io.ReadAll(r.Body)
-							require.NoError(t, err)
-							read = string(data)
-							p.ServeHTTP(w, r)
-						}))...)(handler)
-						w := serve(h, typed("application/json", body, chunked))
-						require.Equal(t, tt.status, w.Code, w.Body)
-						require.Equal(t, 1, asked)
-						require.Equal(t, body, read)
-					})
+					var read []byte
+					h := latch.Idempotent(l, byUser, tt.key, append(tt.opts, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+						require.NoError(t, r.Context().Err())
+						var err error
+						read, err = io.ReadAll(r.Body)
+						require.NoError(t, err)
+						p.ServeHTTP(w, r)
+					}))...)(handler)
+					w := serve(h, typed("application/json", body, chunked))
+					require.Equal(t, tt.status, w.Code, w.Body)
+					require.Equal(t, body, string(read))
 				})
-			}
+			})
 		}
 	}
 }

@@ -1,13 +1,11 @@
 package middleware_test
 
 import (
-	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -124,55 +122,6 @@ func TestValuesThatAreChangedInPlaceAreNotSent(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, replayed, resp.Header.Get("Idempotent-Replayed"))
 		require.Equal(t, []string{"first", "1"}, resp.Header.Values("X-Order"))
-	}
-}
-
-// gzipped writes a body through a compressor.
-type gzipped struct {
-	http.ResponseWriter
-	io.Writer
-}
-
-func (g gzipped) Write(p []byte) (int, error) { return g.Writer.Write(p) }
-
-// compressed compresses the answers of next for clients that read gzip. It says so before
-// next runs, as gorilla/handlers does.
-func compressed(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Add("Vary", "Accept-Encoding")
-		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			next.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("Content-Encoding", "gzip")
-		to := gzip.NewWriter(w)
-		defer func() { _ = to.Close() }()
-		next.ServeHTTP(gzipped{w, to}, r)
-	})
-}
-
-// A replay is compressed as its own client can read it, not as the first one could.
-func TestOuterCompressionIsThatOfTheRepeat(t *testing.T) {
-	t.Parallel()
-	h := compressed(once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "an answer")
-	})))
-	read := func(accepts string) string {
-		r := keyed("k")
-		r.Header.Set("Accept-Encoding", accepts)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Header().Get("Content-Encoding") != "gzip" {
-			return w.Body.String()
-		}
-		from, err := gzip.NewReader(w.Body)
-		require.NoError(t, err, "not gzip: %q", w.Body)
-		text, err := io.ReadAll(from)
-		require.NoError(t, err)
-		return string(text)
-	}
-	for _, accepts := range []string{"gzip", "", "gzip"} {
-		require.Equal(t, "an answer", read(accepts), "Accept-Encoding: %q", accepts)
 	}
 }
 

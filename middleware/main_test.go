@@ -40,19 +40,18 @@ type (
 )
 
 var (
-	quiet         = guardtest.Quiet
-	byUser        = guardtest.ByUser
-	newLocker     = guardtest.NewLocker
-	requireCloses = guardtest.RequireCloses
-	end           = guardtest.End
-	flakyStore    = guardtest.FlakyStore
-	openRedis     = guardtest.OpenRedis
-	post          = guardtest.Post
-	keyed         = guardtest.Keyed
-	keyedBody     = guardtest.KeyedBody
-	serve         = guardtest.Serve
-	created       = guardtest.Created
-	mustNotRun    = guardtest.MustNotRun
+	quiet      = guardtest.Quiet
+	byUser     = guardtest.ByUser
+	newLocker  = guardtest.NewLocker
+	end        = guardtest.End
+	flakyStore = guardtest.FlakyStore
+	openRedis  = guardtest.OpenRedis
+	post       = guardtest.Post
+	keyed      = guardtest.Keyed
+	keyedBody  = guardtest.KeyedBody
+	serve      = guardtest.Serve
+	created    = guardtest.Created
+	mustNotRun = guardtest.MustNotRun
 )
 
 // wantProblem is an expected refusal, absent headers included.

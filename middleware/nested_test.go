@@ -12,28 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
-
-// TestRefusalIsKeptByNoGuardFurtherOut, however many there are.
-func TestRefusalIsKeptByNoGuardFurtherOut(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	var e effects
-	inner := latch.Lock(l, "user", byUser, latch.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, _ *latch.Problem) {
-		w.WriteHeader(http.StatusAccepted)
-	}))
-	h := latch.Dedupe(l, keyfunc.Global, time.Hour)(latch.Dedupe(l, byUser, time.Hour)(once(l)(inner(http.HandlerFunc(e.answer)))))
-	lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
-	require.NoError(t, err)
-	require.Equal(t, 202, serve(h, keyed("k")).Code)
-	require.NoError(t, lease.Release(t.Context()))
-	require.Equal(t, 201, serve(h, keyed("k")).Code)
-	e.require(t, 1)
-}
 
 // TestRefusalOnAnotherGoroutine: the inner guard may be behind a TimeoutHandler.
 func TestRefusalOnAnotherGoroutine(t *testing.T) {

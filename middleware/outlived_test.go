@@ -131,32 +131,3 @@ func TestRequestLeftToOuterMiddleware(t *testing.T) {
 	}
 	require.Empty(t, out.String())
 }
-
-// TestTimeoutHandlerInsideLock shows the mistake that is logged: two run at once. Outside, one
-// does.
-func TestTimeoutHandlerInsideLock(t *testing.T) {
-	t.Parallel()
-	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Second, "") }
-	for name, tt := range map[string]struct {
-		wrap func(guard func(http.Handler) http.Handler, h http.Handler) http.Handler
-		most int
-	}{
-		"inside":  {func(guard func(http.Handler) http.Handler, h http.Handler) http.Handler { return guard(timeout(h)) }, 2},
-		"outside": {func(guard func(http.Handler) http.Handler, h http.Handler) http.Handler { return timeout(guard(h)) }, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				begun := make(chan struct{}, 10)
-				h := tt.wrap(latch.Lock(newLocker(t, memstore.New()), "user", byUser), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-					begun <- struct{}{}
-					time.Sleep(5 * time.Second)
-				}))
-				serve(h, post("42"))
-				serve(h, post("42"))
-				require.Len(t, begun, tt.most)
-				time.Sleep(time.Minute)
-			})
-		})
-	}
-}

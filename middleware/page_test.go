@@ -181,25 +181,6 @@ func TestPageOfARefusal(t *testing.T) {
 	e.require(t, 1)
 }
 
-// TestLockAloneRunsAgain is why a Lock alone offers no button: the same form, sent again later,
-// is another order. And the form of another site, sent again by a page of this one, would pass
-// the check of its origin.
-func TestLockAloneRunsAgain(t *testing.T) {
-	t.Parallel()
-	var e effects
-	h := latch.Lock(newLocker(t, memstore.New()), "user", byUser)(http.HandlerFunc(e.answer))
-	for range 2 {
-		require.Equal(t, 201, serve(h, submission("once=k&sku=a")).Code)
-	}
-	e.require(t, 2)
-
-	attack := submission("sku=a")
-	attack.Header.Set("Sec-Fetch-Site", "cross-site")
-	protected := http.NewCrossOriginProtection().Handler(http.HandlerFunc(e.answer))
-	require.Equal(t, 403, serve(protected, attack).Code)
-	require.Equal(t, 201, serve(protected, submission("sku=a")).Code, "what the button would send")
-}
-
 func TestPageKeepsVaryOfOthers(t *testing.T) {
 	t.Parallel()
 	for _, outside := range [][]string{nil, {"Origin"}, {"Accept"}} {
@@ -273,40 +254,6 @@ func TestErrorHandlerChangesThePage(t *testing.T) {
 	r := submission("once=k")
 	r.Header.Del("Accept")
 	requireProblem(t, wantProblem{status: 409, kind: "held", retryAfter: "1"}, serve(h, r))
-}
-
-// TestGatewayKeepsNoPage: a page of a guarded service is a refusal to the gateway before it, not
-// the answer to keep. A page of the application is one.
-func TestGatewayKeepsNoPage(t *testing.T) {
-	t.Parallel()
-	largest := "once=k&a=" + strings.Repeat("%22", (16<<10-9)/3)
-	for _, flush := range []time.Duration{0, -1} {
-		for _, opts := range [][]latch.IdempotentOption{nil, {latch.WithBodyLimits(1<<20, 10)}} {
-			for _, body := range []string{"once=k&sku=a", largest} {
-				store := memstore.New()
-				backing := newLocker(t, store)
-				var e effects
-				submit := gatewayOf(t, byField(newLocker(t, memstore.New()), opts...), byField(backing)(latch.Lock(backing, "user", byUser)(http.HandlerFunc(e.answer))), flush)
-				lease, err := backing.Acquire(t.Context(), lock.Key("user", "42"))
-				require.NoError(t, err)
-				require.Contains(t, submit(submission(body)), `content="held"`)
-				require.NoError(t, lease.Release(t.Context()))
-				require.NotContains(t, submit(submission(body)), "<html", "it runs")
-				e.require(t, 1)
-			}
-		}
-	}
-	for _, body := range []string{"<!doctype html>\n<html lang=\"en\">\n<h1>No tea</h1>", "<p>" + `<meta name="latch-problem" content="held">`, "<!doctype", ""} {
-		var e effects
-		h := once(newLocker(t, memstore.New()))(e.then(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/html")
-			w.WriteHeader(422)
-			_, _ = io.WriteString(w, body)
-		}))
-		serve(h, keyed("k"))
-		require.Equal(t, body, serve(h, keyed("k")).Body.String())
-		e.require(t, 1)
-	}
 }
 
 // TestStyleHashIsDocumented: sites whose policy forbids inline style may allow this one by its

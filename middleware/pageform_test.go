@@ -8,13 +8,10 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -180,20 +177,6 @@ func TestMultipartIsNotSentAgain(t *testing.T) {
 		require.True(t, ok)
 		require.Empty(t, page.Again)
 		require.Contains(t, strings.Join(page.Text, " "), "Reload this page")
-	}
-}
-
-func gatewayOf(t *testing.T, guard func(http.Handler) http.Handler, backend http.Handler, flush time.Duration) (submit func(*http.Request) string) {
-	t.Helper()
-	upstream, err := url.Parse(startServer(t, backend).URL)
-	require.NoError(t, err)
-	proxy := httputil.NewSingleHostReverseProxy(upstream)
-	proxy.FlushInterval, proxy.Transport = flush, &http.Transport{DisableKeepAlives: true, DisableCompression: true}
-	h := guard(proxy)
-	return func(r *http.Request) string {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Body.String()
 	}
 }
 

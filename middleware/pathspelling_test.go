@@ -104,15 +104,3 @@ func TestPathsKeepTheirRecords(t *testing.T) {
 		require.Equal(t, record, store.record, target)
 	}
 }
-
-// Path spelled differently, Location of tombstone etc.
-func TestEscapedPath(t *testing.T) {
-	l := newLocker(t, memstore.New())
-	var e effects
-	h := once(l)(http.HandlerFunc(e.answer))
-	a, b := keyed("k"), keyed("k")
-	a.URL, _ = a.URL.Parse("http://x/orders/a%2Fb/pay")
-	b.URL, _ = b.URL.Parse("http://x/orders/a/b/pay")
-	require.Equal(t, 201, serve(h, a).Code)
-	require.Equal(t, 201, serve(h, b).Code, "another path is another request")
-}

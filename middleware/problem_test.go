@@ -1,9 +1,7 @@
 package middleware_test
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"regexp"
@@ -107,20 +105,6 @@ func TestProblemSendsItself(t *testing.T) {
 		require.Equal(t, tt.retryAfter, w.Header().Get("Retry-After"), tt.name)
 		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"), tt.name)
 		require.Equal(t, tt.body, strings.TrimSuffix(w.Body.String(), "\n"), tt.name)
-	}
-}
-
-func TestMissingKeyIsHintedOnce(t *testing.T) {
-	var out bytes.Buffer
-	logger := lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil)))
-	l := newLocker(t, memstore.New(), logger)
-	for _, name := range []string{"user", "order"} {
-		out.Reset()
-		h := latch.Lock(l, name, keyfunc.PathValue("id"))(mustNotRun(t))
-		for range 3 {
-			requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, serve(h, post("42")))
-		}
-		requireLine(t, &out, "WARN", name, "has no key")
 	}
 }
 

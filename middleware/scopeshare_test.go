@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,12 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
+
+func submitAs(h http.Handler, user, key string) *httptest.ResponseRecorder {
+	r := keyed(key)
+	r.Header.Set("X-User-ID", user)
+	return serve(h, r)
+}
 
 // One user's requests are refused before they are too many for all.
 func TestOneUserDoesNotFillTheStoreForOthers(t *testing.T) {
@@ -37,10 +44,10 @@ func TestOneUserDoesNotFillTheStoreForOthers(t *testing.T) {
 			t.Run(name+" "+strconv.FormatFloat(tt.share, 'g', -1, 64), func(t *testing.T) {
 				t.Parallel()
 				l := newLocker(t, memstore.New(memstore.WithLimits(entries, 1<<20), memstore.WithScopeShare(tt.share)), lock.WithLogger(quiet))
-				h := guard(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+				h := guard(l)(http.HandlerFunc(created))
 				served := 0
 				for i := range 2 * entries {
-					switch status := submitBulk(h, "42", strconv.Itoa(i)).status; status {
+					switch status := submitAs(h, "42", strconv.Itoa(i)).Code; status {
 					case http.StatusCreated:
 						served++
 					default:
@@ -48,8 +55,8 @@ func TestOneUserDoesNotFillTheStoreForOthers(t *testing.T) {
 					}
 				}
 				require.Equal(t, tt.served, served)
-				require.Equal(t, http.StatusCreated, submitBulk(h, "42", "0").status, "a repeat is served whatever the share")
-				require.Equal(t, tt.others, submitBulk(h, "43", "0").status)
+				require.Equal(t, http.StatusCreated, submitAs(h, "42", "0").Code, "a repeat is served whatever the share")
+				require.Equal(t, tt.others, submitAs(h, "43", "0").Code)
 			})
 		}
 	}
@@ -63,18 +70,15 @@ func TestAnswerThatDoesNotFitIsNotReplayable(t *testing.T) {
 		const keep = time.Hour
 		l := newLocker(t, memstore.New(memstore.WithLimits(100, 1<<19)), lock.WithLogger(quiet), lock.WithKeep(keep))
 		var did effects
-		h := once(l)(did.then(largeAnswer))
-		require.Equal(t, 1<<20, submitBulk(h, "42", "k").bytes)
+		h := once(l)(did.then(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }))
+		require.Equal(t, 1<<20, serve(h, keyed("k")).Body.Len())
 		for range 5 {
-			again := submitBulk(h, "42", "k")
-			require.Equal(t, http.StatusConflict, again.status)
-			require.Less(t, again.bytes, 1000)
-			require.Contains(t, again.problem, "result-not-replayable")
+			requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
 			time.Sleep(keep / 6)
 		}
 		did.require(t, 1)
 		time.Sleep(keep - 5*(keep/6))
-		require.Equal(t, 1<<20, submitBulk(h, "42", "k").bytes)
+		require.Equal(t, 1<<20, serve(h, keyed("k")).Body.Len())
 		did.require(t, 2)
 	})
 }

@@ -189,52 +189,6 @@ func clientRequest(t *testing.T, url, key string) *http.Request {
 	return r
 }
 
-// TestTrailers: the first client gets them as without the guard.
-func TestTrailers(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("x", 5000)
-	for name, handler := range map[string]http.HandlerFunc{
-		"announced": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Trailer", "X-Sum")
-			_, _ = io.WriteString(w, long)
-			w.Header().Set("X-Sum", "1")
-		},
-		"by prefix": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, long)
-			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
-		},
-		"flushed": func(w http.ResponseWriter, _ *http.Request) {
-			_ = http.NewResponseController(w).Flush()
-			_, _ = io.WriteString(w, long)
-			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
-		},
-		"flushed behind it": func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(200)
-			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
-			_, _ = io.WriteString(w, long)
-			_ = http.NewResponseController(w).Flush()
-		},
-		"of a failure": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Trailer", "X-Sum")
-			w.WriteHeader(500)
-			_, _ = io.WriteString(w, long)
-			w.Header().Set("X-Sum", "1")
-		},
-	} {
-		for _, h := range []http.Handler{handler, once(newLocker(t, memstore.New()))(handler)} {
-			server := startServer(t, h)
-			res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
-			require.NoError(t, err)
-			body, err := io.ReadAll(res.Body)
-			require.NoError(t, err)
-			require.NoError(t, res.Body.Close())
-			require.Equal(t, long, string(body))
-			require.Equal(t, "1", res.Trailer.Get("X-Sum"), name)
-			require.Empty(t, res.Header.Get("X-Sum"), name)
-		}
-	}
-}
-
 // TestWhatCannotBeSentEarlyIsKept: where there is no flushing and no hijacking,
 // the attempt costs nothing.
 func TestWhatCannotBeSentEarlyIsKept(t *testing.T) {
@@ -292,23 +246,6 @@ func TestPanicInTheMiddleOfAStream(t *testing.T) {
 	require.PanicsWithValue(t, "boom", func() { serve(h, keyed("k")) })
 	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
 	e.require(t, 1)
-}
-
-// TestSwitchingProtocols: nothing of HTTP follows it, so it is not held back.
-func TestSwitchingProtocols(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	var status []int
-	w := &spyWriter{header: http.Header{}, on: func(code int, _ http.Header) { status = append(status, code) }}
-	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusSwitchingProtocols)
-		require.Equal(t, []int{101}, status, "at once")
-		n, err := io.WriteString(w, "by another protocol")
-		require.NoError(t, err)
-		require.Positive(t, n)
-	}))
-	h.ServeHTTP(w, keyed("k"))
-	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
 }
 
 // TestFlushThroughOuterWriters: a writer that only unwraps can be flushed too.

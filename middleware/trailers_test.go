@@ -136,32 +136,3 @@ func TestHeadersSetTooLateAreNotSent(t *testing.T) {
 		require.Equal(t, "1", res.Trailer.Get("X-Sum"))
 	}
 }
-
-// A trailer that the handler declares by another spelling is replayed as one.
-func TestTrailersAreReplayed(t *testing.T) {
-	l := newLocker(t, memstore.New())
-	var e effects
-	s := httptest.NewServer(once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header()["trailer"] = []string{"X-T"} // net/http looks at the canonical name only
-		w.Header().Set("Trailer", "X-T")
-		w.WriteHeader(200)
-		_, _ = io.WriteString(w, "b")
-		w.Header().Set("X-T", "1")
-	})))
-	defer s.Close()
-	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	for i := range 2 {
-		r := keyed("k")
-		r.RequestURI = ""
-		r.URL, _ = r.URL.Parse(s.URL + "/orders")
-		resp, err := http.DefaultTransport.RoundTrip(r)
-		require.NoError(t, err)
-		_, _ = io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		t.Log(resp.StatusCode, resp.Header, resp.Trailer)
-		if i == 0 {
-			require.Equal(t, "1", resp.Trailer.Get("X-T"))
-		}
-	}
-	e.require(t, 1)
-}

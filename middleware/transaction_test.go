@@ -122,6 +122,8 @@ func TestTransactionOfARequest(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code); _, _ = io.WriteString(w, "mine") }
 	}
+	commits := func(f faketx.Fault) func(*faketx.Store) { return func(s *faketx.Store) { s.Next(faketx.Commit, f) } }
+	rolledBack, tryAgain := &wantProblem{500, "rolled-back", "", ""}, &wantProblem{503, "rolled-back", "1", ""}
 	for _, tt := range []struct {
 		name    string
 		arrange func(s *faketx.Store)
@@ -136,29 +138,14 @@ func TestTransactionOfARequest(t *testing.T) {
 		{name: "not final", then: status(429), status: 429},
 		{name: "a panic", then: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 		{name: "a panic behind an answer", then: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); panic(http.ErrAbortHandler) }},
-		{
-			name: "the commit's answer is lost", status: 201, kept: true,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.HangReply) },
-		},
-		{
-			name: "the commit is lost", problem: &wantProblem{503, "rolled-back", "1", ""},
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.LoseRequest) },
-		},
-		{
-			name: "the commit comes late", problem: &wantProblem{503, "rolled-back", "1", ""},
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.Late(time.Second)) },
-		},
-		{
-			name: "a serialization failure", problem: &wantProblem{503, "rolled-back", "1", ""},
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.Conflict) },
-		},
-		{
-			name: "a statement has failed, and it answers 201", problem: &wantProblem{500, "rolled-back", "", ""},
-			then: func(w http.ResponseWriter, r *http.Request) {
-				_ = faketx.Fail(r.Context())
-				w.WriteHeader(201)
-			},
-		},
+		{name: "the commit's answer is lost", status: 201, kept: true, arrange: commits(faketx.HangReply)},
+		{name: "the commit is lost", problem: tryAgain, arrange: commits(faketx.LoseRequest)},
+		{name: "the commit comes late", problem: tryAgain, arrange: commits(faketx.Late(time.Second))},
+		{name: "a serialization failure", problem: tryAgain, arrange: commits(faketx.Conflict)},
+		{name: "a statement has failed, and it answers 201", problem: rolledBack, then: func(w http.ResponseWriter, r *http.Request) {
+			_ = faketx.Fail(r.Context())
+			w.WriteHeader(201)
+		}},
 		{
 			name: "no connection", problem: &wantProblem{503, "unavailable", "1", ""},
 			arrange: func(s *faketx.Store) { s.Next(faketx.Begin, faketx.Refuse(nil)) },
@@ -172,7 +159,7 @@ func TestTransactionOfARequest(t *testing.T) {
 				}
 			}
 		}},
-		{name: "too long", problem: &wantProblem{500, "rolled-back", "", ""}, then: func(w http.ResponseWriter, _ *http.Request) {
+		{name: "too long", problem: rolledBack, then: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Mine", "1")
 			_, err := io.WriteString(w, strings.Repeat("x", 101))
 			if err == nil {
@@ -181,7 +168,7 @@ func TestTransactionOfARequest(t *testing.T) {
 			_, _ = io.WriteString(w, "more")
 			_ = http.NewResponseController(w).Flush()
 		}},
-		{name: "an error that is too long", problem: &wantProblem{500, "rolled-back", "", ""}, then: func(w http.ResponseWriter, _ *http.Request) {
+		{name: "an error that is too long", problem: rolledBack, then: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(502)
 			_, _ = io.WriteString(w, strings.Repeat("x", 101))
 		}},
@@ -190,7 +177,7 @@ func TestTransactionOfARequest(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			}
 		}},
-		{name: "another protocol", problem: &wantProblem{500, "rolled-back", "", ""}, then: status(101)},
+		{name: "another protocol", problem: rolledBack, then: status(101)},
 		{name: "a hijack", status: 201, kept: true, then: func(w http.ResponseWriter, _ *http.Request) {
 			if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
 				panic("it was hijacked")
@@ -273,41 +260,6 @@ func TestTransactionThatIsUnconfirmed(t *testing.T) {
 					require.Equal(t, 1, runs)
 				}
 			})
-		})
-	}
-}
-
-// One that has lost its lease is rolled back, and its client gets the other's answer, or
-// is to ask for it.
-func TestTransactionThatLostItsLease(t *testing.T) {
-	t.Parallel()
-	for _, settled := range []bool{true, false} {
-		txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]func(http.Handler) http.Handler) {
-			proceed := make(chan struct{})
-			their := make(chan *httptest.ResponseRecorder, 1)
-			first := serve(guards[0](order(t, "mine", func(w http.ResponseWriter, _ *http.Request) {
-				s.Every(faketx.Renew, faketx.LoseRequest)
-				time.Sleep(txLease + time.Second)
-				s.Every(faketx.Renew, nil)
-				theirs := order(t, "theirs", func(w http.ResponseWriter, _ *http.Request) {
-					if !settled {
-						<-proceed
-					}
-					w.WriteHeader(202)
-				})
-				go func() { their <- serve(guards[1](theirs), keyed("k")) }()
-				synctest.Wait()
-				w.WriteHeader(201)
-			})), keyed("k"))
-			close(proceed)
-			other := <-their
-			require.Equal(t, 202, other.Code)
-			if settled {
-				requireReplay(t, other, first)
-			} else {
-				requireProblem(t, wantProblem{409, "in-progress", "1", ""}, first)
-			}
-			require.Equal(t, []string{"theirs"}, s.Effects())
 		})
 	}
 }
@@ -414,11 +366,11 @@ func TestTransactionTooLongIsLogged(t *testing.T) {
 	require.NotContains(t, log.String(), "WithBodyLimits")
 }
 
-// If a handler failed because of the loss of its lease, or did not begin before the loss, its
-// client gets the answer of its successor, or has to ask again. The run has left nothing.
-func TestTransactionThatFailedForItsLease(t *testing.T) {
+// A run that has lost its lease leaves nothing, whatever it answers: its client gets the answer of its
+// successor, or has to ask again.
+func TestTransactionThatLostItsLease(t *testing.T) {
 	t.Parallel()
-	for _, reached := range []bool{true, false} {
+	for name, status := range map[string]int{"it succeeds": 201, "it fails": 503, "it does not begin": 0} {
 		for _, settled := range []bool{true, false} {
 			txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]func(http.Handler) http.Handler) {
 				proceed := make(chan struct{})
@@ -436,12 +388,12 @@ func TestTransactionThatFailedForItsLease(t *testing.T) {
 					go func() { their <- serve(guards[1](theirs), keyed("k")) }()
 					synctest.Wait()
 				}
-				if !reached {
+				if status == 0 {
 					s.Next(faketx.Begin, func(context.Context, func() error) error { pause(); return errors.New("connection reset") })
 				}
 				first := serve(guards[0](order(t, "mine", func(w http.ResponseWriter, _ *http.Request) {
 					pause()
-					w.WriteHeader(503)
+					w.WriteHeader(status)
 				})), keyed("k"))
 				close(proceed)
 				other := <-their
@@ -449,12 +401,12 @@ func TestTransactionThatFailedForItsLease(t *testing.T) {
 				switch {
 				case settled:
 					requireReplay(t, other, first)
-				case reached:
-					require.Equal(t, 503, first.Code, "as the handler says")
+				case status == 503:
+					require.Equal(t, status, first.Code, "as the handler says")
 				default:
 					requireProblem(t, wantProblem{409, "in-progress", "1", ""}, first)
 				}
-				require.Equal(t, []string{"theirs"}, s.Effects())
+				require.Equal(t, []string{"theirs"}, s.Effects(), name)
 			})
 		}
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
-	"github.com/httplatch/httplatch/lock/quorum"
 	"github.com/httplatch/httplatch/lock/sealed"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -99,17 +98,6 @@ func TestUnknownHoldAfterTheClientHasGone(t *testing.T) {
 	}
 }
 
-// TestUnknownHoldThatWasNotSent: no connection, no work.
-func TestUnknownHoldThatWasNotSent(t *testing.T) {
-	t.Parallel()
-	w := startWire(t, whole, func(int) string { return "" })
-	require.NoError(t, w.listener.Close())
-	l := newLocker(t, memstore.New())
-	guard := latch.Lock(l, "user", byUser, latch.WithUnknownHold(time.Hour))
-	require.Equal(t, 502, serve(guard(proxyTo(t, w.url(), speaking)), post("42")).Code)
-	require.Equal(t, 201, serve(guard(http.HandlerFunc(created)), post("42")).Code)
-}
-
 // TestUnknownHoldOfSeveralKeys: each key of a set stays taken, and the permit of a lock.
 func TestUnknownHoldOfSeveralKeys(t *testing.T) {
 	t.Parallel()
@@ -151,11 +139,4 @@ func TestUnknownHoldOfSealedStores(t *testing.T) {
 		require.Contains(t, again.Body.String(), "#held", name)
 		require.Equal(t, 201, serve(other(http.HandlerFunc(created)), post("43")).Code, name)
 	}
-}
-
-func TestUnknownHoldPanics(t *testing.T) {
-	t.Parallel()
-	require.Panics(t, func() { latch.WithUnknownHold(0) })
-	locks := newLocker(t, quorum.New([]lock.Store{memstore.New(), memstore.New(), memstore.New()}))
-	require.Panics(t, func() { latch.Lock(locks, "user", byUser, latch.WithUnknownHold(time.Second)) })
 }

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
@@ -27,6 +28,14 @@ import (
 )
 
 var quietLog = log.New(io.Discard, "", 0)
+
+// via is the way from a gateway to its upstream.
+type via func(base http.RoundTripper) http.RoundTripper
+
+var (
+	upstream via = func(base http.RoundTripper) http.RoundTripper { return latch.Upstream(base) }
+	plain    via = func(base http.RoundTripper) http.RoundTripper { return base }
+)
 
 type roundTrip func(r *http.Request) (*http.Response, error)
 
@@ -163,6 +172,36 @@ func TestUpstreamAnswers(t *testing.T) {
 				require.Equal(t, map[bool]int64{true: 2, false: 1}[want == runs], w.posts.Load(), name)
 			}
 		})
+	}
+}
+
+// TestUpstreamStreams: the stream of an upstream reaches the client while the upstream waits.
+func TestUpstreamStreams(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"} {
+		goOn := make(chan struct{})
+		target, err := url.Parse(startServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(name, value)
+			_, _ = io.WriteString(w, "data: 1\n\n")
+			assert.NoError(t, http.NewResponseController(w).Flush())
+			<-goOn
+			_, _ = io.WriteString(w, "data: 2\n\n")
+		})).URL)
+		require.NoError(t, err)
+		server := startServer(t, once(newLocker(t, memstore.New()))(proxyTo(t, target, upstream)))
+		answer, err := server.Client().Do(clientRequest(t, server.URL, "k"))
+		require.NoError(t, err)
+		begin := make([]byte, len("data: 1\n\n"))
+		_, err = io.ReadFull(answer.Body, begin)
+		require.NoError(t, err)
+		require.Equal(t, "data: 1\n\n", string(begin))
+		close(goOn)
+		rest, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, "data: 2\n\n", string(rest))
+		again := exchanged(t, server, clientRequest(t, server.URL, "k"))
+		require.Contains(t, string(again.body), "#result-not-replayable")
 	}
 }
 
@@ -453,49 +492,6 @@ func TestUnknownIsUnknownToAllGuardsAround(t *testing.T) {
 	require.Equal(t, 500, serve(h, keyed("k")).Code)
 	requireProblem(t, wantProblem{status: 409, kind: "outcome-unknown"}, serve(h, keyed("k")))
 	e.require(t, 1)
-}
-
-// TestCrashInTheMiddleOfACall does not let the handler run again, where another crash
-// does: that the request is about to leave is noted at the store before it does.
-func TestCrashInTheMiddleOfACall(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		via  via
-		runs int64
-	}{"Upstream": {upstream, 1}, "plain": {plain, 2}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				memory := memstore.New()
-				dying := &mortalStore{Store: memory}
-				dead, alive := lock.New(dying, lock.WithRerunAbandoned()), lock.New(memory, lock.WithRerunAbandoned())
-				t.Cleanup(func() { end(dead); end(alive) })
-				var e effects
-				crash, gone := make(chan struct{}), make(chan struct{})
-				client := tt.via(roundTrip(func(r *http.Request) (*http.Response, error) {
-					dying.Dead.Store(true)
-					<-crash
-					return lost(r)
-				}))
-				go func() {
-					defer close(gone)
-					serve(once(dead)(e.then(func(_ http.ResponseWriter, r *http.Request) {
-						res, err := client.RoundTrip(httptest.NewRequestWithContext(r.Context(), http.MethodPost, "http://provider.example/", nil))
-						if err == nil {
-							_ = res.Body.Close()
-						}
-					})), keyed("k"))
-				}()
-				time.Sleep(31 * time.Second)
-				again := serve(once(alive)(e.then(created)), keyed("k"))
-				require.Equal(t, tt.runs == 1, again.Code == 409)
-				e.require(t, tt.runs)
-				close(crash)
-				<-gone
-				time.Sleep(48 * time.Hour) // its clean-up has given up
-			})
-		})
-	}
 }
 
 // TestNothingIsSentThatIsNotNoted: the store does not answer, and a crash would let the

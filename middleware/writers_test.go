@@ -1,163 +1,41 @@
 package middleware_test
 
 import (
-	"bytes"
+	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	chimw "github.com/go-chi/chi/v5/middleware"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestResponseController: all its methods work through the guard.
+// TestResponseController: all its methods work through the guards.
 func TestResponseController(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
-	var e effects
-	server := startServer(t, once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
-		rc := http.NewResponseController(w)
-		require.NoError(t, rc.SetReadDeadline(time.Now().Add(time.Hour)))
-		require.NoError(t, rc.SetWriteDeadline(time.Now().Add(time.Hour)))
-		require.NoError(t, rc.EnableFullDuplex())
-		_, _ = io.WriteString(w, "ok")
-	})))
-	for _, replayed := range []string{"", "true"} {
-		got := over(t.Context(), t, server, keyed("k"))
-		require.Equal(t, "ok", string(got.body))
-		require.Equal(t, replayed, got.header.Get("Idempotent-Replayed"))
-	}
-	e.require(t, 1)
-}
-
-// TestServeContent, and with it io.Copy from files, which looks for shortcuts.
-func TestServeContent(t *testing.T) {
-	t.Parallel()
-	name := filepath.Join(t.TempDir(), "receipt.txt")
-	content := bytes.Repeat([]byte("receipt "), 10_000)
-	require.NoError(t, os.WriteFile(name, content, 0o600))
-	handlers := map[string]http.HandlerFunc{
-		"ServeContent": func(w http.ResponseWriter, r *http.Request) {
-			http.ServeContent(w, r, "receipt.txt", time.Unix(1, 0), bytes.NewReader(content))
-		},
-		"ServeFile": func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, name) },
-		"io.Copy of a file": func(w http.ResponseWriter, _ *http.Request) {
-			f, err := os.Open(name)
-			require.NoError(t, err)
-			defer func() { _ = f.Close() }()
-			_, err = io.Copy(w, f)
-			require.NoError(t, err)
-		},
-	}
-	for kind, handler := range handlers {
-		for _, header := range []string{"", "Range", "If-Modified-Since"} {
-			t.Run(kind+" "+header, func(t *testing.T) {
-				t.Parallel()
-				l := newLocker(t, memstore.New())
-				var e effects
-				bare, guarded := startServer(t, handler), startServer(t, once(l)(e.then(handler)))
-				request := func() *http.Request {
-					r := keyed("k")
-					switch header {
-					case "Range":
-						r.Header.Set(header, "bytes=100-20000")
-					case "If-Modified-Since":
-						r.Header.Set(header, time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
-					}
-					return r
-				}
-				want := over(t.Context(), t, bare, request())
-				require.Equal(t, want, over(t.Context(), t, guarded, request()))
-				got := over(t.Context(), t, guarded, request())
-				got.header.Del("Idempotent-Replayed")
-				require.Equal(t, want, got)
-				e.require(t, 1)
-			})
-		}
-	}
-}
-
-// TestCompress mounts a compressing middleware on both sides. Outside, every
-// client gets the coding it asks for; inside, all get the coding of the first.
-func TestCompress(t *testing.T) {
-	t.Parallel()
-	text := strings.Repeat("compress me ", 1000)
-	handler := func(e *effects) http.Handler {
-		return e.then(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/plain")
-			_, _ = io.WriteString(w, text)
-		})
-	}
-	compress := chimw.Compress(5)
-	for name, wrap := range map[string]func(guard func(http.Handler) http.Handler, h http.Handler) http.Handler{
-		"outside": func(guard func(http.Handler) http.Handler, h http.Handler) http.Handler { return compress(guard(h)) },
-		"inside":  func(guard func(http.Handler) http.Handler, h http.Handler) http.Handler { return guard(compress(h)) },
+	for name, guard := range map[string]func(http.Handler) http.Handler{
+		"Idempotent":            once(l),
+		"Lock with a cool-down": latch.Lock(l, "user", byUser, latch.WithCooldown(time.Hour)),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var e effects
-			l := newLocker(t, memstore.New())
-			server := startServer(t, wrap(once(l), handler(&e)))
-			bare := startServer(t, compress(handler(new(effects))))
-			ask := func(server *httptest.Server, coding string) exchange {
-				r := clientRequest(t, server.URL, "k")
-				r.Header.Set("Accept-Encoding", coding)
-				res, err := server.Client().Do(r)
-				require.NoError(t, err)
-				body, err := io.ReadAll(res.Body)
-				require.NoError(t, err)
-				require.NoError(t, res.Body.Close())
-				res.Header.Del("Date")
-				return exchange{res.StatusCode, res.Header, body, 0, nil}
+		failed := make(chan error, 1) // a server does not wait for a connection that was taken over
+		server := startServer(t, guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			rc := http.NewResponseController(w)
+			inAnHour := time.Now().Add(time.Hour)
+			err := errors.Join(rc.SetReadDeadline(inAnHour), rc.SetWriteDeadline(inAnHour), rc.EnableFullDuplex())
+			conn, _, hijacked := rc.Hijack()
+			if err = errors.Join(err, hijacked); err == nil {
+				_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+				err = errors.Join(err, conn.Close())
 			}
-			want := ask(bare, "gzip")
-			require.Equal(t, "gzip", want.header.Get("Content-Encoding"))
-			require.Equal(t, want, ask(server, "gzip"))
-			again := ask(server, "gzip")
-			require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-			again.header.Del("Idempotent-Replayed")
-			require.Equal(t, want, again)
-			plain := ask(server, "identity")
-			if name == "outside" {
-				require.Equal(t, text, string(plain.body))
-			} else {
-				require.Equal(t, want.body, plain.body)
-				require.Equal(t, "gzip", plain.header.Get("Content-Encoding"), "and says so")
-			}
-			e.require(t, 1)
-		})
+			failed <- err
+		})))
+		require.Equal(t, 200, over(t.Context(), t, server, keyed("k")).status, name)
+		require.NoError(t, <-failed, name)
 	}
-}
-
-// TestTimeoutHandlerInside: an answer in time is kept as any other, and the
-// timeout's own 503 is not.
-func TestTimeoutHandlerInside(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New())
-		var e effects
-		h := once(l)(http.TimeoutHandler(e.then(func(w http.ResponseWriter, r *http.Request) {
-			if e.n.Load() == 1 {
-				<-r.Context().Done() // derived from the run's, with the timeout
-				return
-			}
-			w.Header().Set("X-Own", "1")
-			w.WriteHeader(201)
-		}), 20*time.Millisecond, "too late"))
-		require.Equal(t, 503, serve(h, keyed("k")).Code)
-		first := serve(h, keyed("k"))
-		require.Equal(t, 201, first.Code)
-		requireReplay(t, first, serve(h, keyed("k")))
-		e.require(t, 2)
-	})
 }
 
 // TestInvalidStatusPanicsAtOnce, as without the guard, and not when it is too
@@ -219,4 +97,17 @@ func TestWriteAfterReturn(t *testing.T) {
 	w := serve(h, keyed("k"))
 	require.Equal(t, "first", w.Body.String())
 	require.Empty(t, w.Header().Get("Location"))
+}
+
+// A wrapped writer of another library hid http.Flusher and http.Hijacker.
+func TestWriterHidesNoInterfaces(t *testing.T) {
+	t.Parallel()
+	serve(once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		require.Implements(t, (*http.Flusher)(nil), w)
+		require.Implements(t, (*http.Hijacker)(nil), w)
+		require.Implements(t, (*io.StringWriter)(nil), w)
+		require.Implements(t, (*interface{ Unwrap() http.ResponseWriter })(nil), w)
+		_, reads := w.(io.ReaderFrom)
+		require.False(t, reads, "it would go past the record")
+	})), keyed("k"))
 }
