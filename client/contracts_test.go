@@ -7,15 +7,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/client"
-	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/memstore"
-	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // direct sends requests to a handler in its own process, as a network would.
@@ -29,54 +24,6 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	d.to.ServeHTTP(w, received)
 	return w.Result(), nil
-}
-
-// TestAgentWaitsForTheFirstRequest: an agent and a server keep one contract. Of two requests
-// with one key, the second is sent again until it gets the first answer. A request with another
-// body is refused, and not sent again.
-func TestAgentWaitsForTheFirstRequest(t *testing.T) {
-	t.Parallel()
-	for name, contract := range map[string]latch.IdempotentOption{"ACP": latch.ACP(), "UCP": latch.UCP(), "Stripe": latch.Stripe()} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				locker, runs := lock.New(memstore.New(), lock.WithWait(0)), 0
-				seller := latch.Idempotent(locker, keyfunc.Global, keyfunc.IdempotencyKey, contract)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					runs++
-					time.Sleep(20 * time.Second)
-					w.WriteHeader(http.StatusCreated)
-				}))
-				c := &http.Client{Transport: client.Transport(direct{seller}, client.WithAttempts(2))}
-				ask := func(body string) *http.Response {
-					ctx := client.WithKey(context.Background(), "8e03978e")
-					req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://seller.example/", strings.NewReader(body))
-					require.NoError(t, err)
-					req.Header.Set("Content-Type", "application/json")
-					resp, err := c.Do(req)
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
-					return resp
-				}
-				first := make(chan struct{})
-				go func() {
-					defer close(first)
-					ask(`{"a":1}`)
-				}()
-				synctest.Wait()
-				second := ask(`{"a":1}`)
-				<-first
-				require.Equal(t, 201, second.StatusCode)
-				require.Equal(t, "true", second.Header.Get("Idempotent-Replayed"))
-				require.Greater(t, client.Attempts(second), 1)
-				require.Equal(t, 1, runs)
-
-				other := ask(`{"a":2}`)
-				require.Contains(t, []int{400, 409, 422}, other.StatusCode)
-				require.Equal(t, 1, client.Attempts(other))
-				require.NoError(t, locker.Close(context.Background()))
-			})
-		})
-	}
 }
 
 // TestConflictsOfOthers: a 409 with JSON is in-progress only by the codes that say so, and its

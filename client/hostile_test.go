@@ -3,8 +3,6 @@ package client_test
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -102,30 +100,4 @@ func TestBodyThatNeverEnds(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestServerThatNeverFinishesARefusal does it with a real server, whose connections end.
-func TestServerThatNeverFinishesARefusal(t *testing.T) {
-	t.Parallel()
-	var n atomic.Int64
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if n.Add(1) > 1 {
-			w.WriteHeader(http.StatusCreated)
-			return
-		}
-		w.Header().Set("Content-Type", "text/plain")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		for r.Context().Err() == nil {
-			_, _ = io.WriteString(w, strings.Repeat("x", 1000))
-			_ = http.NewResponseController(w).Flush()
-		}
-	}))
-	defer srv.Close()
-	base := &http.Transport{}
-	defer base.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: client.Transport(base)}).Post(srv.URL, "text/plain", strings.NewReader("tea"))
-	require.NoError(t, err)
-	require.Equal(t, 201, resp.StatusCode)
-	require.Equal(t, 2, client.Attempts(resp))
-	_ = bodyOf(t, resp)
 }

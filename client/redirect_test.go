@@ -127,16 +127,3 @@ func TestRedirectAwayAndBack(t *testing.T) {
 		require.Empty(t, keyIn(s.request), s.request.URL.String())
 	}
 }
-
-// TestRedirectToSeeTheAnswer: a GET has no key.
-func TestRedirectToSeeTheAnswer(t *testing.T) {
-	t.Parallel()
-	here := startOrigin(t, map[string]string{"/a": "/b"}, 303)
-	base := &http.Transport{}
-	defer base.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: client.Transport(base)}).Post(here.URL+"/a", "text/plain", strings.NewReader("tea"))
-	require.NoError(t, err)
-	_ = bodyOf(t, resp)
-	require.Len(t, here.got, 2)
-	require.Equal(t, "GET /b", here.got[1])
-}

@@ -63,21 +63,6 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestEachRequestHasItsOwnKey(t *testing.T) {
-	t.Parallel()
-	b := always(created)
-	rt := client.Transport(b)
-	seen := map[string]bool{}
-	for range 100 {
-		_, err := rt.RoundTrip(request(t.Context(), t, http.MethodPost, "tea"))
-		require.NoError(t, err)
-	}
-	for _, s := range b.sent {
-		seen[keyIn(s.request)] = true
-	}
-	require.Len(t, seen, 100)
-}
-
 func TestInvalidKeys(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"a b", "a\nb", "ä", `a"`, `a\`, "a,b", "a;b", "(a", "a)", "\x7f", strings.Repeat("k", 256)} {
