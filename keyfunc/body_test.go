@@ -143,17 +143,6 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-func TestTooLargeChunkedBody(t *testing.T) {
-	t.Parallel()
-	for _, h2 := range []bool{false, true} {
-		srv, _ := server(t, h2, keyfunc.Form("once"))
-		require.Equal(t, 413, send(t, srv, func(r *http.Request) {
-			r.Header.Set("Content-Type", urlencoded)
-			r.ContentLength = -1
-		}, strings.NewReader("once=42&x="+strings.Repeat("x", 1<<20))))
-	}
-}
-
 func TestBodiesThatFail(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]keyfunc.Func{"JSON": keyfunc.JSON("/id"), "Form": keyfunc.Form("id")} {

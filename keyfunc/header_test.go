@@ -3,9 +3,6 @@ package keyfunc_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -53,36 +50,6 @@ func TestHeader(t *testing.T) {
 				c.want.check(t, keyfunc.Header(spelling), r)
 			}
 		})
-	}
-}
-
-// One user must not get two keys by the choice of the protocol.
-func TestHeaderIsTheSameInBothProtocols(t *testing.T) {
-	t.Parallel()
-	for _, h2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			got, err := keyfunc.Header("X-User-ID")(r)
-			if err != nil {
-				got = err.Error()
-			}
-			_, _ = w.Write([]byte(r.Proto + " " + got))
-		}))
-		srv.EnableHTTP2 = h2
-		srv.StartTLS()
-		t.Cleanup(srv.Close)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
-		require.NoError(t, err)
-		req.Header["X-User-ID"] = []string{" 42\t"}
-		res, err := srv.Client().Do(req)
-		require.NoError(t, err)
-		want := "HTTP/1.1 42"
-		if h2 {
-			want = "HTTP/2.0 42"
-		}
-		got, err := io.ReadAll(res.Body)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
-		require.Equal(t, want, string(got))
 	}
 }
 
