@@ -175,19 +175,6 @@ func TestRefusesOtherSites(t *testing.T) {
 	}
 }
 
-// Even if a browser let it through, another site does not know the token.
-func TestNeedsTheToken(t *testing.T) {
-	t.Parallel()
-	store := memstore.New()
-	o := operatorOf(t, guardtest.NewLocker(t, store))
-	put(t, store, "user=42", lock.Claim{Lease: time.Hour})
-	for _, guess := range []string{"", "dA", "token of user=42"} {
-		form := url.Values{"key": {"dXNlcj00Mg"}, "token": {guess}, "confirm": {"42"}}.Encode()
-		require.Contains(t, []int{400, 409}, o.ask(http.MethodPost, "", form, browserAccept).Code)
-	}
-	require.Equal(t, "token of user=42", o.entry("user=42").Token)
-}
-
 // Work under a key that is freed is notified at its next renewal, and from then on
 // the next request can take the key in this process too.
 func TestFreesWhatHangs(t *testing.T) {
@@ -235,16 +222,6 @@ func TestSilentStore(t *testing.T) {
 		require.Contains(t, w.Body.String(), want)
 		require.NotContains(t, w.Body.String(), "is free")
 	}
-}
-
-// A receipt stays where nothing but its end can remove it.
-func TestCannotForgetWithoutAnInspector(t *testing.T) {
-	t.Parallel()
-	store := &guardtest.StubStore{Store: memstore.New()}
-	o := operatorOf(t, guardtest.NewLocker(t, store))
-	put(t, store, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
-	settleAs(t, store, "user=42", "t", nil, time.Hour)
-	require.Equal(t, http.StatusNotImplemented, o.ask(http.MethodDelete, "key=user%3D42&token=t", "", browserAccept).Code)
 }
 
 // An entry that can no longer be unsealed can be found and freed all the same.

@@ -82,18 +82,3 @@ func TestIsNotAScript(t *testing.T) {
 	require.NotEqual(t, page, raw)
 	require.NotEmpty(t, faults(raw))
 }
-
-// What a page is given, it gives back as text too.
-func TestEscapesQueries(t *testing.T) {
-	t.Parallel()
-	o := operatorOf(t, guardtest.NewLocker(t, memstore.New()))
-	for _, name := range hostile {
-		escaped := url.QueryEscape(name)
-		o.page("q=" + escaped)
-		o.page("q=" + escaped + "&after=" + escaped + "&limit=" + escaped)
-		o.page("q=user=" + escaped)
-		o.page("key=" + escaped)
-		o.ask(http.MethodDelete, "key="+escaped+"&token="+escaped, "", browserAccept)
-		o.ask(http.MethodGet, "id="+escaped+"&path=/"+escaped+"&scope="+escaped+"&method="+escaped, "", browserAccept)
-	}
-}

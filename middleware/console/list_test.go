@@ -141,63 +141,6 @@ func commands(tb testing.TB, srv *redistest.Server) map[string]int {
 	return calls
 }
 
-func TestPagesTenThousandInRedis(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "lists 10,000 entries")
-	t.Parallel()
-	srv := redistest.Start(t)
-	store := guardtest.OpenRedis(t, srv.URL())
-	fill(t, store)
-	for i := range 200 {
-		srv.Do(t, "SET", fmt.Sprint("elsewhere:", i), "x")
-	}
-	o := operatorOf(t, guardtest.NewLocker(t, store))
-	commands(t, srv)
-	o.page("")
-	calls := commands(t, srv)
-	require.NotZero(t, calls["scan"])
-	require.LessOrEqual(t, calls["scan"], 10)
-	require.LessOrEqual(t, calls["get"], 3*50, "entries read for one page, of which SCAN may return more than it is asked for")
-	require.NotContains(t, calls, "keys")
-
-	keys, _, most := o.walk("limit=200")
-	require.Len(t, keys, many)
-	require.LessOrEqual(t, most, 500, "SCAN may return a little more than it is asked for")
-	calls = commands(t, srv)
-	require.NotContains(t, calls, "keys")
-	require.LessOrEqual(t, calls["get"], many+many/10)
-
-	require.Equal(t, "held", o.entry("user=4242").Situation)
-	calls = commands(t, srv)
-	require.Equal(t, 1, calls["get"], "a whole key is looked up, not looked for")
-	require.NotContains(t, calls, "scan")
-
-	keys, _, _ = o.walk("q=4242")
-	require.Equal(t, map[string]bool{"user=4242": true}, keys)
-	calls = commands(t, srv)
-	require.LessOrEqual(t, calls["get"], 10, "only what matches is read")
-	require.NotContains(t, calls, "keys")
-}
-
-// A server with a great many other keys is looked through for a second a page,
-// and the operator is asked whether to go on.
-func TestSearchEnds(t *testing.T) {
-	t.Parallel()
-	c := &counted{Store: memstore.New()}
-	o := operatorOf(t, guardtest.NewLocker(t, endless{c}))
-	began := time.Now()
-	page := o.page("q=absent")
-	require.Less(t, time.Since(began), 30*time.Second)
-	require.Regexp(t, `Nothing so far, in about \d+ entries; there is more to look through\.`, page)
-	require.Contains(t, page, "Go on looking")
-}
-
-// endless has always more, and nothing.
-type endless struct{ *counted }
-
-func (endless) Page(context.Context, string, int, func(string) bool) ([]lock.Entry, string, error) {
-	return nil, "more", nil
-}
-
 func TestListsAQuorum(t *testing.T) {
 	t.Parallel()
 	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}

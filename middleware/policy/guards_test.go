@@ -5,13 +5,11 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,31 +34,6 @@ var offered = map[string]keyfunc.Func{
 func load(t *testing.T, text string, opts ...latch.Option) (*policy.Guards, error) {
 	t.Helper()
 	return policy.Load(strings.NewReader(text), guardtest.NewLocker(t, memstore.New()), offered, opts...)
-}
-
-func TestTenMistakes(t *testing.T) {
-	t.Parallel()
-	file, err := os.Open("testdata/mistakes.json")
-	require.NoError(t, err)
-	defer file.Close()
-	guards, err := policy.Load(file, guardtest.NewLocker(t, memstore.New()), offered)
-	require.Nil(t, guards)
-	want := []string{
-		`line 5, column 12: guard "order-lock", key: the code offers no key function "usr": write user`,
-		`line 6, column 5: guard "order-lock": there is no field "leese": write lease`,
-		`line 7, column 14: guard "order-lock", lease: a lease of 800ms is too short for a budget of 500ms: a claim that was answered late would be over before its work began; the lease must be at least twice the budget`,
-		`line 8, column 17: guard "order-lock", cooldown: "2 seconds" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
-		`line 9, column 26: guard "order-lock", contention_status: use 409, 423, 425 or 429`,
-		`line 11, column 3: guard "order-once": it has no key, which guards of kind idempotent need: add it`,
-		`line 14, column 13: guard "order-once", wait: 5 is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
-		`line 15, column 5: guard "order-once": "cooldown" is for guards of kind lock, and this one is of kind idempotent: remove it`,
-		`line 16, column 18: guard "order-once", fail_open: "yes" is not true or false: write one of them, without quotes`,
-		`line 18, column 3: "order-lock" is there already, on line 2: remove one of them`,
-	}
-	require.Equal(t, want, strings.Split(err.Error(), "\n"))
-	var joined interface{ Unwrap() []error }
-	require.ErrorAs(t, err, &joined)
-	require.Len(t, joined.Unwrap(), 10)
 }
 
 // TestLoadSaysWhatIsWrong has one mistake, or several in one place, a row.
@@ -248,29 +221,6 @@ func TestLoadMisusePanics(t *testing.T) {
 		require.PanicsWithValue(t, want, f)
 	}
 }
-
-// TestGuardsAreWhatConstructorsReturn: nothing is between a request and its
-// guard that would not be there without a file.
-func TestGuardsAreWhatConstructorsReturn(t *testing.T) {
-	t.Parallel()
-	l := guardtest.NewLocker(t, memstore.New())
-	guards, err := load(t, mounted)
-	require.NoError(t, err)
-	for name, inCode := range map[string]func(http.Handler) http.Handler{
-		"once":         latch.Idempotent(l, guardtest.ByUser, keyfunc.IdempotencyKey),
-		"one-per-user": latch.Lock(l, "user", guardtest.ByUser),
-		"twice":        latch.Dedupe(l, guardtest.ByUser, time.Second),
-	} {
-		fromFile := guards.Get(name)
-		require.Equal(t, code(inCode), code(fromFile), name)
-		h := http.HandlerFunc(guardtest.Created)
-		require.Equal(t, code(inCode(h)), code(fromFile(h)), name)
-	}
-	require.NotEqual(t, code(latch.Lock(l, "user", guardtest.ByUser)), code(guards.Get("twice")), "this comparison can fail")
-}
-
-// code is where the code of a function is.
-func code(f any) uintptr { return reflect.ValueOf(f).Pointer() }
 
 // FuzzLoad: whatever a file is, there is an answer to it, and each error
 // says where it is from.
