@@ -284,22 +284,6 @@ func TestFaultsForward(t *testing.T) {
 	}
 }
 
-func TestFaultsInspect(t *testing.T) {
-	t.Parallel()
-	s := latchtest.LoseReply(memstore.New(), latchtest.Claim, 1)
-	requireUnknown(t, operations[0].call(t.Context(), s))
-	inspector, ok := s.(lock.Inspector)
-	require.True(t, ok)
-	for e, err := range inspector.List(t.Context()) {
-		require.NoError(t, err)
-		require.Equal(t, "key", e.Key)
-		forgot, err := inspector.Forget(t.Context(), e.Key, e.Token)
-		require.NoError(t, err)
-		require.True(t, forgot)
-	}
-	require.False(t, operations[0].wasApplied(t, s))
-}
-
 func TestFaultsPanic(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
@@ -397,47 +381,3 @@ func TestStallNeedsItsMaxLag(t *testing.T) {
 type hasty struct{ lock.Store }
 
 func (hasty) Describe() lock.Description { return lock.Description{MaxLag: 1} }
-
-func TestFaultsOfALeaseEnd(t *testing.T) {
-	t.Parallel()
-	for _, op := range []latchtest.Op{latchtest.Release, latchtest.Settle} {
-		for name, disturb := range faults(op) {
-			t.Run(name+" "+string(op), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					truth := memstore.New()
-					l := lock.New(disturb(truth), lock.WithLogger(quiet))
-					lease, err := l.Acquire(t.Context(), "key")
-					require.NoError(t, err)
-					if op == latchtest.Settle {
-						require.NoError(t, lease.Settle(t.Context(), nil, time.Second))
-						_, err := l.Acquire(t.Context(), "key")
-						require.ErrorIs(t, err, lock.ErrSettled)
-					} else {
-						require.NoError(t, lease.Release(t.Context()))
-					}
-					time.Sleep(2 * time.Second)
-					e, err := truth.Get(t.Context(), "key")
-					require.NoError(t, err)
-					require.Equal(t, lock.Free, e.State)
-					require.NoError(t, l.Close(t.Context()))
-				})
-			})
-		}
-	}
-}
-
-func TestFaultOfARenewal(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := latchtest.LoseRequest(memstore.New(), latchtest.Renew, 1<<20)
-		l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(3*time.Second))
-		err := l.Do(t.Context(), "key", func(ctx context.Context) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		require.ErrorIs(t, err, lock.ErrLost)
-		require.NotErrorIs(t, err, context.Canceled)
-		require.NoError(t, l.Close(t.Context()))
-	})
-}

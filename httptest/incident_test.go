@@ -150,105 +150,71 @@ func TestIncidentFailsWithoutOne(t *testing.T) {
 	t.Parallel()
 	get := func() *http.Request { return httptest.NewRequest(http.MethodGet, "/orders", nil) }
 	simple := func(h http.HandlerFunc) wiring { return func(lock.Store) http.Handler { return h } }
+	setNX := naively(func(*naive) {})
+	failing := func(status int) wiring {
+		return simple(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+	}
+	insideIdempotent := func(s lock.Store) http.Handler {
+		return idempotent()(lock.New(s, lock.WithLogger(quiet)))(setNX(s))
+	}
+	ownUser := func() *http.Request { return order(rand.Text()) }
+	noUser := func() *http.Request { return order("") }
+	noRequest := func() *http.Request { return nil }
+	const (
+		nothing   = "nothing was lost; "
+		claim     = "the reply of the claim was lost; "
+		claims    = "the replies of all claims were lost; "
+		ends      = "the replies of all releases and settles were lost; "
+		next      = "the next request of the same user was "
+		byClaim   = next + `refused with 409: its key "user=42" was left behind by a claim that no caller waited for`
+		byEnd     = next + `refused with 409: its key "user=42" was left behind by a request that had been answered`
+		outside   = nothing + `Lock is mounted outside Idempotent or Dedupe: it held "user=42" when`
+		thatMet   = "the request that met this was "
+		retries   = thatMet + `refused with 409, want success or 503: it was refused by its own earlier claim of "user=42"`
+		both      = "the replies of the claim and of all releases and settles were lost; "
+		kept      = `the next request of the same user succeeded, but after another 2s key "user=`
+		unguarded = "the request claimed nothing in the store: are its method and its route guarded?"
+		requests  = nothing + "newRequest's request was answered with "
+	)
+	keeps := naively(func(n *naive) { n.keep = true })
 	tests := []struct {
 		name, loss string
 		wire       wiring
 		newRequest func() *http.Request
 		want       string
 	}{
-		{
-			"SetNX", "claim_reply_lost", naively(func(*naive) {}), orderOf42,
-			"the reply of the claim was lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a claim that no caller waited for`,
-		},
-		{
-			"SetNX", "all_claim_replies_lost", naively(func(*naive) {}), orderOf42,
-			"the replies of all claims were lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a claim that no caller waited for`,
-		},
-		{
-			"SetNX", "claim_and_release_replies_lost", naively(func(*naive) {}), orderOf42,
-			"the replies of the claim and of all releases and settles were lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a claim that no caller waited for`,
-		},
-		{
-			"SetNX", "releases_lost", naively(func(*naive) {}), orderOf42,
-			"all releases and settles were lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a request that had been answered`,
-		},
-		{
-			"SetNX inside Idempotent", "claim_reply_lost", func(s lock.Store) http.Handler {
-				return idempotent()(lock.New(s, lock.WithLogger(quiet)))(naively(func(*naive) {})(s))
-			}, orderOf42,
-			"the reply of the claim was lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a claim that no caller waited for`,
-		},
-		{
-			"SetNX with retries", "claim_reply_lost", naively(func(n *naive) { n.claims = 3 }), orderOf42,
-			"the reply of the claim was lost; the request that met this was refused with 409, want success or 503: " +
-				`it was refused by its own earlier claim of "user=42"`,
-		},
+		{"SetNX", "claim_reply_lost", setNX, orderOf42, claim + byClaim},
+		{"SetNX", "all_claim_replies_lost", setNX, orderOf42, claims + byClaim},
+		{"SetNX", "claim_and_release_replies_lost", setNX, orderOf42, both + byClaim},
+		{"SetNX", "releases_lost", setNX, orderOf42, "all releases and settles were lost; " + byEnd},
+		{"SetNX inside Idempotent", "claim_reply_lost", insideIdempotent, orderOf42, claim + byClaim},
+		{"SetNX with retries", "claim_reply_lost", naively(func(n *naive) { n.claims = 3 }), orderOf42, claim + retries},
 		{
 			"SetNX until there is an answer", "all_claim_replies_lost",
-			naively(func(n *naive) { n.claims, n.patience = 1<<20, time.Millisecond }), orderOf42,
-			"the replies of all claims were lost; the request that met this was not answered within 2s",
+			naively(func(n *naive) { n.claims, n.patience = 1<<20, time.Millisecond }), orderOf42, claims + thatMet + "not answered within 2s",
 		},
 		{
 			"500 on an error", "claim_reply_lost", naively(func(n *naive) { n.onError = http.StatusInternalServerError }), orderOf42,
-			"the reply of the claim was lost; the request that met this was answered with 500, want success or 503",
+			claim + thatMet + "answered with 500, want success or 503",
 		},
-		{
-			"no release", "nothing_lost", naively(func(n *naive) { n.keep = true }), orderOf42,
-			"nothing was lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a request that had been answered`,
-		},
-		{
-			"no release, and a key of its own", "nothing_lost", naively(func(n *naive) { n.keep = true }),
-			func() *http.Request { return order(rand.Text()) },
-			`nothing was lost; the next request of the same user succeeded, but after another 2s key "user=`,
-		},
-		{
-			"nothing is claimed", "nothing_lost", guarded(locked()), get,
-			"nothing was lost; the request claimed nothing in the store: are its method and its route guarded?",
-		},
-		{
-			"an invalid request", "nothing_lost", guarded(locked()), func() *http.Request { return order("") },
-			"nothing was lost; newRequest's request was answered with 400, want success\nits answer: {",
-		},
-		{
-			"503 without a fault", "nothing_lost",
-			simple(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }), orderOf42,
-			"nothing was lost; newRequest's request was answered with 503, want success",
-		},
+		{"no release", "nothing_lost", keeps, orderOf42, nothing + byEnd},
+		{"no release, and a key of its own", "nothing_lost", keeps, ownUser, nothing + kept},
+		{"nothing is claimed", "nothing_lost", guarded(locked()), get, nothing + unguarded},
+		{"an invalid request", "nothing_lost", guarded(locked()), noUser, requests + "400, want success\nits answer: {"},
+		{"503 without a fault", "nothing_lost", failing(http.StatusServiceUnavailable), orderOf42, requests + "503, want success"},
 		{
 			"a panic", "claim_reply_lost", simple(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), orderOf42,
-			"the reply of the claim was lost; the request that met this was not answered: its handler panicked",
+			claim + thatMet + "not answered: its handler panicked",
 		},
 		{
 			"a refusal without a lock", "release_replies_lost", everySecond(http.StatusTooManyRequests), orderOf42,
-			"the replies of all releases and settles were lost; the next request of the same user was refused with 429, " +
-				"although nothing is held in the store",
+			ends + next + "refused with 429, although nothing is held in the store",
 		},
-		{
-			"another failure", "release_replies_lost", everySecond(http.StatusNotFound), orderOf42,
-			"the replies of all releases and settles were lost; the next request of the same user was answered with 404, want success",
-		},
-		{
-			"Lock outside Idempotent", "nothing_lost", guarded(lockOutside(idempotent())), orderOf42,
-			`nothing was lost; Lock is mounted outside Idempotent or Dedupe: it held "user=42" when`,
-		},
-		{
-			"Lock outside Dedupe", "nothing_lost", guarded(lockOutside(deduped)), orderOf42,
-			`nothing was lost; Lock is mounted outside Idempotent or Dedupe: it held "user=42" when`,
-		},
-		{
-			"no handler", "nothing_lost", func(lock.Store) http.Handler { return nil }, orderOf42,
-			"latchtest: wire returned a nil http.Handler",
-		},
-		{
-			"no request", "nothing_lost", guarded(locked()), func() *http.Request { return nil },
-			"latchtest: newRequest returned nil",
-		},
+		{"another failure", "release_replies_lost", everySecond(http.StatusNotFound), orderOf42, ends + next + "answered with 404, want success"},
+		{"Lock outside Idempotent", "nothing_lost", guarded(lockOutside(idempotent())), orderOf42, outside},
+		{"Lock outside Dedupe", "nothing_lost", guarded(lockOutside(deduped)), orderOf42, outside},
+		{"no handler", "nothing_lost", func(lock.Store) http.Handler { return nil }, orderOf42, "latchtest: wire returned a nil http.Handler"},
+		{"no request", "nothing_lost", guarded(locked()), noRequest, "latchtest: newRequest returned nil"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name+"/"+tt.loss, func(t *testing.T) {

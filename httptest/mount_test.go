@@ -115,47 +115,34 @@ func twiceWrapped(guard middlewareOf) wiring {
 
 func TestIncidentOfMounts(t *testing.T) {
 	t.Parallel()
-	cooling := locked(latch.WithCooldown(time.Minute))
+	cooling, failure := locked(latch.WithCooldown(time.Minute)), latchtest.RepeatedFailure
+	timeoutInside := func(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
+		return guard(http.TimeoutHandler(h, time.Minute, ""))
+	}
+	const (
+		user    = `nothing was lost; the guard "user" reports: `
+		record  = `nothing was lost; the guard "idempotent" reports: `
+		late422 = "the body could not be parsed; the request was answered with 422, and its repeat "
+		silent  = "a handler returned without an answer"
+		mounted = "this guard is mounted twice around one handler"
+	)
 	tests := []struct {
 		name, replay string
 		wire         wiring
 		want         string // "": it passes
 	}{
 		{"Idempotent", "nothing_lost", over(idempotent(), well), ""},
-		{"Idempotent", latchtest.RepeatedFailure, over(idempotent(), well), ""},
-		{"Lock", latchtest.RepeatedFailure, over(locked(), well), ""},
-		{"cool-down", latchtest.RepeatedFailure, over(cooling, well), ""},
+		{"Idempotent", failure, over(idempotent(), well), ""},
+		{"Lock", failure, over(locked(), well), ""},
+		{"cool-down", failure, over(cooling, well), ""},
 		{"Idempotent, errors answered late", "nothing_lost", over(idempotent(), late), ""}, // as long as none is
-		{
-			"Idempotent, errors answered late", latchtest.RepeatedFailure, over(idempotent(), late),
-			"the body could not be parsed; the request was answered with 422, and its repeat with 200: a failure has become a success",
-		},
-		{
-			"cool-down, errors answered late", latchtest.RepeatedFailure, over(cooling, late),
-			"the body could not be parsed; the request was answered with 422, and its repeat was refused with 429: a cool-down began after a failure",
-		},
-		{
-			"Idempotent, past the guard", "nothing_lost", over(idempotent(), past),
-			`nothing was lost; the guard "idempotent" reports: a handler returned without an answer, and a framework outside of the guard has answered`,
-		},
-		{
-			"cool-down, past the guard", "nothing_lost", over(cooling, past),
-			`nothing was lost; the guard "user" reports: a handler returned without an answer`,
-		},
-		{
-			"TimeoutHandler inside", "nothing_lost", over(locked(), func(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
-				return guard(http.TimeoutHandler(h, time.Minute, ""))
-			}),
-			`nothing was lost; the guard "user" reports: a handler goes on when its guard has returned`,
-		},
-		{
-			"two guards of one lock", "nothing_lost", twice(locked()),
-			`nothing was lost; the guard "user" reports: this guard is mounted twice around one handler`,
-		},
-		{
-			"two guards of one record", "nothing_lost", twice(idempotent()),
-			`nothing was lost; the guard "idempotent" reports: this guard is mounted twice around one handler`,
-		},
+		{"Idempotent, errors answered late", failure, over(idempotent(), late), late422 + "with 200: a failure has become a success"},
+		{"cool-down, errors answered late", failure, over(cooling, late), late422 + "was refused with 429: a cool-down began after a failure"},
+		{"Idempotent, past the guard", "nothing_lost", over(idempotent(), past), record + silent + ", and a framework outside of the guard has answered"},
+		{"cool-down, past the guard", "nothing_lost", over(cooling, past), user + silent},
+		{"TimeoutHandler inside", "nothing_lost", over(locked(), timeoutInside), user + "a handler goes on when its guard has returned"},
+		{"two guards of one lock", "nothing_lost", twice(locked()), user + mounted},
+		{"two guards of one record", "nothing_lost", twice(idempotent()), record + mounted},
 		{
 			"two guards of one lock, unseen", "nothing_lost", twiceWrapped(locked()),
 			"nothing was lost; newRequest's request was refused with 409, want success: nothing else was under way, so it was refused by itself; " +
