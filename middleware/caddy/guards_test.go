@@ -106,20 +106,6 @@ func replace(r *http.Request, body, media string) {
 	r.Header.Set("Content-Type", media)
 }
 
-// TestSafeMethods pass every guard: with a key, without one, and again.
-func TestSafeMethods(t *testing.T) {
-	s := newShop(t)
-	g := start(t, with(s, guardLines))
-	for i, method := range []string{"QUERY", "PROPFIND", "REPORT", "SEARCH"} {
-		for j, key := range []string{"", "k", "k"} {
-			r := g.request(t.Context(), key, "")
-			r.Method = method
-			require.Equal(t, 201, send(t, r).status, method)
-			require.Equal(t, 3*i+j+1, s.placed(), method)
-		}
-	}
-}
-
 // TestErrorsOfHandlers: an error of a handler of Caddy is the answer that handle_errors makes of
 // it, also for a repeat, and is kept or not as its status says.
 func TestErrorsOfHandlers(t *testing.T) {

@@ -3,11 +3,9 @@ package latchcaddy_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -56,26 +54,6 @@ func TestOneOrder(t *testing.T) {
 	}
 }
 
-// TestOneOrderFromARequestWithoutABody: net/http sends a request with an Idempotency-Key and no
-// body again when its connection breaks, and so places two orders for one request.
-func TestOneOrderFromARequestWithoutABody(t *testing.T) {
-	for name, want := range map[string]int{"guarded": 1, "plain": 2} {
-		t.Run(name, func(t *testing.T) {
-			s := newShop(t)
-			config := plain(s)
-			if name == "guarded" {
-				config = guarded(s, "memory")
-			}
-			g := start(t, config)
-			require.Equal(t, 201, g.order("warm", "").status, "a connection is idle now")
-			r := g.request(t.Context(), "k", "lose the reply")
-			r.Body, r.ContentLength = http.NoBody, 0
-			require.Equal(t, 502, send(t, r).status)
-			require.Equal(t, 1+want, s.placed())
-		})
-	}
-}
-
 // TestRetriesOfTheProxy: lb_retry_match repeats a POST by itself. The transport sends it once,
 // unless there was no connection.
 func TestRetriesOfTheProxy(t *testing.T) {
@@ -114,24 +92,6 @@ http://127.0.0.1:%PORT {
 	require.Equal(t, 201, g.order("a", "").status)
 	require.Equal(t, 502, g.order("b", "lose the reply").status)
 	require.Greater(t, s.placed(), 2, "this test can see a second order")
-}
-
-// TestNoUpstream: a request that was not sent can be sent again.
-func TestNoUpstream(t *testing.T) {
-	s := newShop(t)
-	addr := s.Listener.Addr().String()
-	s.Close()
-	g := start(t, guarded(s, "memory"))
-	for range 2 {
-		require.Equal(t, 502, g.order("k", "").status)
-	}
-	again, err := net.Listen("tcp", addr)
-	require.NoError(t, err)
-	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(again) }()
-	t.Cleanup(func() { _ = server.Close() })
-	require.Equal(t, 201, g.order("k", "").status)
-	require.Equal(t, 1, s.placed())
 }
 
 // TestClientHangsUp: the order goes on, and the repeat waits for its answer, or is refused while it
