@@ -38,12 +38,7 @@ func (s *Store) Waits(ctx context.Context, durable bool) (waits bool, err error)
 // Waited reports whether the commit of the last call has waited for the disk. The caller makes no
 // call at the same time.
 func (s *Store) Waited(ctx context.Context) (waited bool, err error) {
-	s.mu.Lock()
-	serving := s.serving
-	s.mu.Unlock()
-	if serving != nil {
-		<-serving
-	}
+	s.queue.Wait()
 	var mode int
 	err = s.files.claims.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&mode)
 	return mode == full, err

@@ -4,33 +4,20 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// call is a call of the store. All calls of a process wait in one queue. One goroutine executes the
-// calls in the queue in one transaction on the file of claims, and ends when the queue is empty. So
-// calls share the locks and the waits for the disk, and a disk that hangs holds up no caller for
-// longer than its context.
-type call struct {
+// queued is a call of the store. All calls of a process wait in one queue, and one goroutine executes the
+// calls that wait in one transaction on the file of claims.
+type queued struct {
 	durable bool // it waits for the disk
 	do      execution
-	step    atomic.Int32
-	done    chan struct{} // closed after the call
-	err     error         // of the call
 }
 
 // execution is the work of a call, at a moment in microseconds since 1970.
 type execution func(ctx context.Context, f *files, now int64) error
-
-// The steps of a call.
-const (
-	waiting int32 = iota
-	left          // its caller has taken it back
-	begun
-)
 
 const (
 	// pause is the time between two tries to lock a file that another process has locked.
@@ -51,83 +38,46 @@ func (s *Store) call(ctx context.Context, durable bool, do execution) error {
 	if err != nil {
 		return err
 	}
-	if !within(ctx, c.done) {
+	if !within(ctx, c.Done()) {
 		return hangs(ctx)
 	}
-	return c.err
+	return c.Err
 }
 
 // enter puts a call into the queue, and returns when it is done, or has begun and ctx has ended.
-func (s *Store) enter(ctx context.Context, durable bool, do execution) (*call, error) {
-	if ctx.Err() != nil {
-		return nil, notApplied(context.Cause(ctx))
-	}
-	c := &call{durable: durable, do: do, done: make(chan struct{})}
-	if !s.join(ctx, c) {
+func (s *Store) enter(ctx context.Context, durable bool, do execution) (*rowstore.Call[queued], error) {
+	c, err := s.queue.Enter(ctx, queued{durable, do})
+	switch {
+	case errors.Is(err, rowstore.ErrClosed):
 		return nil, errClosed
-	}
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		if c.step.CompareAndSwap(waiting, left) {
-			return nil, notApplied(context.Cause(ctx))
-		}
+	case err != nil:
+		return nil, notApplied(err)
 	}
 	return c, nil
 }
 
-// join puts a call into the queue, and starts the goroutine that serves it if there is none. It
-// reports whether the store is open.
-func (s *Store) join(ctx context.Context, c *call) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.queue = append(s.queue, c)
-	if s.serving == nil {
-		s.serving = make(chan struct{})
-		go s.serve(context.WithoutCancel(ctx))
-	}
-	return true
-}
-
-// serve serves the calls in the queue.
+// serve executes the calls in the queue. Calls that wait for the disk stay there, unless the commit
+// waits for the disk.
 func (s *Store) serve(ctx context.Context) {
-	for more := true; more; more = s.more() {
-		durable, err := s.begin(ctx)
-		if errors.Is(err, errAlone) {
-			continue
-		}
-		calls := s.take(err != nil || durable)
-		if err == nil {
-			err = s.execute(ctx, calls)
-		}
-		if err != nil { // the next calls open the files anew
-			s.files.close()
-			s.files = nil
-		}
-		for _, c := range calls {
-			c.err = storeError(err)
-			close(c.done)
-		}
+	durable, err := s.begin(ctx)
+	if errors.Is(err, errAlone) {
+		return
+	}
+	calls, _ := s.queue.Take(func(c queued) bool { return err != nil || durable || !c.durable })
+	if err == nil {
+		err = s.execute(ctx, calls)
+	}
+	if err != nil { // the next calls open the files anew
+		s.files.close()
+		s.files = nil
+	}
+	for _, c := range calls {
+		c.End(storeError(err))
 	}
 }
 
 // errAlone says that another process has locked the file of claims, and no caller waits for it.
 var errAlone = errors.New("no caller waits")
-
-// more reports whether the queue has calls. If not, the goroutine ends.
-func (s *Store) more() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.queue) > 0 {
-		return true
-	}
-	close(s.serving)
-	s.serving = nil
-	return false
-}
 
 // begin begins a transaction on the file of claims. The commit waits for the disk if one of the
 // calls needs the disk. begin waits for other processes as long as a caller waits.
@@ -138,10 +88,11 @@ func (s *Store) begin(ctx context.Context) (durable bool, err error) {
 				return false, err
 			}
 		}
-		durable, awaited := s.awaited()
-		if !awaited {
+		calls, _ := s.queue.Waiting()
+		if len(calls) == 0 {
 			return false, errAlone
 		}
+		durable := slices.ContainsFunc(calls, func(c queued) bool { return c.durable })
 		switch err = s.files.lock(ctx, durable); {
 		case busy(err):
 			takePause(ctx)
@@ -154,41 +105,11 @@ func (s *Store) begin(ctx context.Context) (durable bool, err error) {
 	}
 }
 
-// awaited reports whether a caller still waits for a call in the queue, and whether one of these
-// calls needs the disk. It removes the calls for which no caller waits.
-func (s *Store) awaited() (durable, awaited bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue = slices.DeleteFunc(s.queue, func(c *call) bool { return c.step.Load() == left })
-	for _, c := range s.queue {
-		durable = durable || c.durable
-	}
-	return durable, len(s.queue) > 0
-}
-
-// take begins the calls in the queue. It leaves calls that wait for the disk in the queue, unless
-// the commit waits for the disk.
-func (s *Store) take(durable bool) (calls []*call) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var later []*call
-	for _, c := range s.queue {
-		switch {
-		case c.durable && !durable:
-			later = append(later, c)
-		case c.step.CompareAndSwap(waiting, begun):
-			calls = append(calls, c)
-		}
-	}
-	s.queue = later
-	return calls
-}
-
 // execute executes calls and commits. After an error, none has had an effect.
-func (s *Store) execute(ctx context.Context, calls []*call) error {
+func (s *Store) execute(ctx context.Context, calls []*rowstore.Call[queued]) error {
 	now := time.Now().UnixMicro()
 	for _, c := range calls {
-		if err := c.do(ctx, s.files, now); err != nil {
+		if err := c.Of.do(ctx, s.files, now); err != nil {
 			return err
 		}
 	}

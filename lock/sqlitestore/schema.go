@@ -39,7 +39,7 @@ INSERT INTO latch_entries_fence SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM latch_e
 
 // statements has the SQL of a store.
 type statements struct {
-	present, schema, fences, get, put, settle, drop, page, sweep, fence string
+	present, schema, fences, get, put, leave, settle, drop, page, sweep, fence string
 }
 
 const (
@@ -60,6 +60,7 @@ func newStatements(table string) statements {
 		fences:  names.Replace(fences),
 		get:     names.Replace(`SELECT ` + columns + ` FROM latch_entries WHERE key = ?1`),
 		put:     names.Replace(`INSERT OR REPLACE INTO latch_entries (` + columns + `) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`),
+		leave:   names.Replace(`INSERT INTO latch_entries (` + columns + `) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`),
 		// A receipt replaces no living row of another token: with the file of claims removed, two
 		// processes can hold one claim each.
 		settle: names.Replace(`INSERT INTO latch_entries (` + columns + `) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)

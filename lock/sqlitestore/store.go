@@ -14,6 +14,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // Store keeps entries in two files of SQLite. It is safe for concurrent use.
@@ -26,10 +27,8 @@ type Store struct {
 	settles    atomic.Uint64          // number of receipts that were left in transactions
 	file       atomic.Pointer[string] // the path of the database; nil until it is known
 
-	mu      sync.Mutex
-	queue   []*call       // calls that wait
-	serving chan struct{} // closed when the goroutine that serves calls ends; nil if there is none
-	closed  bool
+	closed atomic.Bool
+	queue  rowstore.Calls[queued]
 
 	// of the goroutine that serves calls
 	files  *files
@@ -60,7 +59,9 @@ func New(db *sql.DB, opts ...Option) *Store {
 		}
 		o.apply(&cfg)
 	}
-	return &Store{db: db, statements: newStatements(cfg.table), out: sync.OnceValue(out.Open), writer: make(chan struct{}, 1)}
+	s := &Store{db: db, statements: newStatements(cfg.table), out: sync.OnceValue(out.Open), writer: make(chan struct{}, 1)}
+	s.queue.Serve, s.queue.Servers = s.serve, 1
+	return s
 }
 
 // Open returns a store in the database file at path, which is no DSN. It makes the file and its table if they are
@@ -111,17 +112,10 @@ func (s *Store) DB() *sql.DB {
 // Close closes the store's own connections, and the database of Open. It waits for the calls in
 // flight. Later calls fail.
 func (s *Store) Close() {
-	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	serving := s.serving
-	s.mu.Unlock()
-	if serving != nil {
-		<-serving
-	}
-	if !first {
+	if s.closed.Swap(true) {
 		return
 	}
+	s.queue.Close()
 	s.files.close()
 	_ = s.out().Close()
 	if s.opened {

@@ -65,8 +65,8 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 			return t.leave(ctx, f, receipt, keep, now)
 		})
 		if err == nil {
-			<-c.done
-			err = c.err
+			<-c.Done()
+			err = c.Err
 		}
 		if err != nil && !t.committed && t.err == nil {
 			t.err = transient(err)

@@ -31,6 +31,9 @@ func (q *Queue) enter() { q.change(+1, false) }
 func (q *Queue) leave(served bool) { q.change(-1, served) }
 
 func (q *Queue) change(by int, served bool) {
+	if q == nil {
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()

@@ -1,0 +1,214 @@
+package rowstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Calls are the calls of a store that wait. A goroutine that serves them executes all that wait at
+// once, so that they share round trips, commits and waits for the disk, and a server or a disk that
+// does not answer holds up no caller for longer than its context. There is such a goroutine only
+// while calls wait.
+type Calls[T any] struct {
+	// Serve executes calls once: it takes calls, and ends each. It is called until none waits.
+	Serve   func(ctx context.Context)
+	Servers int    // number of goroutines at most; each but the first only while calls wait for long
+	Waits   *Queue // measures the waits, unless it is nil
+
+	mu      sync.Mutex
+	queue   []*Call[T]
+	serving int
+	began   time.Time     // when Serve was called last
+	watched bool          // help is called again
+	idle    chan struct{} // closed when no goroutine serves; nil before the first
+	closed  bool
+}
+
+// Call is a call that waits, or is executed.
+type Call[T any] struct {
+	Of  T
+	Err error // its result; only after Done
+
+	until time.Time // the deadline of its caller, zero if it has none
+	step  atomic.Int32
+	done  chan struct{}
+}
+
+// patience is the time after which a call that waits gets another goroutine, if there may be one more.
+// Fewer goroutines execute more calls at once.
+const patience = 20 * time.Millisecond
+
+// The steps of a call.
+const (
+	waiting int32 = iota
+	left          // its caller has taken it back
+	begun
+)
+
+// ErrClosed is the error of Enter after Close.
+var ErrClosed = errors.New("the store was closed")
+
+// Enter adds a call, and returns when it is done, or has begun and ctx has ended. After an error, the
+// call is never executed.
+func (q *Calls[T]) Enter(ctx context.Context, of T) (*Call[T], error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	c := &Call[T]{Of: of, done: make(chan struct{})}
+	c.until, _ = ctx.Deadline()
+	if !q.join(ctx, c) {
+		return nil, ErrClosed
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		if c.step.CompareAndSwap(waiting, left) {
+			q.Waits.leave(false)
+			return nil, context.Cause(ctx)
+		}
+	}
+	return c, nil
+}
+
+// join adds a call to the queue. It reports whether the store is open.
+func (q *Calls[T]) join(ctx context.Context, c *Call[T]) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
+	q.Waits.enter()
+	q.queue = append(q.queue, c)
+	if ctx = context.WithoutCancel(ctx); q.serving > 0 {
+		q.help(ctx)
+		return true
+	}
+	q.idle = make(chan struct{})
+	q.start(ctx)
+	return true
+}
+
+// start starts a goroutine.
+func (q *Calls[T]) start(ctx context.Context) {
+	q.serving++
+	q.began = time.Now()
+	go q.serve(ctx)
+}
+
+// help starts another goroutine after a while if calls still wait: a connection or a server may not
+// answer, and no other call may come.
+func (q *Calls[T]) help(ctx context.Context) {
+	if q.watched || q.serving == q.Servers || len(q.queue) == 0 {
+		return
+	}
+	q.watched = true
+	time.AfterFunc(patience, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.watched = false
+		if q.forgetLeft(); len(q.queue) > 0 && time.Since(q.began) >= patience {
+			q.start(ctx)
+		}
+		q.help(ctx)
+	})
+}
+
+func (q *Calls[T]) serve(ctx context.Context) {
+	for q.more() {
+		q.Serve(ctx)
+	}
+}
+
+// more reports whether calls wait. If not, the goroutine ends.
+func (q *Calls[T]) more() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.forgetLeft()
+	if len(q.queue) > 0 {
+		q.began = time.Now()
+		return true
+	}
+	if q.serving--; q.serving == 0 {
+		close(q.idle)
+	}
+	return false
+}
+
+func (q *Calls[T]) forgetLeft() {
+	q.queue = slices.DeleteFunc(q.queue, func(c *Call[T]) bool { return c.step.Load() == left })
+}
+
+// Waiting returns the calls that wait, and the end of their callers' waits.
+func (q *Calls[T]) Waiting() (of []T, until time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.forgetLeft()
+	for _, c := range q.queue {
+		of = append(of, c.Of)
+	}
+	return of, lastOf(q.queue)
+}
+
+// Take begins the calls that wait and for which now returns true, in their order. It also returns the
+// end of their callers' waits.
+func (q *Calls[T]) Take(now func(T) bool) (calls []*Call[T], until time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var later []*Call[T]
+	for _, c := range q.queue {
+		switch {
+		case !now(c.Of):
+			later = append(later, c)
+		case c.step.CompareAndSwap(waiting, begun):
+			q.Waits.leave(true)
+			calls = append(calls, c)
+		}
+	}
+	q.queue = later
+	return calls, lastOf(calls)
+}
+
+// lastOf returns the last deadline of the callers, at most LongestWait from now.
+func lastOf[T any](calls []*Call[T]) (until time.Time) {
+	latest := time.Now().Add(LongestWait)
+	for _, c := range calls {
+		if c.until.IsZero() || c.until.After(latest) {
+			return latest
+		}
+		if c.until.After(until) {
+			until = c.until
+		}
+	}
+	return until
+}
+
+// End ends a call.
+func (c *Call[T]) End(err error) {
+	c.Err = err
+	close(c.done)
+}
+
+// Done is closed when the call has ended.
+func (c *Call[T]) Done() <-chan struct{} { return c.done }
+
+// Close refuses later calls, and waits for the calls in flight.
+func (q *Calls[T]) Close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.Wait()
+}
+
+// Wait waits for the calls in flight.
+func (q *Calls[T]) Wait() {
+	q.mu.Lock()
+	idle := q.idle
+	q.mu.Unlock()
+	if idle != nil {
+		<-idle
+	}
+}
