@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,14 +12,14 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// maxClaims bounds the claims of a key that each claim finds taken, and each read finds free.
+// maxClaims bounds the tries of a claim whose key is free whenever it is read, and taken whenever it is
+// claimed.
 const maxClaims = 8
 
 var errUnsettled = fmt.Errorf("%w: mysqlstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
 
-// Claim is part of [lock.Store]. It sends one statement, and a second one to read the entry if the
-// key is taken. After a claim that found its key taken, the next claim reads first: duplicates
-// often come together.
+// Claim is part of [lock.Store]. It sends a statement that reads the entry, and one that inserts it if
+// there is none. Claims that come together share the statements, and the wait for the disk.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	var begins *rowstore.Queue
 	if transactional(key, c.Linger) {
@@ -29,29 +28,25 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	if err := rowstore.Admit(ctx, &s.calls, begins); err != nil {
 		return lock.Entry{}, err
 	}
-	if c.Replaces == "" && s.keyTaken.Load() {
-		if r, at, err := s.read(ctx, rowstore.Later, key); err != nil || !r.YieldsTo(&c, at) {
-			return r.Entry(at), err
-		}
-	}
 	if c.Replaces == "" {
 		s.sweepSometimes(ctx)
 	}
+	c.Fingerprint = bytes.Clone(c.Fingerprint)
 	for range maxClaims {
-		granted, fence, err := s.claim(ctx, key, &c)
+		r, at, granted, err := s.ask(ctx, key, &c)
+		var fence int64
+		if err == nil && !granted && r.YieldsTo(&c, at) && (r != nil || c.Fenced) {
+			granted, fence, err = s.take(ctx, key, &c, r)
+		}
 		switch {
 		case err != nil:
 			return lock.Entry{}, err
 		case granted:
-			s.keyTaken.Store(false)
 			return lock.Entry{
-				State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: bytes.Clone(c.Fingerprint), Owner: c.Owner, Fence: fence, Left: c.Lease,
+				State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: c.Fingerprint, Owner: c.Owner, Fence: fence, Left: c.Lease,
 			}, nil
-		}
-		s.keyTaken.Store(true)
-		// An entry that has ended since is no longer in the way.
-		if r, at, err := s.read(ctx, rowstore.First, key); err != nil || !r.YieldsTo(&c, at) {
-			return r.Entry(at), err
+		case !r.YieldsTo(&c, at):
+			return r.Entry(at), nil
 		}
 	}
 	return lock.Entry{}, errUnsettled
@@ -63,12 +58,21 @@ func transactional(key string, linger time.Duration) bool {
 	return keytext.IsRecord(key) && linger == 0
 }
 
-func (s *Store) claim(ctx context.Context, key string, c *lock.Claim) (granted bool, fence int64, err error) {
-	statement, values := s.statements.claim, []any{key, c.Token, int64(c.Attempt), c.Fingerprint, c.Owner, rowstore.Micros(c.Lease), rowstore.Micros(c.Linger)}
-	if c.Replaces != "" {
-		statement, values = s.statements.takeover, append(values, c.Replaces, c.ReplacesHeld)
+// values returns the values of the entry of a claim.
+func values(key string, c *lock.Claim) []any {
+	return []any{key, c.Token, int64(c.Attempt), c.Fingerprint, c.Owner, rowstore.Micros(c.Lease), rowstore.Micros(c.Linger)}
+}
+
+// entry returns the values of the row of a claim.
+func entry(key string, c *lock.Claim) expression { return expression(text(row, values(key, c)...)) }
+
+// take puts the entry of c in the place of r, unless r has changed since it was read. r is nil if there
+// was none.
+func (s *Store) take(ctx context.Context, key string, c *lock.Claim, r *rowstore.Row) (granted bool, fence int64, err error) {
+	statement := text(s.statements.insert, entry(key, c))
+	if r != nil {
+		statement = text(s.statements.replace, append(values(key, c), r.Token, r.Settled, r.Ends, r.Over, c.Replaces == "")...)
 	}
-	statement = text(statement, values...)
 	if !c.Fenced {
 		changed, err := s.exec(ctx, rowstore.Later, statement)
 		return changed > 0, 0, err
@@ -76,7 +80,10 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim) (granted b
 	err = s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
 			changed, err := changes(conn.ExecContext(ctx, statement))
-			if granted = changed > 0; err != nil || !granted {
+			if granted = changed > 0; isDuplicate(err) {
+				return nil
+			}
+			if err != nil || !granted {
 				return err
 			}
 			fence, err = s.fenced(ctx, conn, key, c.Token)
@@ -107,27 +114,44 @@ func (s *Store) draw(ctx context.Context, conn *sql.Conn) (fence int64, err erro
 	return fence, err //nolint:wrapcheck // by with
 }
 
-// read returns the row of a key, nil if there is none, and the time. If COMMITs wait for a replica,
-// read returns a receipt only when the replica has it, too.
+// read returns the row of a key, nil if there is none, and the time.
 func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *rowstore.Row, at int64, err error) {
 	err = s.withOwn(ctx, r, func(conn *sql.Conn) error {
-		var replicated bool
-		err := s.withServer(ctx, conn, func(is *server) error {
-			found = new(rowstore.Row)
-			return found.Scan(followed{conn.QueryRowContext(ctx, text(s.statements.get, key, is.waits)), []any{&at, &replicated}})
-		})
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			found, err = nil, nil
-		case err == nil && found.Settled && replicated:
-			err = s.awaitReplica(ctx, conn)
-		}
-		return err
+		found, at = nil, 0
+		return s.readAll(ctx, conn, list{[]byte(key)}, func(r *rowstore.Row, now int64) { found, at = r, now })
 	})
 	if err != nil {
 		return nil, 0, err
 	}
 	return found, at, nil
+}
+
+// readAll calls each with the rows of keys, and the time. If COMMITs wait for a replica, readAll
+// returns when the replica has the receipts, too.
+func (s *Store) readAll(ctx context.Context, conn *sql.Conn, keys list, each func(r *rowstore.Row, at int64)) error {
+	var await bool
+	err := s.withServer(ctx, conn, func(is *server) error {
+		statement := text(s.statements.get, keys, is.waits)
+		if err := is.fits(statement); err != nil {
+			return err
+		}
+		rows, err := conn.QueryContext(ctx, statement)
+		return rowstore.EachRow(rows, err, func(rows *sql.Rows) error { //nolint:wrapcheck // by with
+			var r rowstore.Row
+			var at int64
+			var replicated bool
+			if err := r.Scan(followed{rows, []any{&at, &replicated}}); err != nil {
+				return err //nolint:wrapcheck // by with
+			}
+			await = await || r.Settled && replicated
+			each(&r, at)
+			return nil
+		})
+	})
+	if err == nil && await {
+		err = s.awaitReplica(ctx, conn)
+	}
+	return err
 }
 
 // followed reads a row that is followed by other columns, such as the time.

@@ -25,6 +25,7 @@ const (
 	errNoVariable      = 1193
 	errNotReady        = 1047 // Galera; "unknown command" elsewhere, which the driver does not send
 	errNoSavepoint     = 1305
+	errDuplicate       = 1062
 	errLockNowait      = 3572 // MySQL; MariaDB answers with errLockWaitTimeout
 )
 
@@ -47,7 +48,7 @@ func storeError(err error) error {
 		return nil
 	case errors.Is(err, lock.ErrNotApplied):
 		return err
-	case errors.Is(err, mysql.ErrPktTooLarge): // nothing was sent
+	case isTooLarge(err): // nothing was sent
 		return fmt.Errorf("%w: mysqlstore: %w: max_allowed_packet of the server, or maxAllowedPacket of the driver, is smaller: %w", lock.ErrNotApplied, lock.ErrFull, err)
 	case !errors.Is(err, errUncommitted) && (committing && !rolledBack(err) || !refused(err)):
 		return fmt.Errorf("mysqlstore: %w", classified(err))
@@ -133,6 +134,11 @@ func rolledBack(err error) bool {
 	n := number(err)
 	return n == errDeadlock || n == 3101 || slices.Contains(readOnly, n)
 }
+
+func isDuplicate(err error) bool { return number(err) == errDuplicate }
+
+// isTooLarge reports whether a statement was not sent, because it is larger than a packet.
+func isTooLarge(err error) bool { return errors.Is(err, mysql.ErrPktTooLarge) }
 
 // isDemoted reports whether err says that the server, or a node of a Galera cluster, no longer takes
 // writes. Another connection to its address may lead to the primary.

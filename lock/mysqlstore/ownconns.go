@@ -153,17 +153,22 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*sql.Conn, error)
 // exec runs a statement on one of the store's own connections, and returns how many rows it has
 // changed.
 func (s *Store) exec(ctx context.Context, r rowstore.Rank, statement string) (changed int64, err error) {
-	err = s.withOwn(ctx, r, func(conn *sql.Conn) error {
-		is, err := s.server(ctx, conn)
-		if err == nil {
-			err = is.fits(statement)
-		}
-		if err == nil {
-			changed, err = changes(conn.ExecContext(ctx, statement))
-		}
+	err = s.withOwn(ctx, r, func(conn *sql.Conn) (err error) {
+		changed, err = s.execOn(ctx, conn, statement)
 		return err
 	})
 	return changed, err
+}
+
+func (s *Store) execOn(ctx context.Context, conn *sql.Conn, statement string) (changed int64, err error) {
+	is, err := s.server(ctx, conn)
+	if err == nil {
+		err = is.fits(statement)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return changes(conn.ExecContext(ctx, statement))
 }
 
 // changes returns how many rows a statement has changed.

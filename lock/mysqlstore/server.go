@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"strconv"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -14,6 +15,7 @@ import (
 type server struct {
 	waits     expression // true if COMMITs wait for a replica
 	snapshots bool       // it has innodb_snapshot_isolation
+	compounds bool       // it takes several statements in one: it is MariaDB
 	packet    int        // max_allowed_packet
 }
 
@@ -34,6 +36,7 @@ func (s *Store) server(ctx context.Context, conn *sql.Conn) (*server, error) {
 			known.waits = expression("@@GLOBAL." + name)
 		}
 	}
+	known.compounds = strings.Contains(set["version"], "MariaDB")
 	_, known.snapshots = set["innodb_snapshot_isolation"]
 	known.packet, _ = strconv.Atoi(set["max_allowed_packet"])
 	s.known.Store(known)

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -133,14 +134,18 @@ func (w *session) see(err error) error {
 	return err
 }
 
-// run executes statements until one fails.
-func (w *session) run(ctx context.Context, statements ...string) error {
+// together executes statements until one fails, and returns the result of the last. MariaDB gets them
+// in one round trip.
+func (w *session) together(ctx context.Context, statements ...string) (result driver.Result, err error) {
+	if is := w.store.known.Load(); is != nil && is.compounds && len(statements) > 1 {
+		return w.exec(ctx, "BEGIN NOT ATOMIC "+strings.Join(statements, "; ")+"; END")
+	}
 	for _, statement := range statements {
-		if _, err := w.exec(ctx, statement); err != nil {
-			return err
+		if result, err = w.exec(ctx, statement); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return result, nil
 }
 
 // ready begins the transaction for the first statement. Later it returns an error if the server has
@@ -190,7 +195,7 @@ func (w *session) begin(ctx context.Context) error {
 func (w *session) beginHere(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	if err = w.run(ctx, begin, setPoint); err == nil {
+	if _, err = w.together(ctx, begin, setPoint); err == nil {
 		w.id, err = w.store.sessions.id(ctx, w)
 	}
 	w.begun = err == nil
@@ -227,7 +232,11 @@ func rollsBack(err error) bool {
 
 // open reports whether a transaction is open. Without one, the server forgets a savepoint at once.
 func (w *session) open(ctx context.Context) bool {
-	return w.run(ctx, "SAVEPOINT latch_probe", "RELEASE SAVEPOINT latch_probe") == nil
+	_, err := w.exec(ctx, "SAVEPOINT latch_probe")
+	if err == nil {
+		_, err = w.exec(ctx, "RELEASE SAVEPOINT latch_probe")
+	}
+	return err == nil
 }
 
 // writeMark prepares for a statement that may end the transaction. It writes a row, which shows
@@ -273,7 +282,12 @@ func (w *session) end(ctx context.Context, committed bool) {
 	if w.user == nil {
 		return
 	}
-	if w.demoted || w.begun && !committed && w.run(ctx, rollback) != nil || !w.conn.IsValid() {
+	if w.begun && !committed {
+		if _, err := w.exec(ctx, rollback); err != nil {
+			discard(w.user)
+		}
+	}
+	if w.demoted || !w.conn.IsValid() {
 		discard(w.user)
 	}
 	_ = w.user.Close()

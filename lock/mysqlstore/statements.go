@@ -8,12 +8,12 @@ import (
 
 // statements has the SQL of a store, with $1, $2 ... in the place of values.
 type statements struct {
-	claim, takeover, renew, settle, release, forget string
-	drawFence, fence, dropFence                     string
-	get, page, list, ended, remove                  string
-	settleInside, lockRow, idle                     string
-	present, presentFences, engine                  string
-	writes                                          []string
+	insert, insertAbsent, replace, renew, settle, release, forget string
+	drawFence, fence, dropFence                                   string
+	get, page, list, ended, remove                                string
+	settleInside, lockRow, idle                                   string
+	present, presentFences, engine                                string
+	writes                                                        []string
 }
 
 const (
@@ -37,20 +37,15 @@ func newStatements(n names) (s statements) {
 
 // setClaims sets the statements that take and keep a key.
 func (s *statements) setClaims(n names) {
-	// If the row is taken, the claim only reads the row, and so does not wait for the lock of a
-	// transaction that settles it. A row that is taken after the read stays unchanged. Each
-	// assignment sees the new values of the assignments before it, so over_at is the last.
-	const free = `IF(over_at <= ` + now + `, `
-	s.claim = n.in(`INSERT INTO latch_entries (` + columns + `)
-SELECT $1, $2, $3, $4, $5, 0, 0, NULL, ` + now + ` + $6, ` + now + ` + $6 + $7 FROM DUAL
-WHERE NOT EXISTS (SELECT 1 FROM latch_entries AS e WHERE e.lock_key = $1 AND e.` + live + `)
-ON DUPLICATE KEY UPDATE attempt = ` + free + `$3, attempt), token = ` + free + `$2, token), fingerprint = ` + free + `$4, fingerprint),
-	owner = ` + free + `$5, owner), fence = ` + free + `0, fence), settled = ` + free + `0, settled), receipt = ` + free + `NULL, receipt),
-	ends_at = ` + free + now + ` + $6, ends_at), over_at = ` + free + now + ` + $6 + $7, over_at)`)
+	s.insert = n.in(`INSERT INTO latch_entries (` + columns + `) VALUES ($1)`)
 
-	s.takeover = n.in(`UPDATE latch_entries SET token = $2, attempt = $3, fingerprint = $4, owner = $5, fence = 0,
+	// If the row is taken, this only reads it, and does not wait for a transaction that settles it.
+	s.insertAbsent = n.in(`INSERT INTO latch_entries (` + columns + `) SELECT $1 FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM latch_entries AS e WHERE e.lock_key = $2)`)
+
+	// A takeover replaces no entry that has ended since it was read.
+	s.replace = n.in(`UPDATE latch_entries SET token = $2, attempt = $3, fingerprint = $4, owner = $5, fence = 0, settled = 0, receipt = NULL,
 	ends_at = ` + now + ` + $6, over_at = ` + now + ` + $6 + $7
-WHERE lock_key = $1 AND token = $8 AND settled = 0 AND ($9 OR ends_at <= ` + now + `) AND ` + live)
+WHERE lock_key = $1 AND token = $8 AND settled = $9 AND ends_at = $10 AND over_at = $11 AND ($12 OR ` + live + `)`)
 
 	s.renew = n.in(`UPDATE latch_entries SET over_at = GREATEST(ends_at, ` + now + ` + $3) + GREATEST(over_at - ends_at, $4), ends_at = GREATEST(ends_at, ` + now + ` + $3)
 WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
@@ -76,7 +71,7 @@ WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
 
 // setReads sets the statements that only read, and the statements of Check, which change no row.
 func (s *statements) setReads(n names) {
-	s.get = n.in(`SELECT ` + columns + `, ` + now + `, $2 FROM latch_entries WHERE lock_key = $1`)
+	s.get = n.in(`SELECT ` + columns + `, ` + now + `, $2 FROM latch_entries WHERE lock_key IN ($1)`)
 	s.list = n.in(`SELECT ` + columns + `, ` + now + ` FROM latch_entries WHERE lock_key > $1 ORDER BY lock_key LIMIT $2`)
 	s.page = strings.Replace(s.list, "receipt", "NULL", 1)
 	s.present = n.in(`SELECT ` + columns + ` FROM latch_entries LIMIT 0`)
@@ -106,38 +101,53 @@ WHERE lock_key = $1 AND token = $2 AND settled = 0`)
 // character set, collation or sql_mode of a session changes them. With the values in the text, the
 // driver needs no round trip to prepare the statement.
 func text(statement string, values ...any) string {
-	pairs := make([]string, 0, 2*len(values))
-	for i, v := range values {
-		pairs = append(pairs, "$"+strconv.Itoa(i+1), literal(v))
+	return string(appendText(make([]byte, 0, 2*len(statement)+256), statement, values))
+}
+
+func appendText(to []byte, statement string, values []any) []byte {
+	for {
+		before, after, ok := strings.Cut(statement, "$")
+		if to = append(to, before...); !ok {
+			return to
+		}
+		n := 0
+		for ; after != "" && '0' <= after[0] && after[0] <= '9'; after = after[1:] {
+			n = 10*n + int(after[0]-'0')
+		}
+		to, statement = appendValue(to, values[n-1]), after
 	}
-	return strings.NewReplacer(pairs...).Replace(statement)
 }
 
 // list is a value that stands for several values.
 type list [][]byte
 
+// row has the values of a row, in the order of columns.
+const row = `$1, $2, $3, $4, $5, 0, 0, NULL, ` + now + ` + $6, ` + now + ` + $6 + $7`
+
 // expression is a value that the server computes.
 type expression string
 
-func literal(value any) string {
+func appendValue(to []byte, value any) []byte {
 	switch v := value.(type) {
 	case []byte:
-		return "x'" + hex.EncodeToString(v) + "'"
+		return append(hex.AppendEncode(append(to, "x'"...), v), '\'')
 	case string:
-		return "x'" + hex.EncodeToString([]byte(v)) + "'"
+		return appendValue(to, []byte(v))
 	case list:
-		all := make([]string, len(v))
 		for i, b := range v {
-			all[i] = literal(b)
+			if i > 0 {
+				to = append(to, ", "...)
+			}
+			to = appendValue(to, b)
 		}
-		return strings.Join(all, ", ")
+		return to
 	case expression:
-		return string(v)
+		return append(to, v...)
 	case bool:
-		return strconv.FormatBool(v)
+		return strconv.AppendBool(to, v)
 	case int64:
-		return strconv.FormatInt(v, 10)
+		return strconv.AppendInt(to, v, 10)
 	default:
-		return "NULL"
+		return append(to, "NULL"...)
 	}
 }

@@ -24,12 +24,13 @@ type Store struct {
 	statements statements
 
 	closed   atomic.Bool
-	keyTaken atomic.Bool            // the last claim has found an entry
+	keyTaken atomic.Bool            // the last claims have found an entry
 	known    atomic.Pointer[server] // see Store.server
 
 	out      func() *sql.DB // makes the *sql.Tx of the work
 	sessions sessions       // of the work
 
+	claims rowstore.Calls[*asked]
 	calls  rowstore.Queue // for the store's own connections
 	begins rowstore.Queue // for the connections of work
 	gate   rowstore.Gate  // to the store's own connections
@@ -64,6 +65,7 @@ func New(db *sql.DB, own *mysql.Config, opts ...Option) *Store {
 	}
 	n := namesOf(cfg.table, own.DBName)
 	s := &Store{db: db, names: n, statements: newStatements(n), out: sync.OnceValue(out.Open)}
+	s.claims.Serve, s.claims.Servers, s.claims.Waits = s.serveClaims, rowstore.OwnConnections, &s.calls
 	var err error
 	if s.own, err = openOwn(own, func() { s.known.Store(nil) }); err != nil {
 		s.unfit = fmt.Errorf("%w: %w: mysqlstore: the configuration of the store's own connections: %w", lock.ErrNotApplied, lock.ErrDenied, err)
@@ -108,6 +110,7 @@ func (s *Store) Close() {
 	if s.closed.Swap(true) {
 		return
 	}
+	s.claims.Close()
 	if s.own != nil {
 		_ = s.own.Close()
 	}

@@ -45,25 +45,28 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	t.keep = keep
 	w.take(ctx)
 	defer func() { w.end(ctx, t.committed) }()
-	if err := w.ready(ctx, plain); err != nil {
+	if err = w.ready(ctx, plain); err != nil {
 		return t.ended(ctx, err, receipt, keep)
 	}
-	_, err = w.exec(ctx, dropPoint)
+	before, changed := []string{dropPoint}, int64(0)
+	if w.mark != 0 { // apart: the server adds up the rows of statements that it gets together
+		_, err = w.together(ctx, dropPoint, text(t.store.statements.dropFence, w.mark))
+		before = nil
+	}
+	if err == nil {
+		changed, err = t.leave(ctx, receipt, keep, before...)
+	}
 	if number(err) == errNoSavepoint {
 		if t.unexplained = w.mark == 0; t.unexplained {
 			return false, errUnexplained
 		}
 		return t.ended(ctx, permanent(errEnded), receipt, keep)
 	}
-	if err == nil && w.mark != 0 {
-		_, err = w.exec(ctx, text(t.store.statements.dropFence, w.mark))
-	}
-	var changed int64
-	if err == nil {
-		changed, err = t.leave(ctx, receipt, keep)
-	}
-	if errors.Is(storeError(err), lock.ErrFull) {
-		changed, err = t.leave(ctx, nil, keep) // the effect is worth more than its answer
+	if errors.Is(storeError(err), lock.ErrFull) { // the effect is worth more than its answer
+		if number(err) != 0 { // the server has executed them
+			before = nil
+		}
+		changed, err = t.leave(ctx, nil, keep, before...)
 	}
 	switch {
 	case err != nil:
@@ -74,15 +77,16 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	return t.commit(ctx)
 }
 
-// leave writes the receipt, and returns how many rows it has changed: 1, or 0.
-func (t *workTransaction) leave(ctx context.Context, receipt []byte, keep time.Duration) (changed int64, err error) {
+// leave executes the statements before, which change no row, and writes the receipt. It returns how
+// many rows that has changed: 1, or 0.
+func (t *workTransaction) leave(ctx context.Context, receipt []byte, keep time.Duration, before ...string) (changed int64, err error) {
 	err = t.store.withServer(ctx, t.work.user, func(is *server) error {
 		statement := is.settleInside(text(t.store.statements.settleInside, t.key, t.token, receipt, rowstore.Micros(keep)))
 		if err := is.fits(statement); err != nil {
 			return err
 		}
 		t.asked = time.Now()
-		changed, err = changes(t.work.exec(ctx, statement))
+		changed, err = changes(t.work.together(ctx, append(before, statement)...))
 		return err
 	})
 	return changed, err

@@ -176,6 +176,29 @@ func TestWorkThatReadsBeforeItIsRenewed(t *testing.T) {
 	}
 }
 
+// The claim is gone when the receipt is to be written, so the work is rolled back. A statement that may
+// have ended the transaction has left a mark, whose removal changes a row, too.
+func TestWorkWhoseClaimIsGone(t *testing.T) {
+	t.Parallel()
+	for _, statement := range []string{"DO 1", "CALL harmless()"} {
+		t.Run(statement, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t)
+			s.exec(t, "CREATE PROCEDURE harmless() DO 1")
+			ctx, tx := s.begin(t, "k")
+			require.NoError(t, exec(ctx, insert, "first"))
+			require.NoError(t, exec(ctx, statement))
+			ok, err := s.store.Release(t.Context(), "k", lock.Claim{Token: "token of k"})
+			require.NoError(t, err)
+			require.True(t, ok)
+			ok, err = tx.Settle(t.Context(), []byte("receipt"), time.Hour)
+			require.NoError(t, err)
+			require.False(t, ok)
+			require.Empty(t, s.orders(t))
+		})
+	}
+}
+
 // The transaction has ended, and nothing shows how. It is not answered as a success or as a failure,
 // and its work does not run again.
 func TestWorkWithAnUnknownEnd(t *testing.T) {

@@ -36,7 +36,7 @@ func TestClaimThatWasNotCommitted(t *testing.T) {
 				if claimed.Load() && strings.Contains(statement, tt.struck) {
 					f.Action = mysqlproxy.CutReply
 				}
-				if strings.Contains(statement, "ON DUPLICATE KEY") {
+				if strings.HasPrefix(statement, "INSERT INTO") {
 					claimed.Store(true)
 				}
 				return f

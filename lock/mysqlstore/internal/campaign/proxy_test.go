@@ -29,7 +29,9 @@ var phases = []struct{ name, text string }{
 	{"renewal", "over_at = GREATEST(ends_at"},
 	{"settle", "SET settled = 1"},
 	{"release", "DELETE FROM"},
-	{"claim", "ON DUPLICATE KEY"},
+	{"claim", "(lock_key, token"},
+	{"claim", "SET token ="},
+	{"read", "WHERE lock_key IN"},
 	{"begin", "SAVEPOINT latch"},
 	{"work", "INSERT INTO orders"},
 }

@@ -1,0 +1,178 @@
+package mysqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/mysqlstore"
+)
+
+// sent returns a shop, and the statements that were sent since the last call.
+func sent(t *testing.T) (s *shop, since func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var all []string
+	s, _ = behind(t, mysqltest.Shared(t), func(statement string) mysqlproxy.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, statement)
+		return mysqlproxy.Fault{}
+	})
+	return s, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		was := all
+		all = nil
+		return was
+	}
+}
+
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	s, since := sent(t)
+	l := s.locker(t)
+	place := func(key string) {
+		_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
+			return nil, exec(ctx, "INSERT INTO orders (name) VALUES ('tea')")
+		})
+		require.NoError(t, err)
+	}
+	place("first") // dials
+	for key, want := range map[string]int{"first": 1, "second": map[bool]int{true: 5, false: 7}[isMariaDB(t)]} {
+		if key == "first" {
+			place(key) // the next claim reads, since this one has found a receipt
+		} else {
+			place("another")
+		}
+		since()
+		place(key)
+		trips := since()
+		require.Len(t, trips, want, "%s:\n%s", key, strings.Join(trips, "\n"))
+	}
+}
+
+// Claims that come together share their statements. One that the server refuses fails alone.
+func TestClaimsThatComeTogether(t *testing.T) {
+	t.Parallel()
+	s, since := sent(t)
+	const claims, refused = 100, 50
+	_, err := s.store.Claim(t.Context(), "taken", lock.Claim{Token: "its", Attempt: 1, Lease: time.Minute}) // dials
+	require.NoError(t, err)
+	since()
+	var all sync.WaitGroup
+	for i := range claims {
+		all.Go(func() {
+			c := lock.Claim{Token: fmt.Sprint("of ", i), Attempt: 1, Lease: time.Minute}
+			key := fmt.Sprint(i)
+			switch {
+			case i == refused:
+				c.Fingerprint = make([]byte, 1<<16) // a byte more than the column takes
+			case i%10 == 1:
+				key = "taken"
+			}
+			e, err := s.store.Claim(context.WithoutCancel(t.Context()), key, c)
+			switch {
+			case i == refused:
+				if err == nil {
+					t.Error("it was granted")
+				}
+			case err != nil:
+				t.Error(i, err)
+			case (e.Token == c.Token) != (key != "taken"):
+				t.Errorf("%d: %s is of %s", i, key, e.Token)
+			}
+		})
+	}
+	all.Wait()
+	require.Less(t, len(since()), claims)
+	var rows int
+	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM latch_entries").Scan(&rows))
+	require.Equal(t, claims-claims/10, rows) // one more is taken, one is refused
+}
+
+// Two processes claim the same keys together. Every key is granted once, and no caller has to try again.
+func TestProcessesThatClaimTogether(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	const keys, each = 60, 3
+	stores := []*mysqlstore.Store{s.store}
+	for range 3 {
+		stores = append(stores, open(t, mysqltest.Shared(t).DSN(s.name, "")))
+	}
+	var granted atomic.Int64
+	var all sync.WaitGroup
+	for i := range keys {
+		for from, store := range stores {
+			all.Go(func() {
+				for n := range each {
+					c := lock.Claim{Token: fmt.Sprint("of ", from), Attempt: 1, Lease: time.Minute}
+					e, err := store.Claim(context.WithoutCancel(t.Context()), fmt.Sprint(n, "-", (i+from)%keys), c)
+					if err != nil {
+						t.Error(err)
+					}
+					if e.Token == c.Token {
+						granted.Add(1)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	require.EqualValues(t, keys*each, granted.Load())
+}
+
+// A claim waits for a connection as long as its own caller, and not as others do.
+func TestClaimsWaitAsLongAsTheirCallers(t *testing.T) {
+	t.Parallel()
+	server := mysqltest.Shared(t)
+	cfg, err := mysql.ParseDSN(server.DatabaseDSN(t))
+	require.NoError(t, err)
+	require.NoError(t, open(t, cfg.FormatDSN()).Migrate(t.Context()))
+	dialled, reachable := make(chan struct{}, 10), make(chan struct{})
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialled <- struct{}{}
+		select {
+		case <-reachable:
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	db, err := sql.Open("mysql", cfg.FormatDSN())
+	require.NoError(t, err)
+	defer db.Close()
+	store := mysqlstore.New(db, cfg)
+	defer store.Close()
+	var all sync.WaitGroup
+	claim := func(key string, within time.Duration) (result *error) {
+		result = new(error)
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within)
+			defer cancel()
+			if _, *result = store.Claim(ctx, key, lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}); within < time.Second {
+				close(reachable)
+			}
+		})
+		return result
+	}
+	hurried := claim("k", 100*time.Millisecond)
+	<-dialled
+	patient := claim("other", time.Minute)
+	all.Wait()
+	require.ErrorIs(t, *hurried, context.DeadlineExceeded)
+	require.ErrorIs(t, *hurried, lock.ErrNotApplied)
+	require.NoError(t, *patient)
+}
