@@ -1,38 +1,28 @@
 package mysqlstore
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
-
-// maxClaims bounds the tries of a claim whose key is free whenever it is read, and taken whenever it is
-// claimed.
-const maxClaims = 8
-
-var errUnsettled = fmt.Errorf("%w: mysqlstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
 
 // Claim is part of [lock.Store]. It sends a statement that reads the entry, and one that inserts it if
 // there is none. Claims that come together share the statements, and the wait for the disk.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	var begins *rowstore.Queue
-	if transactional(key, c.Linger) {
+	if rowstore.Transactional(key, c.Linger) {
 		begins = &s.begins
 	}
 	if err := rowstore.Admit(ctx, &s.calls, begins); err != nil {
 		return lock.Entry{}, err
 	}
 	if c.Replaces == "" {
-		s.sweepSometimes(ctx)
+		s.sweeps.Claim(ctx, 1, s.sweep)
 	}
-	c.Fingerprint = bytes.Clone(c.Fingerprint)
-	for range maxClaims {
+	for range rowstore.MaxClaims {
 		r, at, granted, err := s.ask(ctx, key, &c)
 		var fence int64
 		if err == nil && !granted && r.YieldsTo(&c, at) && (r != nil || c.Fenced) {
@@ -42,20 +32,12 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 		case err != nil:
 			return lock.Entry{}, err
 		case granted:
-			return lock.Entry{
-				State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: c.Fingerprint, Owner: c.Owner, Fence: fence, Left: c.Lease,
-			}, nil
+			return rowstore.Granted(&c, fence), nil
 		case !r.YieldsTo(&c, at):
 			return r.Entry(at), nil
 		}
 	}
-	return lock.Entry{}, errUnsettled
-}
-
-// transactional reports whether a claim is for a run in a transaction: a record without a linger
-// after its lease.
-func transactional(key string, linger time.Duration) bool {
-	return keytext.IsRecord(key) && linger == 0
+	return lock.Entry{}, rowstore.Unsettled("mysqlstore")
 }
 
 // values returns the values of the entry of a claim.

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // kind is the effect of a text on the work's transaction.
@@ -46,16 +48,8 @@ func kindOf(text string) kind {
 	if executes || several && strings.ContainsAny(text, `\"`) {
 		how = unclear
 	}
-	upper := strings.ToUpper(text)
-	var statement []string
-	for _, w := range append(word.FindAllString(upper, -1), ";") {
-		switch {
-		case w == ";":
-			how = max(how, kindOfStatement(statement))
-			statement = nil
-		case !strings.ContainsAny(w[:1], "'\"`#") && !strings.HasPrefix(w, "--") && !strings.HasPrefix(w, "/*"):
-			statement = append(statement, w)
-		}
+	for _, statement := range rowstore.Statements(word, text) {
+		how = max(how, kindOfStatement(statement))
 	}
 	return how
 }

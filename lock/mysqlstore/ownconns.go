@@ -130,17 +130,7 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*sql.Conn, error)
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
-	conn, err := rowstore.Through(&s.calls, func() (conn *sql.Conn, err error) {
-		if err := s.gate.Enter(ctx, r); err != nil {
-			return nil, err
-		}
-		defer func() {
-			if conn == nil {
-				s.gate.Leave()
-			}
-		}()
-		return s.own.Conn(ctx)
-	})
+	conn, err := rowstore.Acquire(ctx, &s.calls, &s.gate, r, func() (*sql.Conn, error) { return s.own.Conn(ctx) })
 	if err != nil {
 		if s.closed.Load() {
 			return nil, errClosed

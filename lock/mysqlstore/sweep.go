@@ -3,27 +3,9 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
-
-const (
-	// sweepAfter is the time for which an ended row stays: work may settle its claim after the
-	// lease.
-	sweepAfter = 10 * time.Minute
-
-	sweepTime = 5 * time.Second
-)
-
-// sweepSometimes removes rows in the background.
-func (s *Store) sweepSometimes(ctx context.Context) {
-	s.sweeps.Claim(1, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
-		defer cancel()
-		_, _ = s.sweep(ctx, rowstore.SweepRows, s.sweeps.From()) // the next sweep finds the remaining rows
-	})
-}
 
 // Sweep removes up to limit rows that ended ten minutes ago or earlier, the oldest first, and
 // returns how many it has removed. It skips rows that another process is removing. Claims
@@ -38,7 +20,7 @@ func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, 
 		return inTx(ctx, conn, func() error {
 			removed = 0
 			var before int64
-			if err := conn.QueryRowContext(ctx, text("SELECT "+now+" - $1", sweepAfter.Microseconds())).Scan(&before); err != nil {
+			if err := conn.QueryRowContext(ctx, text("SELECT "+now+" - $1", rowstore.SweepAfter.Microseconds())).Scan(&before); err != nil {
 				return err //nolint:wrapcheck // by with
 			}
 			var keys list

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,17 +16,11 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// maxClaims bounds the claims of a key that each claim finds taken, and each read finds free. This
-// always happens to a late send of a claim whose row takeAway has marked.
-const maxClaims = 8
-
-var errUnsettled = fmt.Errorf("%w: pgstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
-
 // Claim is part of [lock.Store]. It sends one statement, and a second one to read the entry if the
 // key is taken. After a claim that found its key taken, the next claim reads first: duplicates
 // often come together.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Entry, err error) {
-	work := transactional(key, c.Linger)
+	work := rowstore.Transactional(key, c.Linger)
 	begins := &s.begins
 	if !work {
 		begins = nil
@@ -47,30 +40,28 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 			return e, err
 		}
 	}
-	for range maxClaims {
+	for range rowstore.MaxClaims { // all of them find a late send of a claim whose row takeAway has marked
 		granted, fence, err := s.claim(ctx, key, &c, e.Token != "", work)
 		switch {
 		case err != nil:
 			return lock.Entry{}, err
 		case granted:
 			s.keyTaken.Store(false)
-			return lock.Entry{
-				State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: bytes.Clone(c.Fingerprint), Owner: c.Owner, Fence: fence, Left: c.Lease,
-			}, nil
+			return rowstore.Granted(&c, fence), nil
 		}
 		s.keyTaken.Store(true)
 		if e, err = s.read(ctx, rowstore.First, key); err != nil || !passed() {
 			return withoutEnded(e), err
 		}
 	}
-	return lock.Entry{}, errUnsettled
+	return lock.Entry{}, rowstore.Unsettled("pgstore")
 }
 
 // claim sends a claim. ended says that the key has a row whose claim has ended, and was not settled.
 func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, ended, work bool) (granted bool, fence int64, err error) {
 	var keep int64
 	if keytext.IsRecord(key) {
-		keep = sweepRecordAfter.Microseconds()
+		keep = rowstore.SweepAfter.Microseconds()
 	}
 	if work {
 		keep = max(keep, s.keep.Load()) // so that the receipt does not change an indexed column
@@ -83,7 +74,7 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, ended, wor
 		return s.overtake(ctx, s.statements.takeover, append(args, c.Fenced, []byte(c.Replaces), c.ReplacesHeld))
 	}
 	s.claims.Add(1)
-	s.sweepSometimes(ctx, 1)
+	s.sweeps.Claim(ctx, 1, s.sweep)
 	switch {
 	case ended:
 		return s.overtake(ctx, s.statements.reclaim, append(args, c.Fenced))
@@ -156,17 +147,11 @@ func (s *Store) grantedBy(ctx context.Context, batch *pgx.Batch, first int) (gra
 	return granted, fence, nil
 }
 
-// transactional reports whether a claim is for a run in a transaction: a record without a linger
-// after its lease. The server may lose such a claim in a crash.
-func transactional(key string, linger time.Duration) bool {
-	return keytext.IsRecord(key) && linger == 0
-}
-
 // Renew is part of [lock.Store].
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	args := []any{[]byte(key), []byte(c.Token), rowstore.Micros(c.Lease), rowstore.Micros(c.Linger), transactional(key, c.Linger)}
+	args := []any{[]byte(key), []byte(c.Token), rowstore.Micros(c.Lease), rowstore.Micros(c.Linger), rowstore.Transactional(key, c.Linger)}
 	if keytext.IsRecord(key) {
-		return s.found(ctx, s.statements.note, append(args, sweepRecordAfter.Microseconds())...)
+		return s.found(ctx, s.statements.note, append(args, rowstore.SweepAfter.Microseconds())...)
 	}
 	return s.found(ctx, s.statements.renew, args...)
 }
@@ -309,17 +294,7 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*ownConn, error) 
 	if err != nil {
 		return nil, err
 	}
-	conn, err := rowstore.Through(&s.calls, func() (conn *pgxpool.Conn, err error) {
-		if err := s.gate.Enter(ctx, r); err != nil {
-			return nil, err
-		}
-		defer func() {
-			if conn == nil {
-				s.gate.Leave()
-			}
-		}()
-		return s.connect(ctx, pool)
-	})
+	conn, err := rowstore.Acquire(ctx, &s.calls, &s.gate, r, func() (*pgxpool.Conn, error) { return s.connect(ctx, pool) })
 	if err != nil { // nothing was sent
 		return nil, fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, classified(err))
 	}

@@ -44,8 +44,8 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 		names[i], tokens[i] = []byte(key), []byte(claims[i].Token)
 	}
 	s.claims.Add(uint64(len(keys)))
-	s.sweepSometimes(ctx, len(keys))
-	for range maxClaims {
+	s.sweeps.Claim(ctx, len(keys), s.sweep)
+	for range rowstore.MaxClaims {
 		taken, err := s.flagAt(ctx, rowstore.Later, s.statements.claimSet, names, tokens, int64(claims[0].Attempt), []byte(claims[0].Owner), rowstore.Micros(claims[0].Lease))
 		switch {
 		case hasCode(err, "22012"): // some of the keys were taken meanwhile
@@ -57,7 +57,7 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 			return e, err
 		}
 	}
-	return lock.Entry{}, errUnsettled
+	return lock.Entry{}, rowstore.Unsettled("pgstore")
 }
 
 // firstOf returns the first entry that belongs to another claim, or the zero Entry. ours reports

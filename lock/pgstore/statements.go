@@ -153,7 +153,7 @@ RETURNING true`)
 	// a small table. The second column returns the moment up to which the sweep has come.
 	//
 	// A claim stays as long as its note. The statement may not see a note that was written after it
-	// has begun. So the row of a record stays for sweepRecordAfter after its end: a renewal that takes longer is
+	// has begun. So the row of a record stays for rowstore.SweepAfter after its end: a renewal that takes longer is
 	// confirmed to no caller.
 	s.sweep = n.in(`
 WITH due AS (SELECT ctid, sweep_at FROM latch_entries e

@@ -2,29 +2,11 @@ package pgstore
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
-
-const (
-	sweepTime = 5 * time.Second
-
-	// sweepRecordAfter is the shortest time for which the row of a record, or of its note, stays after
-	// its end. Work may settle its claim after the lease.
-	sweepRecordAfter = 10 * time.Minute
-)
-
-// sweepSometimes removes rows in the background, one statement at a time.
-func (s *Store) sweepSometimes(ctx context.Context, keys int) {
-	s.sweeps.Claim(keys, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
-		defer cancel()
-		_, _ = s.sweep(ctx, rowstore.SweepRows, s.sweeps.From()) // the next sweep finds the remaining rows
-	})
-}
 
 // Sweep removes up to limit ended rows, the oldest first, and returns how many it has removed. It
 // skips rows that another process is removing. Claims sweep by themselves, so only a program that

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // token is a quoted text, a comment, a semicolon or a word.
@@ -12,15 +14,8 @@ var token = regexp.MustCompile("(?s)'[^']*(?:'|$)|\"[^\"]*(?:\"|$)|`[^`]*(?:`|$)
 // ends reports whether a text of SQL contains a statement that would end the transaction: COMMIT,
 // END, or ROLLBACK without TO. The END of a trigger's body does not count.
 func ends(text string) bool {
-	var words []string // of one statement
 	trigger := false
-	for _, t := range append(token.FindAllString(strings.ToUpper(text), -1), ";") {
-		if t != ";" {
-			if !strings.ContainsAny(t[:1], "'\"`[-/") {
-				words = append(words, t)
-			}
-			continue
-		}
+	for _, words := range rowstore.Statements(token, text) {
 		switch first := strings.Join(words[:min(1, len(words))], ""); {
 		case first == "COMMIT", first == "END" && !trigger, first == "ROLLBACK" && !slices.Contains(words, "TO"):
 			return true
@@ -29,7 +24,6 @@ func ends(text string) bool {
 		case first == "CREATE":
 			trigger = trigger || slices.Contains(words, "TRIGGER")
 		}
-		words = nil
 	}
 	return false
 }

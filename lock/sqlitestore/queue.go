@@ -26,10 +26,6 @@ const (
 	// sweepEvery is the number of calls, or of receipts of transactions, between two sweeps.
 	// A sweep removes up to twice as many ended rows, which is more than they can have added.
 	sweepEvery = 64
-
-	// sweepAfter is the time for which an ended row stays. Work may settle its claim after the
-	// lease.
-	sweepAfter = 10 * time.Minute
 )
 
 // call executes do in a transaction of the file of claims.
@@ -114,7 +110,7 @@ func (s *Store) execute(ctx context.Context, calls []*rowstore.Call[queued]) err
 		}
 	}
 	if s.served += len(calls); s.served >= sweepEvery {
-		if err := s.files.exec(ctx, s.statements.sweep, now-sweepAfter.Microseconds(), 2*s.served); err != nil {
+		if err := s.files.exec(ctx, s.statements.sweep, now-rowstore.SweepAfter.Microseconds(), 2*s.served); err != nil {
 			return err
 		}
 		s.served = 0

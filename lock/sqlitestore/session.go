@@ -150,7 +150,7 @@ func (w *session) commit(ctx context.Context, r *rowstore.Row, now int64) error 
 		return nil
 	}
 	if err == nil && s.settles.Add(1)%sweepEvery == 0 {
-		err = w.exec(ctx, s.statements.sweep, time.Now().Add(-sweepAfter).UnixMicro(), int64(2*sweepEvery))
+		err = w.exec(ctx, s.statements.sweep, time.Now().Add(-rowstore.SweepAfter).UnixMicro(), int64(2*sweepEvery))
 	}
 	if err != nil {
 		return undone(err)

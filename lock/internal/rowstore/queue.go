@@ -54,6 +54,25 @@ func Through[T any](q *Queue, wait func() (T, error)) (got T, err error) {
 	return got, err
 }
 
+// Acquire waits in q and at g for a connection, which connect returns. The caller calls g.Leave after its
+// use, and not after an error.
+func Acquire[T any](ctx context.Context, q *Queue, g *Gate, r Rank, connect func() (T, error)) (T, error) {
+	return Through(q, func() (conn T, err error) {
+		if err = g.Enter(ctx, r); err != nil {
+			return conn, err
+		}
+		connected := false // connect may panic
+		defer func() {
+			if !connected {
+				g.Leave()
+			}
+		}()
+		conn, err = connect()
+		connected = err == nil
+		return conn, err
+	})
+}
+
 // wait returns how long a new call would wait, 0 if too little is known.
 func (q *Queue) wait() time.Duration {
 	q.mu.Lock()

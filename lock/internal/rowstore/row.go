@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -31,6 +32,28 @@ func RowOf(key string, c *lock.Claim, now int64) *Row {
 		Key: []byte(key), Token: []byte(c.Token), Attempt: int64(c.Attempt), Fingerprint: c.Fingerprint, Owner: []byte(c.Owner),
 		Ends: ends, Over: Plus(ends, Micros(c.Linger)),
 	}
+}
+
+// Granted returns the entry of a claim that was granted.
+func Granted(c *lock.Claim, fence int64) lock.Entry {
+	return lock.Entry{
+		State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: bytes.Clone(c.Fingerprint), Owner: c.Owner, Fence: fence, Left: c.Lease,
+	}
+}
+
+// Transactional reports whether a claim is for a run in a transaction: a record without a linger
+// after its lease.
+func Transactional(key string, linger time.Duration) bool {
+	return keytext.IsRecord(key) && linger == 0
+}
+
+// MaxClaims bounds the tries of a claim whose key is taken whenever it is claimed, and free whenever it is
+// read. Unsettled returns its error.
+const MaxClaims = 8
+
+// Unsettled returns the error of a claim after MaxClaims, of a store by the name of its package.
+func Unsettled(store string) error {
+	return fmt.Errorf("%w: %s: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied, store)
 }
 
 // Scan reads the row, in the order of its fields. It returns [sql.ErrNoRows] as it is.

@@ -1,6 +1,7 @@
 package rowstore_test
 
 import (
+	"context"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -63,7 +64,11 @@ func TestSweeps(t *testing.T) {
 	var sweeps rowstore.Sweeps
 	swept := make(chan struct{}, 10)
 	for range 3*rowstore.SweepEvery - 1 {
-		sweeps.Claim(1, func() { swept <- struct{}{}; <-t.Context().Done() }) // one at a time
+		sweeps.Claim(t.Context(), 1, func(context.Context, int, int64) (int, error) {
+			swept <- struct{}{}
+			<-t.Context().Done() // one at a time
+			return 0, nil
+		})
 	}
 	<-swept
 	require.Empty(t, swept)
@@ -76,7 +81,7 @@ func TestSweepsAreDueByKeys(t *testing.T) {
 	var sweeps rowstore.Sweeps
 	swept := make(chan struct{}, 1)
 	for range rowstore.SweepEvery/5 + 1 {
-		sweeps.Claim(5, func() { close(swept) })
+		sweeps.Claim(t.Context(), 5, func(context.Context, int, int64) (int, error) { close(swept); return 0, nil })
 	}
 	<-swept
 }

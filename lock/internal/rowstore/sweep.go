@@ -1,6 +1,7 @@
 package rowstore
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,9 +11,14 @@ const (
 	// SweepEvery is the number of claims of a process between two sweeps.
 	SweepEvery = 64
 
-	// SweepRows is the largest number of ended rows that a sweep removes: twice as many as claims
+	// SweepAfter is the time for which an ended row stays: work may settle its claim after the lease.
+	SweepAfter = 10 * time.Minute
+
+	// sweepRows is the largest number of ended rows that a sweep removes: twice as many as claims
 	// can have made since the last sweep, so that rows are removed faster than they end.
-	SweepRows = 2 * SweepEvery
+	sweepRows = 2 * SweepEvery
+
+	sweepTime = 5 * time.Second
 
 	// sweepAllEvery is the interval at which a sweep begins at the first row, to find rows that an
 	// earlier sweep has missed: a row that was locked, or that was committed after its end.
@@ -50,14 +56,16 @@ func (s *Sweeps) UpTo(micros int64) {
 }
 
 // Claim counts a claim of one or more keys. If a sweep is due and none runs, it calls sweep on its
-// own goroutine.
-func (s *Sweeps) Claim(keys int, sweep func()) {
+// own goroutine, to remove up to limit rows from a moment on. The next sweep finds the remaining rows.
+func (s *Sweeps) Claim(ctx context.Context, keys int, sweep func(ctx context.Context, limit int, from int64) (removed int, err error)) {
 	claims := s.claims.Add(int64(keys))
 	if claims/SweepEvery == (claims-int64(keys))/SweepEvery || !s.runs.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {
 		defer s.runs.Store(false)
-		sweep()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
+		defer cancel()
+		_, _ = sweep(ctx, sweepRows, s.From())
 	}()
 }
