@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
@@ -30,12 +29,9 @@ var errNotYours = errors.New("sqlitestore: the guard commits this transaction wi
 // out makes the work's *sql.Tx, whose one connection is its session.
 var out = rowstore.Lender{Refusal: errNotYours}
 
-// lent is the connection of a session for the work.
-type lent struct{ rowstore.Lent }
-
 // lent returns the session's connection for the work.
-func (w *session) lent() lent {
-	return lent{rowstore.Lent{Lender: out, Session: w, Conn: func() rowstore.RawConn { return w.conn }, Cut: w.cut}}
+func (w *session) lent() rowstore.Lent {
+	return rowstore.Lent{Lender: out, Session: w, Conn: func() rowstore.RawConn { return w.conn }, Cut: w.cut}
 }
 
 // Ready is part of [rowstore.Session].
@@ -48,32 +44,3 @@ func (w *session) Ready(ctx context.Context, text string) error {
 
 // NoteError is part of [rowstore.Session].
 func (w *session) NoteError(err error) { w.stmtErr = err }
-
-// PrepareContext is part of [driver.ConnPrepareContext]. The statement is prepared whenever it
-// is executed.
-func (c lent) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
-	if ends(query) {
-		return nil, errNotYours
-	}
-	return lentStmt{c, query}, nil
-}
-
-type lentStmt struct {
-	c     lent
-	query string
-}
-
-func (lentStmt) Close() error                               { return nil }
-func (lentStmt) NumInput() int                              { return -1 }
-func (lentStmt) Exec([]driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
-func (lentStmt) Query([]driver.Value) (driver.Rows, error)  { return nil, driver.ErrSkip }
-
-// ExecContext is part of [driver.StmtExecContext].
-func (s lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return s.c.ExecContext(ctx, s.query, args)
-}
-
-// QueryContext is part of [driver.StmtQueryContext].
-func (s lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return s.c.QueryContext(ctx, s.query, args)
-}

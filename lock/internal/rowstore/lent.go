@@ -120,7 +120,6 @@ type preparedStmt interface {
 	driver.Stmt
 	driver.StmtExecContext
 	driver.StmtQueryContext
-	driver.NamedValueChecker
 }
 
 // lentStmt is a prepared statement of the work.
@@ -129,6 +128,14 @@ type lentStmt struct {
 
 	c    Lent
 	text string
+}
+
+// CheckNamedValue is part of [driver.NamedValueChecker], which not every driver has.
+func (s lentStmt) CheckNamedValue(v *driver.NamedValue) error {
+	if checker, ok := s.preparedStmt.(driver.NamedValueChecker); ok {
+		return checker.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
 }
 
 // ExecContext is part of [driver.StmtExecContext].
