@@ -11,7 +11,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // losesCommits is a proxy that no COMMIT passes. The server keeps the session, and waits.
@@ -42,44 +41,7 @@ func unanswered(t *testing.T, store *pgstore.Store, work func(ctx context.Contex
 	return tx
 }
 
-// A server that crashes before its log was written gives the numbers of its lost transactions to
-// later transactions. A transaction that is committed under such a number is not the lost one: a
-// customer got the number of an order without a row.
-func TestNumberOfALostTransactionIsGivenAgain(t *testing.T) {
-	t.Parallel()
-	// Only a commit has the log written.
-	c := pgtest.Start(t, "wal_writer_delay=10s", "bgwriter_delay=10s", "autovacuum=off")
-	name := c.Database(t)
-	newStore(t, newPool(t, c.URL(name, "postgres"))) // makes the table
-	store := pgstore.New(newPool(t, losesCommits(t, c.Addr()).URL(name, "postgres")))
-	t.Cleanup(store.Close)
-	var lost string
-	tx := unanswered(t, store, func(ctx context.Context) {
-		own, ok := pgstore.Tx(ctx)
-		require.True(t, ok)
-		require.NoError(t, own.QueryRow(ctx, "SELECT pg_current_xact_id()::text").Scan(&lost))
-	})
-	c.Restart(t)
-
-	conn := pgxtest.Connect(t, c.URL(name, ""))
-	for given := ""; given != lost; {
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_current_xact_id()::text").Scan(&given))
-		require.LessOrEqual(t, given, lost, "it was lost, or there is nothing to show")
-	}
-	var status string
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_xact_status($1::text::xid8)", lost).Scan(&status))
-	require.Equal(t, "committed", status, "another transaction, of that number")
-	var committed bool
-	require.Eventually(t, func() (answered bool) {
-		var err error
-		committed, err = tx.Outcome(t.Context()) // the connections of before are gone
-		return err == nil
-	}, 10*time.Second, time.Millisecond)
-	require.False(t, committed)
-}
-
-// Work that leaves a savepoint open is settled in the savepoint, which has another number than the
-// transaction. The session is ended nevertheless.
+// Work that leaves a savepoint open is settled in the savepoint. The session is ended nevertheless.
 func TestOutcomeOfWorkThatLeavesASavepointOpen(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, func(db string) string { return losesCommits(t, pgtest.Shared(t).Addr()).URL(db, "postgres") })

@@ -3,7 +3,6 @@ package pgstore_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -159,28 +158,6 @@ func TestMigrateMakesWhatIsMissing(t *testing.T) {
 				WHERE i.indrelid = 'latch_entries'::regclass AND a.attname = 'sweep_at'`).Scan(&indexes))
 			require.Equal(t, 1, indexes)
 		})
-	}
-}
-
-// Ten processes that start in an empty database at once.
-func TestOpenByManyAtOnce(t *testing.T) {
-	t.Parallel()
-	for range 5 {
-		url := database(t) + "&pool_max_conns=1"
-		errs := make([]error, 10)
-		var all sync.WaitGroup
-		for i := range errs {
-			all.Go(func() {
-				var s *pgstore.Store
-				if s, errs[i] = pgstore.Open(t.Context(), url); errs[i] == nil {
-					s.Close()
-				}
-			})
-		}
-		all.Wait()
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
 	}
 }
 

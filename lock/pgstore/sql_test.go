@@ -65,46 +65,6 @@ func insert(name string, before ...func(ctx context.Context) error) func(ctx con
 	}
 }
 
-var errMine = errors.New("mine")
-
-func TestSQLWorkIsCommittedWithItsReceipt(t *testing.T) {
-	t.Parallel()
-	s := openSQLShop(t)
-	l := s.locker(t)
-	_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-		_, _ = insert("undone")(ctx)
-		_, ok := pgstore.Tx(ctx)
-		require.False(t, ok, "it is not pgx's")
-		return nil, errMine
-	})
-	require.ErrorIs(t, err, errMine)
-	require.Empty(t, s.orders(t))
-	require.Panics(t, func() {
-		_, _, _ = l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-			_, _ = insert("undone, too")(ctx)
-			panic("mine")
-		})
-	})
-	require.Empty(t, s.orders(t))
-	_, _, err = l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-		_, _ = insert("aborted")(ctx)
-		require.Error(t, exec(ctx, "SELECT 1/0"))
-		return []byte("all is well"), nil
-	})
-	require.ErrorIs(t, err, lock.ErrNotApplied)
-	require.ErrorContains(t, err, "a statement in it has failed")
-	require.Empty(t, s.orders(t))
-	for i := range 2 {
-		receipt, replayed, err := l.Once(t.Context(), "k", nil, insert("done"))
-		require.NoError(t, err)
-		require.Equal(t, i > 0, replayed)
-		require.Equal(t, "done", string(receipt))
-	}
-	require.Equal(t, []string{"done"}, s.orders(t))
-	_, ok := pgstore.SQLTx(t.Context())
-	require.False(t, ok)
-}
-
 // tutorial is a handler as in tutorials, which ends the transaction itself.
 func tutorial(commits bool) func(ctx context.Context) error {
 	return func(ctx context.Context) error {

@@ -21,10 +21,6 @@ func TestMain(m *testing.M) {
 		runOpen(path)
 		os.Exit(0)
 	}
-	if path := os.Getenv("LATCH_TEST_DESK_FILE"); path != "" {
-		fmt.Fprintln(os.Stderr, runDesk(path))
-		os.Exit(1)
-	}
 	goleak.VerifyTestMain(m)
 }
 

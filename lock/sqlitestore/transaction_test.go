@@ -111,7 +111,7 @@ func TestWorkThatSQLiteHasRolledBack(t *testing.T) {
 func TestTwinWithoutALookAtTheTransaction(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	l := lockerOver(t, &naive{Store: s.store})
+	l := lockerOver(t, naive{s.store})
 	_, _, _ = l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
 		require.NoError(t, exec(ctx, insert, "before"))
 		require.Error(t, exec(ctx, "INSERT OR ROLLBACK INTO orders VALUES (NULL)"))
@@ -122,29 +122,22 @@ func TestTwinWithoutALookAtTheTransaction(t *testing.T) {
 }
 
 // naive is a store with transactions of package database/sql, as the work ends them.
-type naive struct {
-	*sqlitestore.Store
-
-	outside func() // called between the COMMIT and the receipt, which is not part of it
-}
+type naive struct{ *sqlitestore.Store }
 
 type naiveTransaction struct {
-	*naive
+	naive
 
 	tx         *sql.Tx
 	key, token string
 }
 
-func (n *naive) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
+func (n naive) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
 	tx, err := n.DB().BeginTx(ctx, nil)
 	return sqlitestore.WithTx(ctx, tx), naiveTransaction{n, tx, key, token}, err
 }
 
 func (t naiveTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
 	err := t.tx.Commit()
-	if t.outside != nil && err == nil {
-		t.outside()
-	}
 	ok, settled := t.Store.Settle(ctx, t.key, lock.Claim{Token: t.token}, receipt, keep)
 	return ok, errors.Join(err, settled)
 }
