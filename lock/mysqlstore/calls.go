@@ -23,18 +23,21 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 		s.sweeps.Claim(ctx, 1, s.sweep)
 	}
 	for range rowstore.MaxClaims {
-		r, at, granted, err := s.ask(ctx, key, &c)
-		var fence int64
-		if err == nil && !granted && r.YieldsTo(&c, at) && (r != nil || c.Fenced) {
-			granted, fence, err = s.take(ctx, key, &c, r)
+		a, err := s.ask(ctx, key, &c)
+		if err != nil {
+			return lock.Entry{}, err
+		}
+		granted, fence, yields := a.granted, int64(0), a.row.YieldsTo(&c, a.at)
+		if !granted && yields && (a.row != nil || c.Fenced) {
+			granted, fence, err = s.take(ctx, key, &c, a.row)
 		}
 		switch {
 		case err != nil:
 			return lock.Entry{}, err
 		case granted:
 			return rowstore.Granted(&c, fence), nil
-		case !r.YieldsTo(&c, at):
-			return r.Entry(at), nil
+		case !yields:
+			return a.row.Entry(a.at), nil
 		}
 	}
 	return lock.Entry{}, rowstore.Unsettled("mysqlstore")

@@ -18,8 +18,8 @@
 //
 // Each transaction of the work takes a connection of the *sql.DB that the store was given, for as
 // long as the work runs. All other calls, such as claims, renewals and clean-up, use up to four of
-// the store's own connections. So renewals go on even if work holds every connection of the
-// *sql.DB. [Store.Close] closes the store's own connections. Work waits for a connection as long
+// the store's own connections, and claims that come together share one. So renewals go on even if work
+// holds every connection of the *sql.DB. [Store.Close] closes the store's own connections. Work waits for a connection as long
 // as its caller waits, 10 s at most.
 //
 // The settings of the driver and of the work's sessions do not matter, such as parseTime,

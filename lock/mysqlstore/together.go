@@ -31,22 +31,22 @@ type asked struct {
 
 // ask reads the row of a key. If there is none, it inserts the entry of c, unless c needs a fence or
 // replaces another entry.
-func (s *Store) ask(ctx context.Context, key string, c *lock.Claim) (r *rowstore.Row, at int64, granted bool, err error) {
+func (s *Store) ask(ctx context.Context, key string, c *lock.Claim) (*asked, error) {
 	if err := s.usable(); err != nil {
-		return nil, 0, false, err
+		return nil, err
 	}
 	call, err := s.claims.Enter(ctx, &asked{key: key, entry: entry(key, c), inserts: c.Replaces == "" && !c.Fenced})
 	switch {
 	case errors.Is(err, rowstore.ErrClosed):
-		return nil, 0, false, errClosed
+		return nil, errClosed
 	case err != nil:
-		return nil, 0, false, fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, err)
+		return nil, fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, err)
 	}
 	select {
 	case <-call.Done():
-		return call.Of.row, call.Of.at, call.Of.granted, call.Err
+		return call.Of, call.Err
 	case <-ctx.Done():
-		return nil, 0, false, fmt.Errorf("mysqlstore: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("mysqlstore: %w", context.Cause(ctx))
 	}
 }
 
