@@ -59,7 +59,7 @@ func shopOf(t *testing.T, server *mysqltest.Server, name string, broken func(*my
 	w.server.Exec(t, w.name, "CREATE TABLE orders (name VARCHAR(100) NOT NULL, answer VARBINARY(100) NOT NULL) ENGINE = InnoDB; "+
 		"CREATE TABLE stock (id INT PRIMARY KEY, n INT NOT NULL) ENGINE = InnoDB; INSERT INTO stock VALUES (1, 0), (2, 0)")
 	w.db = open(t, w.server.DSN(w.name, ""))
-	t.Cleanup(func() { require.NoError(t, w.db.Close()) })
+	t.Cleanup(func() { _ = w.db.Close() }) // its server may be gone
 	return w
 }
 
