@@ -101,16 +101,6 @@ func TestHandlerGetsTheBodyAsItWas(t *testing.T) {
 				}, strings.NewReader(c.body)))
 				require.Equal(t, seen{c.key, c.body, "123", -1, !h2}, <-handled)
 			})
-			t.Run(name+proto+" with Expect", func(t *testing.T) {
-				t.Parallel()
-				srv, handled := server(t, h2, c.f)
-				waitForContinue(t, srv)
-				require.Equal(t, 200, send(t, srv, func(r *http.Request) {
-					typed(r)
-					r.Header.Set("Expect", "100-continue")
-				}, strings.NewReader(c.body)))
-				require.Equal(t, seen{c.key, c.body, "", int64(len(c.body)), false}, <-handled)
-			})
 		}
 	}
 }
@@ -179,25 +169,11 @@ func TestNoBody(t *testing.T) {
 	}
 }
 
-// TestBodyConsumedOutside: a value in a body that was read before does not count as missing.
-func TestBodyConsumedOutside(t *testing.T) {
+// TestFormIsNoJSON, parsed outside or not. Bodies that were read outside are tested in middleware.
+func TestFormIsNoJSON(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]keyfunc.Func{
-		"JSON": keyfunc.JSON("/id"), "Form": keyfunc.Form("id"), "optional": keyfunc.Optional(keyfunc.JSON("/id")),
-		"hashed": keyfunc.Hash(keyfunc.Join(keyfunc.Form("id"))),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := post("application/json", `{"id":1}`)
-			_, err := io.Copy(io.Discard, r.Body)
-			require.NoError(t, err)
-			refused(500, "was read before").check(t, f, r)
-		})
-	}
-	// A form is no JSON, parsed or not.
 	r := post(urlencoded, "id=1")
 	refused(400, "the Content-Type is not that of JSON").check(t, keyfunc.JSON("/id"), r)
-	r = post(urlencoded, "id=1")
 	require.NoError(t, r.ParseForm())
 	refused(400, "the Content-Type is not that of JSON").check(t, keyfunc.JSON("/id"), r)
 	key("1").check(t, keyfunc.Form("id"), r)
