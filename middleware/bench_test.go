@@ -1,54 +1,79 @@
 package middleware_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// BenchmarkLock measures a guard on the memory store: the difference to "bare" is its cost.
-func BenchmarkLock(b *testing.B) {
-	bare := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	guarded := func(opts ...latch.LockOption) http.Handler {
-		return latch.Lock(lock.New(memstore.New()), "user", byUser, opts...)(bare)
-	}
+// BenchmarkGuard measures guards on the memory store: the difference to "bare" is the cost.
+func BenchmarkGuard(b *testing.B) {
+	const body, answer = `{"sku":"x","quantity":1}`, `{"id":"1","sku":"x","quantity":1}`
+	bare := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, answer)
+	})
+	roomy := memstore.New(memstore.WithLimits(100_000_000, 64<<30)) // for all requests of one user
+	keyed := latch.Idempotent(lock.New(roomy), byUser, keyfunc.Optional(keyfunc.IdempotencyKey))(bare)
+	deduped := latch.Dedupe(lock.New(memstore.New()), byUser, time.Hour)(bare)
+	sent := 0
 	benchmarks := []struct {
-		name string
-		h    http.Handler
+		name   string
+		method string
+		h      http.Handler
+		key    func() string
 	}{
-		{"bare", bare},
-		{"lock", guarded()},
-		{"failopen", guarded(latch.WithFailOpen())},
-		{"cooldown", guarded(latch.WithCooldown(time.Nanosecond))},
+		{"bare", http.MethodPost, bare, func() string { return "k" }},
+		{"lock", http.MethodPost, latch.Lock(lock.New(memstore.New()), "user", byUser)(bare), func() string { return "" }},
+		{"first", http.MethodPost, keyed, func() string { sent++; return "k" + strconv.Itoa(sent) }},
+		{"replay", http.MethodPost, keyed, func() string { return "k" }},
+		{"dedupe replay", http.MethodPost, deduped, func() string { return "" }},
+		{"no key", http.MethodPost, keyed, func() string { return "" }},
+		{"GET", http.MethodGet, keyed, func() string { return "k" }},
 	}
 	for _, bm := range benchmarks {
 		b.Run(bm.name, func(b *testing.B) {
-			w, r := httptest.NewRecorder(), post("42")
+			r := httptest.NewRequest(bm.method, "/orders", nil)
+			r.ContentLength = int64(len(body))
+			r.Header.Set("X-User-ID", "42")
+			in := &rewound{}
+			r.Body = in
+			w := &discard{header: make(http.Header)}
+			key := []string{"k"}
+			bm.h.ServeHTTP(w, r)
 			b.ReportAllocs()
 			for b.Loop() {
+				in.Reset(body)
+				clear(w.header)
+				if k := bm.key(); k != "" {
+					key[0] = k
+					r.Header["Idempotency-Key"] = key
+				}
 				bm.h.ServeHTTP(w, r)
 			}
 		})
 	}
 }
 
-// BenchmarkRefused measures a duplicate.
-func BenchmarkRefused(b *testing.B) {
-	l := lock.New(memstore.New())
-	lease, err := l.Acquire(b.Context(), lock.Key("user", "42"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = lease.Release(b.Context()) }()
-	h := latch.Lock(l, "user", byUser)(http.HandlerFunc(created))
-	r := post("42")
-	b.ReportAllocs()
-	for b.Loop() {
-		h.ServeHTTP(httptest.NewRecorder(), r)
-	}
-}
+// rewound is a body that can be sent again without an allocation.
+type rewound struct{ strings.Reader }
+
+func (*rewound) Close() error { return nil }
+
+// discard is a ResponseWriter that costs nothing itself.
+type discard struct{ header http.Header }
+
+func (d *discard) Header() http.Header             { return d.header }
+func (*discard) WriteHeader(int)                   {}
+func (*discard) Write(p []byte) (int, error)       { return len(p), nil }
+func (*discard) WriteString(s string) (int, error) { return len(s), nil }

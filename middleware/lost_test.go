@@ -18,22 +18,30 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestLostLeaseEndsHandler, and gives it the cause.
+// TestLostLeaseEndsHandler, and gives it the cause, by the end of the lease.
 func TestLostLeaseEndsHandler(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New(), lock.WithLease(time.Second), lock.WithMaxHold(2*time.Second))
-		for _, ask := range []bool{false, true} {
-			h := once(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				if ask {
-					<-r.Context().Done()
-				} else {
-					time.Sleep(3 * time.Second)
+		store := memstore.New()
+		l := newLocker(t, store, lock.WithLease(time.Second), lock.WithMaxHold(2*time.Second))
+		for name, ends := range map[string]func(r *http.Request){
+			"waits":  func(r *http.Request) { <-r.Context().Done() },
+			"sleeps": func(*http.Request) { time.Sleep(3 * time.Second) },
+			"freed":  func(r *http.Request) { operatorFrees(t, store); <-r.Context().Done() },
+		} {
+			for _, guard := range []func(http.Handler) http.Handler{once(l), latch.Lock(l, "user", byUser)} {
+				began := time.Now()
+				h := guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					ends(r)
+					require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost, name)
+					require.LessOrEqual(t, time.Since(began), 3*time.Second)
+				}))
+				w := serve(h, keyed(name))
+				if name != "freed" {
+					require.Equal(t, 200, w.Code, "no request took over, so the late answer counts")
 				}
-				require.Error(t, r.Context().Err())
-				require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost)
-			}))
-			require.Equal(t, 200, serve(h, keyed(fmt.Sprint(ask))).Code, "no request took over, so the late answer counts")
+				requireFree(t, l, lock.Key("user", "42"))
+			}
 		}
 	})
 }
@@ -153,4 +161,20 @@ func TestLostBuffered(t *testing.T) {
 			}
 		}
 	}
+}
+
+// operatorFrees removes all entries of store.
+func operatorFrees(t *testing.T, store lock.Store) {
+	t.Helper()
+	inspector, ok := store.(lock.Inspector)
+	require.True(t, ok)
+	n := 0
+	for e, err := range inspector.List(t.Context()) {
+		require.NoError(t, err)
+		freed, err := inspector.Forget(t.Context(), e.Key, e.Token)
+		require.NoError(t, err)
+		require.True(t, freed)
+		n++
+	}
+	require.NotZero(t, n)
 }

@@ -101,3 +101,11 @@ func requireLine(t *testing.T, out fmt.Stringer, level, name, says string) {
 	require.Equal(t, name, line.Name)
 	require.Contains(t, line.Msg, says)
 }
+
+// hold takes the key of user 42 until the test ends.
+func hold(tb testing.TB, l *lock.Locker) {
+	tb.Helper()
+	lease, err := l.Acquire(tb.Context(), lock.Key("user", "42"))
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, lease.Release(context.Background())) })
+}

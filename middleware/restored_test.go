@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -119,5 +121,35 @@ func TestRefusedBodyIsNotAskedFor(t *testing.T) {
 	for answer, sent := range map[string]string{"413": "Idempotency-Key: k\r\nContent-Length: 5", "400": "Idempotency-Key: a,b\r\nContent-Length: 4"} {
 		raw := "POST / HTTP/1.1\r\nHost: x\r\nX-User-ID: 42\r\nExpect: 100-continue\r\nConnection: close\r\n" + sent + "\r\n\r\n"
 		require.Regexp(t, "^HTTP/1.1 "+answer, sendRaw(t, server, raw))
+	}
+}
+
+func TestKeyFunctionOwnsItsRequest(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	fromBody := func(r *http.Request) (string, error) {
+		b, err := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(b))
+		return string(b), err
+	}
+	for name, key := range map[string]keyfunc.Func{
+		"guarded": fromBody,
+		"skipped": func(r *http.Request) (string, error) {
+			if _, err := fromBody(r); err != nil {
+				return "", err
+			}
+			return "", keyfunc.ErrSkip
+		},
+	} {
+		var got string
+		r := post("42")
+		body := r.Body
+		serve(latch.Lock(l, "body", key)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			b, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			got = string(b)
+		})), r)
+		require.Equal(t, `{"sku":"x"}`, got, name)
+		require.Equal(t, body, r.Body, "%s: the caller's request is unchanged", name)
 	}
 }
