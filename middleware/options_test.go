@@ -46,6 +46,7 @@ func TestMisusePanics(t *testing.T) {
 		{"Dedupe, nil scope", func() { latch.Dedupe(l, nil, time.Second) }, "middleware.Dedupe: nil scope"},
 		{"Dedupe, no window", func() { latch.Dedupe(l, byUser, 0) }, "middleware.Dedupe: a window of 0s"},
 		{"Dedupe, nil option", func() { latch.Dedupe(l, byUser, time.Second, nil) }, "middleware.Dedupe: nil option"},
+		{"Finish, nil locker", func() { _ = latch.Finish(t.Context(), nil, "", latch.Answer{}) }, "middleware.Finish: nil *lock.Locker"},
 		{"Idempotent over a quorum", func() { latch.Idempotent(locks, byUser, byUser) }, "middleware.Idempotent: quorum: it keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis"},
 		{"Dedupe over a quorum", func() { latch.Dedupe(locks.With(), byUser, time.Second) }, "middleware.Dedupe: quorum: it keeps"},
 		{"nil final", func() { latch.WithFinal(nil) }, "middleware.WithFinal: nil function"},
