@@ -116,11 +116,7 @@ func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *r
 func (s *Store) readAll(ctx context.Context, conn *sql.Conn, keys list, each func(r *rowstore.Row, at int64)) error {
 	var await bool
 	err := s.withServer(ctx, conn, func(is *server) error {
-		statement := text(s.statements.get, keys, is.waits)
-		if err := is.fits(statement); err != nil {
-			return err
-		}
-		rows, err := conn.QueryContext(ctx, statement)
+		rows, err := conn.QueryContext(ctx, text(s.statements.get, keys, is.waits))
 		return rowstore.EachRow(rows, err, func(rows *sql.Rows) error { //nolint:wrapcheck // by with
 			var r rowstore.Row
 			var at int64

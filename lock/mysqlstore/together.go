@@ -118,7 +118,6 @@ func (s *Store) claimTogether(ctx context.Context, conn *sql.Conn, calls []*rows
 func (s *Store) claimAll(ctx context.Context, conn *sql.Conn, all []*asked) error {
 	keys, of := make(list, len(all)), make(map[string]*asked, len(all))
 	for i, a := range all {
-		a.row, a.granted = nil, false
 		keys[i], of[a.key] = []byte(a.key), a
 	}
 	switch {

@@ -134,6 +134,56 @@ func TestProcessesThatClaimTogether(t *testing.T) {
 	require.EqualValues(t, keys*each, granted.Load())
 }
 
+// The entry changes after a takeover has read that its lease is over.
+func TestTakeoverThatMeetsAChange(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		linger  time.Duration
+		changes func(ctx context.Context, s *mysqlstore.Store, holder lock.Claim) (bool, error)
+		found   lock.State
+	}{
+		"renewal": {time.Hour, func(ctx context.Context, s *mysqlstore.Store, holder lock.Claim) (bool, error) {
+			holder.Lease = time.Hour
+			return s.Renew(ctx, "k", holder)
+		}, lock.Held},
+		"receipt": {time.Hour, func(ctx context.Context, s *mysqlstore.Store, holder lock.Claim) (bool, error) {
+			return s.Settle(ctx, "k", holder, []byte("receipt"), time.Hour)
+		}, lock.Settled},
+		"end": {3 * time.Second, func(ctx context.Context, s *mysqlstore.Store, _ lock.Claim) (bool, error) {
+			for {
+				if e, err := s.Get(ctx, "k"); err != nil || e.State == lock.Free {
+					return true, err
+				}
+			}
+		}, lock.Free},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := behind(t, mysqltest.Shared(t), nil)
+			other := open(t, mysqltest.Shared(t).DSN(s.name, ""))
+			holder := lock.Claim{Token: "its", Attempt: 1, Lease: time.Millisecond, Linger: tt.linger}
+			_, err := other.Claim(t.Context(), "k", holder)
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				e, err := other.Get(t.Context(), "k")
+				return err == nil && e.State == lock.Abandoned
+			}, 10*time.Second, time.Millisecond)
+			p.Decide(func(statement string) mysqlproxy.Fault {
+				if strings.Contains(statement, "SET token =") {
+					if ok, err := tt.changes(context.WithoutCancel(t.Context()), other, holder); !ok || err != nil {
+						t.Error(ok, err)
+					}
+				}
+				return mysqlproxy.Fault{}
+			})
+			e, err := s.store.Claim(t.Context(), "k", lock.Claim{Token: "another", Attempt: 2, Lease: time.Minute, Replaces: "its"})
+			require.NoError(t, err)
+			require.Equal(t, tt.found, e.State)
+			require.NotEqual(t, "another", e.Token)
+		})
+	}
+}
+
 // A claim waits for a connection as long as its own caller, and not as others do.
 func TestClaimsWaitAsLongAsTheirCallers(t *testing.T) {
 	t.Parallel()
