@@ -3,161 +3,48 @@
 package main_test
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
-	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-// backend is servers that desks share, with a proxy before each that takes
-// orders.
-type backend struct {
-	args    []string // that make a desk use it, through the proxies
-	proxies []*respproxy.Proxy
-	keys    func() []string // of all servers
-}
-
-// topologies are the ways to run more than one Redis.
-var topologies = []struct {
-	name  string
-	start func(t *testing.T) backend
-}{
-	{"quorum of 3", func(t *testing.T) backend { t.Helper(); return startQuorum(t, 3) }},
-	{"quorum of 5", func(t *testing.T) backend { t.Helper(); return startQuorum(t, 5) }},
-	{"cluster", startCluster},
-	{"sentinel", startSentinel},
-}
-
-func startQuorum(t *testing.T, n int) backend {
-	t.Helper()
-	servers := make([]*redistest.Server, n)
-	var b backend
-	for i := range servers {
-		servers[i] = redistest.Start(t)
-		proxy := respproxy.Start(t, servers[i].Addr())
-		b.proxies, b.args = append(b.proxies, proxy), append(b.args, "-redis", proxy.URL())
-	}
-	b.keys = func() (keys []string) {
-		for _, s := range servers {
-			keys = append(keys, s.Keys(t, "*")...)
-		}
-		return keys
-	}
-	return b
-}
-
-func startCluster(t *testing.T) backend {
-	t.Helper()
-	var b backend
-	cluster := redistest.StartCluster(t, 3, func(_ int, addr string) int {
-		proxy := respproxy.Start(t, addr)
-		b.proxies = append(b.proxies, proxy)
-		return proxy.Port()
-	})
-	cluster.AddReplicas(t)
-	b.args, b.keys = []string{"-redis", cluster.URL()}, func() []string { return cluster.Keys(t, "*") }
-	return b
-}
-
-// startSentinel has the Sentinels know the master a second time, by the address
-// of a proxy. They never agree that this one is down.
-func startSentinel(t *testing.T) backend {
-	t.Helper()
-	watched := redistest.StartSentinel(t, 1)
-	master := watched.Pairs[0].Master
-	proxy := respproxy.Start(t, master.Addr())
-	for _, addr := range watched.Addrs() {
-		sentinel := redis.NewSentinelClient(&redis.Options{Addr: addr})
-		require.NoError(t, sentinel.Monitor(t.Context(), "desk", "127.0.0.1", fmt.Sprint(proxy.Port()), "9").Err())
-		require.NoError(t, sentinel.Close())
-	}
-	return backend{
-		args:    []string{"-redis", "redis-sentinel://" + strings.Join(watched.Addrs(), ",") + "/desk"},
-		proxies: []*respproxy.Proxy{proxy},
-		keys:    func() []string { return master.Keys(t, "*") },
-	}
-}
-
-func onEveryTopology(t *testing.T, test func(t *testing.T, b backend)) {
-	t.Helper()
+// TestStormOnTopologies: a desk takes its orders on each kind of servers that its flags name.
+func TestStormOnTopologies(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "starts a Cluster, Sentinels and a quorum")
 	t.Parallel()
-	for _, topology := range topologies {
-		t.Run(topology.name, func(t *testing.T) {
+	for name, start := range map[string]func(t *testing.T) (args []string){
+		"quorum": func(t *testing.T) []string { t.Helper(); return startQuorum(t, 5) },
+		"cluster": func(t *testing.T) []string {
+			t.Helper()
+			cluster := redistest.StartCluster(t, 3, nil)
+			cluster.AddReplicas(t)
+			return []string{"-redis", cluster.URL()}
+		},
+		"sentinel": func(t *testing.T) []string {
+			t.Helper()
+			return []string{"-redis", redistest.StartSentinel(t, 1).Pairs[0].URL()}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, topology.start(t))
+			args := append(start(t), "-budget", "10s") // 50 orders at once on every server, all on one machine
+			requireOnce(t, []*process{startProcess(t, args...), startProcess(t, args...)})
 		})
 	}
 }
 
-func TestStormOnTopologies(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "starts a Cluster, Sentinels and a quorum")
-	onEveryTopology(t, func(t *testing.T, b backend) {
-		t.Helper()
-		args := slices.Concat(b.args, []string{"-budget", "10s"}) // 50 orders at once on every server, all on one machine
-		requireOnce(t, []*process{startProcess(t, args...), startProcess(t, args...)})
-	})
-}
-
-func TestKilledProcessOnTopologies(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "starts a Cluster, Sentinels and a quorum")
-	onEveryTopology(t, func(t *testing.T, b backend) {
-		t.Helper()
-		requireOneLeaseAfterDeath(t, b.keys, b.args...)
-	})
-}
-
-// TestIncidentOnTopologies loses replies as the founding incident did, on all
-// servers at once. The user can order again at once when they arrive again.
-func TestIncidentOnTopologies(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "starts a Cluster, Sentinels and a quorum")
-	const claims, releases = "set", "eval|evalsha|del"
-	losses := []struct {
-		name     string
-		commands string
-		count    int // on each server; 0 for all
-	}{
-		{"one-claim", claims, 1},
-		{"all-claims", claims, 0},
-		{"one-release", releases, 1},
-		{"all-releases", releases, 0},
-		{"all-of-both", claims + "|" + releases, 0},
+func startQuorum(t *testing.T, n int) (args []string) {
+	t.Helper()
+	for range n {
+		args = append(args, "-redis", redistest.Start(t).URL())
 	}
-	ends := map[string]respproxy.End{"close": respproxy.Close, "reset": respproxy.Reset, "hang": respproxy.Hang}
-	onEveryTopology(t, func(t *testing.T, b backend) {
-		t.Helper()
-		d := startProcess(t, b.args...)
-		for _, l := range losses {
-			for end, how := range ends {
-				user := l.name + "-" + end
-				require.Equal(t, http.StatusCreated, d.served(user, "X-Work", "20ms").status, user)
-				for _, p := range b.proxies {
-					p.On(respproxy.Match{Name: l.commands, Key: user, Count: l.count}, respproxy.Swallow(how))
-				}
-				began := time.Now()
-				met := d.order(user, "X-Work", "20ms")
-				require.Less(t, time.Since(began), 6*time.Second, user) // two budgets, and what a busy machine adds
-				require.Contains(t, []int{http.StatusCreated, http.StatusServiceUnavailable}, met.status, user+met.body)
-				for _, p := range b.proxies {
-					p.Clear()
-				}
-				require.Eventually(t, func() bool {
-					got := d.order(user, "X-Work", "0s")
-					require.NotEqual(t, http.StatusConflict, got.status, "%s: locked out: %s", user, got.body)
-					return got.status == http.StatusCreated
-				}, 10*time.Second, 10*time.Millisecond, user)
-			}
-		}
-		require.Eventually(t, func() bool { return len(b.keys()) == 0 }, 40*time.Second, 10*time.Millisecond, "keys left at rest")
-	})
+	return args
 }
 
 // TestQuorumWithoutSomeNodes: a minority that is down is not missed, not even by
@@ -190,8 +77,7 @@ func TestQuorumWithoutSomeNodes(t *testing.T) {
 // done, with what to do; a cool-down is kept.
 func TestQuorumKeepsNoAnswers(t *testing.T) {
 	t.Parallel()
-	b := startQuorum(t, 3)
-	d := startProcess(t, append(b.args, "-budget", "10s", "-cooldown", "1h")...)
+	d := startProcess(t, append(startQuorum(t, 3), "-budget", "10s", "-cooldown", "1h")...)
 	got := d.order("42", "Idempotency-Key", "k")
 	requireProblem(t, http.StatusNotImplemented, got)
 	require.Contains(t, got.body, "Start it with one -redis")
