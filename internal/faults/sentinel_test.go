@@ -66,7 +66,6 @@ func testSentinelKeeps(t *testing.T, pair *redistest.Pair) {
 	require.Empty(t, tr.violations(killed, killed.Add(promoted+settling)))
 	lives(t, held)
 	t.Logf("all Sentinels know the new master %v after the kill", promoted.Round(time.Millisecond))
-	tr.reportOutages(t, killed, callers)
 	require.NoError(t, left(t, pair.Replica, trafficLease+slack))
 }
 

@@ -3,7 +3,6 @@ package faults_test
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"testing"
@@ -58,46 +57,6 @@ func (tr *traffic) outages(c *caller, from time.Time) map[string]time.Duration {
 		}
 	}
 	return first
-}
-
-// report says what became of the calls.
-func (tr *traffic) report(t *testing.T, callers []*caller) {
-	t.Helper()
-	for _, c := range callers {
-		t.Logf("%s: %s", c.client, tr.outcomes(c))
-	}
-}
-
-// reportOutages says how long after a time each key was served again, and
-// what became of the calls.
-func (tr *traffic) reportOutages(t *testing.T, from time.Time, callers []*caller) {
-	t.Helper()
-	for _, c := range callers {
-		outages := slices.Sorted(maps.Values(tr.outages(c, from)))
-		for i := range outages {
-			outages[i] = outages[i].Round(time.Millisecond)
-		}
-		t.Logf("%s: keys were served again after %v; %s", c.client, outages, tr.outcomes(c))
-	}
-}
-
-func (tr *traffic) outcomes(c *caller) string {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	n := make(map[string]int)
-	var longest time.Duration
-	for _, o := range tr.ops {
-		if o.client == c.client {
-			n[o.outcome]++
-			longest = max(longest, o.took())
-		}
-	}
-	text := fmt.Sprintf("%d calls ok", n[""])
-	delete(n, "")
-	for _, outcome := range slices.Sorted(maps.Keys(n)) {
-		text += fmt.Sprintf(", %d %s", n[outcome], outcome)
-	}
-	return text + fmt.Sprintf(", the longest took %v", longest.Round(time.Millisecond))
 }
 
 // awaitDials waits, when t is over, until go-redis has noticed that clients of a

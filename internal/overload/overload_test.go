@@ -49,23 +49,6 @@ func TestRoomIsWhatTheProxyLetsThrough(t *testing.T) {
 	require.Greater(t, p.Commands(), int64(2*30))
 }
 
-func TestCommandsPassAsTheyAre(t *testing.T) {
-	t.Parallel()
-	c := client(t, proxied(t, 10_000))
-	for _, value := range []string{"", "a\r\nb", string(make([]byte, 100_000))} {
-		require.NoError(t, c.Set(t.Context(), "key", value, 0).Err())
-		require.Equal(t, value, c.Get(t.Context(), "key").Val())
-	}
-	_, err := c.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
-		for range 100 {
-			pipe.Incr(t.Context(), "n")
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	require.Equal(t, "100", c.Get(t.Context(), "n").Val())
-}
-
 // What a client has sent is done although it has gone, as by a server that has it
 // in its buffers.
 func TestTheServerDoesWhatItsClientHasGivenUp(t *testing.T) {
@@ -112,19 +95,6 @@ func TestSilenceKillsTheConnectionsThatSpoke(t *testing.T) {
 	require.ErrorAs(t, err, &timeout, "what was swallowed never comes")
 }
 
-func TestRefusedUntilAdmitted(t *testing.T) {
-	t.Parallel()
-	p := proxied(t, 0)
-	c := client(t, p)
-	require.NoError(t, c.Ping(t.Context()).Err())
-	p.Refuse()
-	require.Error(t, c.Ping(t.Context()).Err())
-	_, err := net.Dial("tcp", p.Addr())
-	require.ErrorContains(t, err, "refused")
-	require.NoError(t, p.Admit())
-	require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil }, 10*time.Second, time.Millisecond)
-}
-
 // locker has nothing itself to show: the figures have.
 func locker(t *testing.T, p *overload.Proxy) *lock.Locker {
 	t.Helper()
@@ -156,22 +126,6 @@ func TestLoadCountsWhatIsDone(t *testing.T) {
 	require.Positive(t, total.Heap)
 }
 
-func TestOutageIsTimedFromItsEnd(t *testing.T) {
-	t.Parallel()
-	p := proxied(t, 0)
-	r, err := overload.Outage{
-		Callers: 10, Before: time.Second, For: time.Second, After: 3 * time.Second, Addr: p.Addr(),
-		Begin: func(context.Context) error { p.Refuse(); return nil },
-		End:   func(context.Context) error { return p.Admit() },
-	}.Run(t.Context(), locker(t, p), p)
-	require.NoError(t, err)
-	require.Positive(t, r.Before)
-	require.Positive(t, r.During.All())
-	require.Less(t, r.Answer, overload.Never)
-	require.Less(t, r.Grant, overload.Never)
-	require.NotEmpty(t, r.Seconds)
-}
-
 func TestFarAndLossyWays(t *testing.T) {
 	t.Parallel()
 	p := proxied(t, 0)
@@ -198,19 +152,4 @@ func TestFarAndLossyWays(t *testing.T) {
 	require.Error(t, c.Ping(t.Context()).Err(), "both packets are lost, for 400 ms")
 	p.Lose(0)
 	ping()
-}
-
-func TestNetworkCountsItsPhases(t *testing.T) {
-	t.Parallel()
-	p := proxied(t, 5000)
-	passed := overload.Network{PerSecond: 100, Phases: []overload.Phase{
-		{Name: "near", For: time.Second},
-		{Name: "drifts away", For: 2 * time.Second, To: 100 * time.Millisecond},
-	}}.Run(t.Context(), locker(t, p), p)
-	require.Len(t, passed, 2)
-	for _, phase := range passed {
-		require.Positive(t, phase.Done)
-		require.GreaterOrEqual(t, phase.Commands, phase.Done)
-	}
-	require.Greater(t, passed[1].Served.P99, 80*time.Millisecond)
 }

@@ -50,32 +50,6 @@ func TestErrorsFail(t *testing.T) {
 	require.FileExists(t, filepath.Join(os.Getenv("TEST_ARTIFACTS"), "screens", "failed-judged.png"))
 }
 
-func TestWhatIsEmulated(t *testing.T) {
-	t.Parallel()
-	url := serve(t, map[string]string{"/": `<p id="p">plain</p><script>document.getElementById("p").textContent = "scripted"</script>`})
-	p := browser.New(t, browser.Size(390, 844), browser.Dark())
-	p.Open(url)
-	require.Equal(t, "scripted", p.Text("#p"))
-	require.Equal(t, 390, browser.Eval[int](p, "innerWidth"))
-	require.True(t, browser.Eval[bool](p, `matchMedia("(prefers-color-scheme: dark)").matches`))
-
-	p = browser.New(t, browser.NoScript())
-	p.Open(url)
-	require.Equal(t, "plain", p.Text("#p"))
-	require.Equal(t, 1, p.Count("p"))
-	require.False(t, browser.Eval[bool](p, `matchMedia("(prefers-color-scheme: dark)").matches`))
-}
-
-func TestProfilesAreApart(t *testing.T) {
-	t.Parallel()
-	url := serve(t, map[string]string{"/": ""})
-	one, other := browser.New(t), browser.New(t)
-	one.Open(url)
-	other.Open(url)
-	require.Equal(t, "a=b", browser.Eval[string](one, `document.cookie = "a=b", document.cookie`))
-	require.Empty(t, browser.Eval[string](other, `document.cookie`))
-}
-
 // TestInput: clicks and keys are the real ones, which go to what a person would
 // meet, in their order.
 func TestInput(t *testing.T) {
@@ -99,19 +73,4 @@ func TestInput(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), 30*time.Millisecond)
 	p.Press(browser.Enter)
 	p.AwaitText("ul", "dblclick2 click0")
-}
-
-func TestHistory(t *testing.T) {
-	t.Parallel()
-	url := serve(t, map[string]string{"/": `<h1>One</h1><a href="/two">On</a>`, "/two": "<h1>Two</h1>"})
-	for _, opts := range [][]browser.Option{{}, {browser.NoScript()}} {
-		p := browser.New(t, opts...)
-		p.Open(url)
-		p.Follow(func() { p.Click("a") })
-		require.Equal(t, "Two", p.Text("h1"))
-		p.Reload()
-		require.Equal(t, "Two", p.Text("h1"))
-		p.Back()
-		require.Equal(t, "One", p.Text("h1"))
-	}
 }
