@@ -52,13 +52,13 @@ BROWSERS = /example/full(/internal/forms)?$$
 
 # The packages that search for broken promises at random, by faults on real servers. They wait
 # more than they work. Those of FAULTY also measure time, and are tested alone.
-SEARCHES = /internal/(campaign|history|proxies)$$
+SEARCHES = /internal/(history|history/campaign|proxies)$$
 FAULTY = /internal/faults$$
 
 # The packages whose tests take longest, mostly by waiting, are tested first: at the end there
 # would be no others for the cores.
 LONGEST = ./lock ./lock/redisstore ./lock/pgstore ./docs/snippets
-LONGEST_REST = ./lock/pgstore/internal/campaign
+LONGEST_REST = ./internal/history/campaign
 
 # The models are searched by another program: neither the race detector nor another Go finds more
 # in them.
@@ -191,6 +191,9 @@ faults: # searches: The fault campaign with FAULTS (10000) faults and SEED, the 
 # The databases of make once.
 DB ?= postgres mariadb sqlite
 
+once = go test $(RACE) -count=1 -v -timeout 120m -parallel 3 -run '/^$(1)$$' ./internal/history/campaign -args \
+	-campaign.faults $(FAULTS) -campaign.failovers $(FAILOVERS) $(if $(SEED),-campaign.seed $(SEED))
+
 .PHONY: once once-postgres once-mariadb once-sqlite
 once: # searches: Histories and FAULTS (10000) for work in transactions of each DB (postgres mariadb sqlite), with FAILOVERS (200), SEED
 	@for db in $(DB); do $(MAKE) --no-print-directory once-$$db || exit 1; done
@@ -198,29 +201,24 @@ once: # searches: Histories and FAULTS (10000) for work in transactions of each 
 once-postgres:
 	@scripts/deps.sh redis-server postgresql pgbouncer $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v -timeout 60m -run OverPostgres ./internal/history -args -histories.pg 210 $(if $(SEED),-seed $(SEED))
-	cd lock/pgstore && go test $(RACE) -count=1 -v -timeout 120m -parallel 3 ./internal/campaign -args -campaign.faults $(FAULTS) -campaign.failovers $(FAILOVERS) $(if $(SEED),-campaign.seed $(SEED))
-	cd lock/pgstore && go test -count=1 -v -run '^TestDeployment$$' ./internal/campaign -args -campaign.rate 2000 -campaign.window 10s
+	$(call once,postgres)
 
 once-mariadb:
 	@scripts/deps.sh redis-server mariadb $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v -timeout 60m -run OverMySQL ./internal/history -args -histories.mysql 210 $(if $(SEED),-seed $(SEED))
-	cd lock/mysqlstore && go test $(RACE) -count=1 -v -timeout 120m ./internal/campaign -args -campaign.faults $(FAULTS) -campaign.failovers $(FAILOVERS) $(if $(SEED),-campaign.seed $(SEED))
+	$(call once,mariadb)
 
 once-sqlite:
 	@scripts/deps.sh redis-server $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v -timeout 60m -run OverSQLite ./internal/history -args -histories.sqlite 210 $(if $(SEED),-seed $(SEED))
-	cd lock/sqlitestore && go test $(RACE) -count=1 -v -timeout 120m ./internal/campaign -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
-
-# What make journey runs of example/full/internal: packages, each with its arguments.
-JOURNEYS = "journey -journey.every=1" "forms"
+	$(call once,sqlite)
 
 .PHONY: journey
-journey: # searches: From the client to the row, connections cut at every byte offset, on all stores: .artifacts/journey.txt
-	@scripts/deps.sh redis-server postgresql chromium curl npm $(if $(RACE),cc)
-	@for journey in $(JOURNEYS); do \
-		set -- $$journey; \
-		(set -x; cd example/full && go test $(RACE) -count=1 -v -timeout 60m ./internal/$$1 -args "$${@:2}") || exit 1; \
-	done
+journey: # searches: From a client or a form to the order: connections cut at every byte offset, and the walks of browsers
+	@scripts/deps.sh chromium npm curl $(if $(RACE),cc)
+	go test $(RACE) -count=1 -v -run Cut ./client
+	go test $(RACE) -count=1 -v -run 'RetryableHTTP|Curl' ./docs/snippets
+	go test $(RACE) -count=1 -v -timeout 60m ./example/full/internal/forms
 
 .PHONY: chain
 chain: # searches: Orders through three services and a provider: each byte cut, FAULTS (10000) lost messages and killed processes

@@ -71,18 +71,15 @@ func checks() []check {
 		{"notified", "work of three leases; a hold over its maximum", "the lease is renewed; the hold ends on time", "internal/faults", "TestLongWorkIsRenewedOnRedis"},
 		{"once", "every fault at every step of `Once`", "one effect, its answer arrives, the record appears", "internal/faults", "TestOnceUnderFaults"},
 		{"once", "a server out of memory between claim and settle", "the answer arrives, and held locks can be renewed", "internal/faults", "TestOnceOutOfMemory TestServerThatEvictsNothing"},
-		{"once", "orders in transactions of PostgreSQL, directly and through PgBouncer, under faults and kills", "each answered order exists once, as it was answered", "lock/pgstore/internal/campaign", "TestOnce TestOnceCatches"},
-		{"once", "the same over MariaDB", "the same", "lock/mysqlstore/internal/campaign", "TestOnce TestOnceCatches"},
-		{"once", "the same over SQLite", "the same", "lock/sqlitestore/internal/campaign", "TestOnce TestOnceCatches"},
-		{"once", "PostgreSQL fails over to a synchronous standby", "no answered order is lost", "lock/pgstore/internal/campaign", "TestFailovers TestFailoversCatch"},
-		{"once", "MariaDB fails over to a semi-synchronous replica", "the same", "lock/mysqlstore/internal/campaign", "TestFailovers TestFailoversCatch"},
+		{"once", "orders in transactions of PostgreSQL (directly and through PgBouncer), MariaDB and SQLite, under faults and kills", "each answered order exists once, as it was answered", "internal/history/campaign", "TestOnce TestOnceCatches"},
+		{"once", "PostgreSQL fails over to a synchronous standby, MariaDB to a semi-synchronous replica", "no answered order is lost", "internal/history/campaign", "TestFailovers TestFailoversCatch"},
 		{"once", "random faults of a database and its network, in virtual time", "each key has one row, with the answer that every client got", "lock", "TestTransactionsAtRandom"},
 		{"once", "a desk over PostgreSQL is killed every second, or stopped beyond its lease", "one row for each order; without `WithTransaction`, two", "example/full", "TestKillLoopOverPostgres TestPausedHolderOverPostgres TestPausedDeskOverPostgres"},
 		{"once", "half-hour days of 300 orders with killed, paused and deployed desks", "no order is placed twice or lost, no answer is false, and no customer is locked out", "bench/internal/day", "TestDays TestDaysCatch"},
 		{"once", "receipts and fences are asked of a quorum", "refused before anything runs", "lock/quorum", "TestHasNoReceipts TestHasNoFences"},
 		{"same-answer", "200 duplicates at once, at two Lockers", "one run, and one answer for every caller", "internal/faults", "TestOnceRace"},
 		{"same-answer", "472 cases over two stores and two routers", "[the table](semantics.md)", "internal/semantics", "TestPage"},
-		{"same-answer", "connections cut after each byte of orders and answers", "[one order, one answer](journey.md)", "example/full/internal/journey", "TestPage"},
+		{"same-answer", "connections cut after each byte of orders and answers", "one order, and its answer", "client", "TestCutAtEachByte TestCutDoubles TestChainCutAtEachByte"},
 		{"bounded", "a proxy loses answers, requests or both; packets are dropped between network namespaces", "calls end within the budget, and no caller is locked out afterwards", "internal/faults", "TestPartitions TestPartitionCatches TestPartitionOfPackets"},
 		{"bounded", "a server is stopped, paused, busy, loading, asleep, or turned into a replica", "the same", "internal/faults", "TestServerOutages TestServerAsleep TestServerWithTooFewReplicas TestServerRefusals"},
 		{"bounded", "a slow line, and a receipt of 1 MiB", "no call waits for it, and nothing runs twice", "internal/faults", "TestSlowLine"},
@@ -146,8 +143,8 @@ func TestDatabases(t *testing.T) {
 	var declared []string
 	for _, store := range []string{"pgstore", "mysqlstore", "sqlitestore"} {
 		declared = append(declared, testsIn(t, "lock/"+store)...)
-		declared = append(declared, testsIn(t, "lock/"+store+"/internal/campaign")...)
 	}
+	declared = append(declared, testsIn(t, "internal/history/campaign")...)
 	named := regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(read(t, "../databases.md"), -1)
 	require.Greater(t, len(named), 20)
 	for _, name := range named {

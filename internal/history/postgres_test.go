@@ -3,14 +3,13 @@ package history_test
 import (
 	"math/rand/v2"
 	"net/url"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
@@ -38,7 +37,7 @@ func (p onPostgres) at(addr string) string {
 
 func (p onPostgres) disturb(t *testing.T, rng *rand.Rand) weather {
 	t.Helper()
-	return &postgresWeather{dice: dice{rng: rng}, proxy: pgproxy.Start(t, p.url.Host, nil)}
+	return &wireWeather{dice: dice{rng: rng}, proxy: sqlproxy.Postgres(t, p.url.Host, nil), faults: postgresFaults}
 }
 
 func (p onPostgres) open(t *testing.T, addr string) store {
@@ -55,65 +54,20 @@ type postgresStore struct {
 	url string
 }
 
-func (onPostgres) faults() (names []string) {
-	for _, f := range postgresFaults {
-		names = append(names, f.name)
-	}
-	return append(names, allLost)
-}
+func (onPostgres) faults() []string { return postgresFaults.names() }
 
 // deadlines: a claim that comes late is one that the server has read in time, and has
 // let wait.
 func (onPostgres) deadlines() bool { return false }
 
-// postgresFaults are the faults of statements that write, and how many of a thousand have each.
-var postgresFaults = []struct {
-	name     string
-	permille int
-	fault    pgproxy.Fault
-}{
-	{"reply lost, closed", 50, pgproxy.Fault{Action: pgproxy.LoseReplyAndCut}},
-	{"reply lost, hangs", 20, pgproxy.Fault{Action: pgproxy.LoseReply}},
-	{"reply cut", 20, pgproxy.Fault{Action: pgproxy.CutReply, Bytes: 7}},
-	{"reply late", 13, pgproxy.Fault{Action: pgproxy.DelayReply, Delay: 10 * time.Millisecond}},
-	{"request lost, closed", 20, pgproxy.Fault{Action: pgproxy.CutRequest}},
-	{"request lost, hangs", 6, pgproxy.Fault{Action: pgproxy.LoseRequest}},
-	{"request held", 13, pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: 10 * time.Millisecond}},
-	{"request held beyond its call", 33, pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: patienceOfCall + 10*time.Millisecond}},
-	{"server hears no end", 6, pgproxy.Fault{Action: pgproxy.Freeze}},
-}
-
-// postgresWeather is the faults of one history over PostgreSQL.
-type postgresWeather struct {
-	dice
-	toll
-
-	proxy *pgproxy.Proxy
-}
-
-func (w *postgresWeather) addr() string { return w.proxy.Addr() }
-
-func (w *postgresWeather) begin() { w.proxy.Decide(w.decide) }
-
-func (w *postgresWeather) decide(x *pgproxy.Exchange) pgproxy.Fault {
-	if x.Cancel || !x.Contains("latch_entries") || strings.HasPrefix(strings.TrimSpace(x.SQL[0]), "SELECT") {
-		return pgproxy.Fault{}
-	}
-	if w.darkens(&w.dice) {
-		w.strike(allLost)
-		return pgproxy.Fault{Action: pgproxy.LoseReply}
-	}
-	for _, f := range postgresFaults {
-		if w.draw(f.permille) {
-			w.strike(f.name)
-			return f.fault
-		}
-	}
-	return pgproxy.Fault{}
-}
-
-// end lets all pass from now on.
-func (w *postgresWeather) end(c *counts) {
-	w.proxy.Decide(nil)
-	w.count(c)
+var postgresFaults = wireFaults{
+	{"reply lost, closed", 50, sqlproxy.Fault{Action: sqlproxy.LoseReplyAndCut}},
+	{"reply lost, hangs", 20, sqlproxy.Fault{Action: sqlproxy.LoseReply}},
+	{"reply cut", 20, sqlproxy.Fault{Action: sqlproxy.CutReply, Bytes: 7}},
+	{"reply late", 13, sqlproxy.Fault{Action: sqlproxy.DelayReply, Delay: 10 * time.Millisecond}},
+	{"request lost, closed", 20, sqlproxy.Fault{Action: sqlproxy.CutRequest}},
+	{"request lost, hangs", 6, sqlproxy.Fault{Action: sqlproxy.LoseRequest}},
+	{"request held", 13, sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: 10 * time.Millisecond}},
+	{"request held beyond its call", 33, sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: patienceOfCall + 10*time.Millisecond}},
+	{"server hears no end", 6, sqlproxy.Fault{Action: sqlproxy.Freeze}},
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -64,7 +64,7 @@ func TestDemotedPrimary(t *testing.T) {
 				host.Exec(t, "", fmt.Sprintf("CREATE DATABASE IF NOT EXISTS %[1]s; CREATE USER of_%[1]s@'127.0.0.1'; GRANT ALL ON %[1]s.* TO of_%[1]s@'127.0.0.1'", name))
 				host.Exec(t, name, ordersTable)
 			}
-			p := mysqlproxy.Start(t, hosts[0].Addr(), nil)
+			p := sqlproxy.MySQL(t, hosts[0].Addr(), nil)
 			store := open(t, through(hosts[0], hosts[0].DSN(name, "of_"+name), p.Addr()))
 			heir := open(t, hosts[1].DSN(name, ""))
 			l := lockerOver(t, store)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -22,9 +22,9 @@ const commit = "COMMIT AND"
 const late = 1500 * time.Millisecond
 
 // behind returns a shop of a server whose store's statements have faults.
-func behind(tb testing.TB, server *mysqltest.Server, decide func(statement string) mysqlproxy.Fault) (*shop, *mysqlproxy.Proxy) {
+func behind(tb testing.TB, server *mysqltest.Server, decide sqlproxy.Decide) (*shop, *sqlproxy.Proxy) {
 	tb.Helper()
-	p := mysqlproxy.Start(tb, server.Addr(), decide)
+	p := sqlproxy.MySQL(tb, server.Addr(), decide)
 	return shopOf(tb, server, p.Addr()), p
 }
 
@@ -34,20 +34,20 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		fate      mysqlproxy.Action
+		fate      sqlproxy.Action
 		committed bool
 	}{
-		"its answer is lost":            {mysqlproxy.LoseReply, true},
-		"the connection ends after it":  {mysqlproxy.CutReply, true},
-		"it arrives late":               {mysqlproxy.DelayRequest, false},
-		"it never arrives":              {mysqlproxy.LoseRequest, false},
-		"the connection ends before it": {mysqlproxy.CutRequest, false},
-		"it is answered":                {mysqlproxy.Pass, true},
-		"the server ends after it":      {mysqlproxy.FailReply, true},
+		"its answer is lost":            {sqlproxy.LoseReply, true},
+		"the connection ends after it":  {sqlproxy.CutReply, true},
+		"it arrives late":               {sqlproxy.DelayRequest, false},
+		"it never arrives":              {sqlproxy.LoseRequest, false},
+		"the connection ends before it": {sqlproxy.CutRequest, false},
+		"it is answered":                {sqlproxy.Pass, true},
+		"the server ends after it":      {sqlproxy.FailReply, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, _ := behind(t, mysqltest.Shared(t), mysqlproxy.First(commit, mysqlproxy.Fault{Action: tt.fate, Delay: late}))
+			s, _ := behind(t, mysqltest.Shared(t), sqlproxy.First(commit, sqlproxy.Fault{Action: tt.fate, Delay: late}))
 			l := s.locker(t, lock.WithBudget(time.Second))
 			began := time.Now()
 			receipt, replayed, err := l.Once(t.Context(), "k", nil, order("first"))
@@ -86,7 +86,7 @@ func (s *shop) unanswered(t *testing.T, key string) lock.Transaction {
 // arrives.
 func TestTwinWithoutAFence(t *testing.T) {
 	t.Parallel()
-	s, _ := behind(t, mysqltest.Shared(t), mysqlproxy.First(commit, mysqlproxy.Fault{Action: mysqlproxy.DelayRequest, Delay: late}))
+	s, _ := behind(t, mysqltest.Shared(t), sqlproxy.First(commit, sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: late}))
 	tx := s.unanswered(t, "k")
 	e, err := s.store.Get(t.Context(), "k")
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestTwinWithoutAFence(t *testing.T) {
 func TestOutcomeEndsNoOtherSession(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Start(t)
-	s, _ := behind(t, server, mysqlproxy.First(commit, mysqlproxy.Fault{Action: mysqlproxy.LoseRequest}))
+	s, _ := behind(t, server, sqlproxy.First(commit, sqlproxy.Fault{Action: sqlproxy.LoseRequest}))
 	tx := s.unanswered(t, "k")
 	var newest int64
 	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT MAX(id) FROM information_schema.processlist").Scan(&newest))
@@ -161,7 +161,7 @@ func TestOutcomeEndsNoCommit(t *testing.T) {
 func TestOwnCommitThatNeverArrives(t *testing.T) {
 	t.Parallel()
 	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "waits for 30 s")
-	decide := mysqlproxy.First("COMMIT", mysqlproxy.Fault{Action: mysqlproxy.LoseRequest})
+	decide := sqlproxy.First("COMMIT", sqlproxy.Fault{Action: sqlproxy.LoseRequest})
 	s, _ := behind(t, mysqltest.Shared(t), decide)
 	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fenced: true}
 	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -168,13 +168,13 @@ func TestTakeoverThatMeetsAChange(t *testing.T) {
 				e, err := other.Get(t.Context(), "k")
 				return err == nil && e.State == lock.Abandoned
 			}, 10*time.Second, time.Millisecond)
-			p.Decide(func(statement string) mysqlproxy.Fault {
-				if strings.Contains(statement, "SET token =") {
+			p.Decide(func(x *sqlproxy.Exchange) sqlproxy.Fault {
+				if x.Contains("SET token =") {
 					if ok, err := tt.changes(context.WithoutCancel(t.Context()), other, holder); !ok || err != nil {
 						t.Error(ok, err)
 					}
 				}
-				return mysqlproxy.Fault{}
+				return sqlproxy.Fault{}
 			})
 			e, err := s.store.Claim(t.Context(), "k", lock.Claim{Token: "another", Attempt: 2, Lease: time.Minute, Replaces: "its"})
 			require.NoError(t, err)

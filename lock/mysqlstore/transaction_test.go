@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
@@ -231,7 +231,7 @@ func TestWorkThatCommitsWhileTheServerIsSilent(t *testing.T) {
 			s.exec(t, "CREATE PROCEDURE commits() COMMIT")
 			l := s.locker(t, lock.WithBudget(time.Second))
 			_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-				p.Decide(mysqlproxy.First(struck, mysqlproxy.Fault{Action: mysqlproxy.CutRequest}))
+				p.Decide(sqlproxy.First(struck, sqlproxy.Fault{Action: sqlproxy.CutRequest}))
 				return []byte("receipt"), errors.Join(exec(ctx, insert, "first"), exec(ctx, "CALL commits()"))
 			})
 			require.ErrorIs(t, err, lock.ErrUnknown)

@@ -2,14 +2,13 @@ package mysqlstore_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -29,11 +28,11 @@ func TestClaimThatWasNotCommitted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := mysqltest.Shared(t)
-			proxy := mysqlproxy.Start(t, server.Addr(), nil)
+			proxy := sqlproxy.MySQL(t, server.Addr(), nil)
 			s := shopOf(t, server, proxy.Addr())
-			proxy.Decide(func(statement string) (f mysqlproxy.Fault) {
-				if strings.Contains(statement, tt.struck) {
-					f.Action = mysqlproxy.CutReply
+			proxy.Decide(func(x *sqlproxy.Exchange) (f sqlproxy.Fault) {
+				if x.Contains(tt.struck) {
+					f.Action = sqlproxy.CutReply
 				}
 				return f
 			})

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -77,7 +77,7 @@ func TestPrivilegesOfThePageSuffice(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.grant(t, grantsOfThePage(t, s.role)...)
-	proxy := pgproxy.Start(t, s.cluster.Addr(), nil)
+	proxy := sqlproxy.Postgres(t, s.cluster.Addr(), nil)
 	store := s.store(t, proxy.Addr())
 	require.NoError(t, store.Check(t.Context()))
 	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
@@ -95,11 +95,11 @@ func TestPrivilegesOfThePageSuffice(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "answered", string(receipt))
 	var lost atomic.Bool
-	proxy.Decide(func(x *pgproxy.Exchange) pgproxy.Fault {
+	proxy.Decide(func(x *sqlproxy.Exchange) sqlproxy.Fault {
 		if x.Begins("COMMIT") && lost.CompareAndSwap(false, true) {
-			return pgproxy.Fault{Action: pgproxy.Freeze} // its session stays, until it is ended
+			return sqlproxy.Fault{Action: sqlproxy.Freeze} // its session stays, until it is ended
 		}
-		return pgproxy.Fault{}
+		return sqlproxy.Fault{}
 	})
 	began := time.Now()
 	_, _, err = l.Once(t.Context(), "lost", nil, order("lost"))

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -33,11 +33,11 @@ func TestClaimTakesAKeyThatBecomesFree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := pgtest.Shared(t)
-			proxy := pgproxy.Start(t, c.Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+			proxy := sqlproxy.Postgres(t, c.Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
 				if x.Contains("SELECT CASE WHEN e.receipt") {
-					return pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: 2 * lease}
+					return sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: 2 * lease}
 				}
-				return pgproxy.Fault{}
+				return sqlproxy.Fault{}
 			})
 			s := newStore(t, newPool(t, proxy.URL(c.Database(t), "postgres"), func(cfg *pgxpool.Config) {
 				cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -50,7 +50,7 @@ func TestClaimTakesAKeyThatBecomesFree(t *testing.T) {
 			require.Equal(t, lock.Held, claim(lock.Claim{Token: "theirs", Attempt: 1, Lease: lease, Linger: tt.linger}).State)
 			e := claim(lock.Claim{Token: "mine", Attempt: 2, Lease: time.Minute, Replaces: tt.replaces})
 			require.Equal(t, []any{tt.state, tt.token}, []any{e.State, e.Token})
-			require.Positive(t, proxy.Count(pgproxy.DelayRequest), "it has read")
+			require.Positive(t, proxy.Count(sqlproxy.DelayRequest), "it has read")
 		})
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -52,9 +52,9 @@ func TestWaitForAConnectionEndsWithItsClient(t *testing.T) {
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	var trips atomic.Int64
-	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(*pgproxy.Exchange) pgproxy.Fault {
+	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(*sqlproxy.Exchange) sqlproxy.Fault {
 		trips.Add(1)
-		return pgproxy.Fault{}
+		return sqlproxy.Fault{}
 	})
 	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	l := s.locker(t)

@@ -7,20 +7,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
 // losesCommits is a proxy that no COMMIT passes. The server keeps the session, and waits.
-func losesCommits(t *testing.T, addr string) *pgproxy.Proxy {
+func losesCommits(t *testing.T, addr string) *sqlproxy.Proxy {
 	t.Helper()
-	return pgproxy.Start(t, addr, func(x *pgproxy.Exchange) pgproxy.Fault {
+	return sqlproxy.Postgres(t, addr, func(x *sqlproxy.Exchange) sqlproxy.Fault {
 		if x.Begins("COMMIT") {
-			return pgproxy.Fault{Action: pgproxy.Freeze}
+			return sqlproxy.Fault{Action: sqlproxy.Freeze}
 		}
-		return pgproxy.Fault{}
+		return sqlproxy.Fault{}
 	})
 }
 

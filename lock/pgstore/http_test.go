@@ -17,8 +17,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -174,11 +174,11 @@ func TestOtherRequestWhileATransactionIsOpen(t *testing.T) {
 	t.Parallel()
 	const late = 3 * time.Second
 	var commits atomic.Int64
-	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
 		if x.Begins("COMMIT") && commits.Add(1) == 1 {
-			return pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: late}
+			return sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: late}
 		}
-		return pgproxy.Fault{}
+		return sqlproxy.Fault{}
 	})
 	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
 	first := s.locker(t, lock.WithBudget(2*late))
@@ -216,7 +216,7 @@ func TestOtherRequestWhileATransactionIsOpen(t *testing.T) {
 func TestCommittedEffectOfAProcessThatDies(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "waits for the end of a lease")
 	t.Parallel()
-	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), nil)
+	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), nil)
 	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
 	dying := lock.New(s.store, lock.WithTransaction(), lock.WithLogger(quiet), lock.WithLease(time.Second), lock.WithBudget(300*time.Millisecond))
 	there := pgstore.New(newPool(t, pgtest.Shared(t).URL(s.pool.Config().ConnConfig.Database, "postgres")))

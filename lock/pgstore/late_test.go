@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -36,11 +36,11 @@ func TestLateCommitFindsALateClaimOfItsToken(t *testing.T) {
 				addr = pgtest.PgBouncer(t, addr).Addr()
 			}
 			var commits atomic.Int64
-			proxy := pgproxy.Start(t, addr, func(x *pgproxy.Exchange) pgproxy.Fault {
+			proxy := sqlproxy.Postgres(t, addr, func(x *sqlproxy.Exchange) sqlproxy.Fault {
 				if x.Begins("COMMIT") && commits.Add(1) == 1 {
-					return pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: late}
+					return sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: late}
 				}
-				return pgproxy.Fault{}
+				return sqlproxy.Fault{}
 			})
 			s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) {
 				cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -67,7 +67,7 @@ func TestLateCommitFindsALateClaimOfItsToken(t *testing.T) {
 			_, err = s.store.Claim(t.Context(), "k", claim) // its first send
 			require.ErrorIs(t, err, lock.ErrNotApplied)
 			require.Less(t, time.Since(began), late)
-			proxy.Wait(t, pgproxy.DelayRequest, 1)
+			proxy.Wait(t, sqlproxy.DelayRequest, 1)
 			time.Sleep(200 * time.Millisecond)
 			require.Empty(t, s.orders(t))
 

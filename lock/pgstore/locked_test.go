@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
@@ -93,11 +93,11 @@ func TestLockedTable(t *testing.T) {
 // The requests to cancel are lost. The store's own sessions do not wait for long.
 func TestLockedTableWithoutCancel(t *testing.T) {
 	t.Parallel()
-	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
 		if x.Cancel {
-			return pgproxy.Fault{Action: pgproxy.LoseRequest}
+			return sqlproxy.Fault{Action: sqlproxy.LoseRequest}
 		}
-		return pgproxy.Fault{}
+		return sqlproxy.Fault{}
 	})
 	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
 	unlock := s.lock(t, "latch_entries")

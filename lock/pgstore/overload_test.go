@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -87,8 +87,8 @@ func (a *asked) wrong(rate int, d time.Duration) (wrong []string) {
 // take four answers each.
 func slowShop(t *testing.T) *shop {
 	t.Helper()
-	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(*pgproxy.Exchange) pgproxy.Fault {
-		return pgproxy.Fault{Action: pgproxy.DelayReply, Delay: 10 * time.Millisecond}
+	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(*sqlproxy.Exchange) sqlproxy.Fault {
+		return sqlproxy.Fault{Action: sqlproxy.DelayReply, Delay: 10 * time.Millisecond}
 	})
 	return openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 4 })
 }
@@ -144,11 +144,11 @@ func TestSilence(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "measures orders after a silence")
 	t.Parallel()
 	var silent atomic.Bool
-	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(*pgproxy.Exchange) pgproxy.Fault {
+	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(*sqlproxy.Exchange) sqlproxy.Fault {
 		if silent.Load() {
-			return pgproxy.Fault{Action: pgproxy.LoseRequest}
+			return sqlproxy.Fault{Action: sqlproxy.LoseRequest}
 		}
-		return pgproxy.Fault{}
+		return sqlproxy.Fault{}
 	})
 	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
 	l := s.locker(t, usualBudget)

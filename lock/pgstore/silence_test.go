@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
@@ -79,14 +79,14 @@ func TestSilentConnections(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
 			var last, silent int // the newest connection, and the newest that is silent
-			proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+			proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
 				mu.Lock()
 				defer mu.Unlock()
 				last = max(last, x.Conn)
 				if x.Conn <= silent {
-					return pgproxy.Fault{Action: pgproxy.LoseRequest}
+					return sqlproxy.Fault{Action: sqlproxy.LoseRequest}
 				}
-				return pgproxy.Fault{}
+				return sqlproxy.Fault{}
 			})
 			s := open(t, func(db string) string { return proxy.URL(db, "postgres") })
 			s.placeAtOnce(t, 4, "before")

@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
@@ -280,9 +280,9 @@ func TestOutcomeIsAskedOfThePrimary(t *testing.T) {
 			db := pgxtest.Connect(t, primary.URL(name, ""))
 
 			var away, lose atomic.Bool
-			proxy := pgproxy.Start(t, primary.Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+			proxy := sqlproxy.Postgres(t, primary.Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
 				if !x.Begins("COMMIT") || !lose.CompareAndSwap(true, false) {
-					return pgproxy.Fault{}
+					return sqlproxy.Fault{}
 				}
 				away.Store(true) // the primary refuses new connections for a while, and has ended the store's
 				_, err := db.Exec(context.WithoutCancel(t.Context()), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'")
@@ -290,7 +290,7 @@ func TestOutcomeIsAskedOfThePrimary(t *testing.T) {
 					t.Error(err)
 				}
 				time.AfterFunc(300*time.Millisecond, func() { away.Store(false) })
-				return pgproxy.Fault{Action: pgproxy.LoseReplyAndCut}
+				return sqlproxy.Fault{Action: sqlproxy.LoseReplyAndCut}
 			})
 			url := strings.Replace(proxy.URL(name, "postgres"), proxy.Addr(), proxy.Addr()+","+standby.Addr(), 1)
 			pool := newPool(t, url, func(cfg *pgxpool.Config) {

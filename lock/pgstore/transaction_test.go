@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -203,17 +203,17 @@ func conflict(ctx context.Context, _ pgx.Tx, s *shop) error {
 
 // commits are the possible outcomes of a COMMIT.
 var commits = map[string]struct {
-	fault     pgproxy.Fault
+	fault     sqlproxy.Fault
 	committed bool
 }{
-	"reply lost":          {pgproxy.Fault{Action: pgproxy.LoseReply}, true},
-	"cut after it":        {pgproxy.Fault{Action: pgproxy.LoseReplyAndCut}, true},
-	"cut within it":       {pgproxy.Fault{Action: pgproxy.CutReply, Bytes: 3}, true},
-	"reply late":          {pgproxy.Fault{Action: pgproxy.DelayReply, Delay: 3 * time.Second}, true},
-	"request lost":        {pgproxy.Fault{Action: pgproxy.LoseRequest}, false},
-	"cut before it":       {pgproxy.Fault{Action: pgproxy.CutRequest}, false},
-	"late":                {pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: 3 * time.Second}, false},
-	"server hears no end": {pgproxy.Fault{Action: pgproxy.Freeze}, false},
+	"reply lost":          {sqlproxy.Fault{Action: sqlproxy.LoseReply}, true},
+	"cut after it":        {sqlproxy.Fault{Action: sqlproxy.LoseReplyAndCut}, true},
+	"cut within it":       {sqlproxy.Fault{Action: sqlproxy.CutReply, Bytes: 3}, true},
+	"reply late":          {sqlproxy.Fault{Action: sqlproxy.DelayReply, Delay: 3 * time.Second}, true},
+	"request lost":        {sqlproxy.Fault{Action: sqlproxy.LoseRequest}, false},
+	"cut before it":       {sqlproxy.Fault{Action: sqlproxy.CutRequest}, false},
+	"late":                {sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: 3 * time.Second}, false},
+	"server hears no end": {sqlproxy.Fault{Action: sqlproxy.Freeze}, false},
 }
 
 func TestCommitWithoutAnAnswer(t *testing.T) {
@@ -225,11 +225,11 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, PgBouncer %v, may end sessions %v", how, pooled, may), func(t *testing.T) {
 					t.Parallel()
 					var lose atomic.Bool
-					proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+					proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
 						if x.Begins("COMMIT") && lose.CompareAndSwap(true, false) {
 							return tt.fault
 						}
-						return pgproxy.Fault{}
+						return sqlproxy.Fault{}
 					})
 					through := func(db string) string { return proxy.URL(db, "postgres") }
 					if pooled {
@@ -261,8 +261,8 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 					receipt, replayed, err := l.Once(t.Context(), "k", nil, order("second"))
 					require.NoError(t, err)
 					require.Equal(t, tt.committed, replayed)
-					if tt.fault.Action == pgproxy.DelayRequest {
-						proxy.Wait(t, pgproxy.DelayRequest, 1) // it finds no claim
+					if tt.fault.Action == sqlproxy.DelayRequest {
+						proxy.Wait(t, sqlproxy.DelayRequest, 1) // it finds no claim
 					}
 					require.Equal(t, []string{string(receipt), "warm"}, s.orders(t))
 				})

@@ -1,6 +1,6 @@
 // Package once injects faults into orders that run in transactions of a database, and then checks
-// that every order was committed once. Each database takes part by a [Shop], in a package
-// internal/campaign of its store's module, with the faults of this database. The callers, the
+// that every order was committed once. Each database takes part by a [Shop], in internal/history/campaign,
+// with the faults of this database. The callers, the
 // promises and the report are the same for all:
 //
 //	c := once.New(t)

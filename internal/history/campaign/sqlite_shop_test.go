@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	lease  = 600 * time.Millisecond
-	budget = 300 * time.Millisecond
+	fileLease  = 600 * time.Millisecond
+	fileBudget = 300 * time.Millisecond
 )
 
-// shop is a file, and the campaign there.
-type shop struct {
+// fileShop is a file, and the campaign there.
+type fileShop struct {
 	*once.Campaign
 
 	t    *testing.T
@@ -35,9 +35,9 @@ type shop struct {
 	killed map[string]bool // answers of orders that have ended with their process
 }
 
-func start(t *testing.T, twin string) *shop {
+func startFile(t *testing.T, twin string) shop {
 	t.Helper()
-	w := &shop{Campaign: once.New(t), t: t, twin: twin, path: filepath.Join(t.TempDir(), "shop.db"), killed: map[string]bool{}}
+	w := &fileShop{Campaign: once.New(t), t: t, twin: twin, path: filepath.Join(t.TempDir(), "shop.db"), killed: map[string]bool{}}
 	store, err := sqlitestore.Open(t.Context(), w.path)
 	require.NoError(t, err)
 	_, err = store.DB().ExecContext(t.Context(), "CREATE TABLE orders (name TEXT NOT NULL, answer BLOB NOT NULL)")
@@ -56,26 +56,20 @@ func openFile(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-// Orders is part of [once.Shop].
-func (w *shop) Orders(ctx context.Context) (all []once.Row, ok bool) {
-	rows, err := w.db.QueryContext(ctx, "SELECT name, answer FROM orders")
-	if err != nil {
-		return nil, false
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var o once.Row
-		if err := rows.Scan(&o.Name, &o.Answer); err != nil {
-			return nil, false
-		}
-		all = append(all, o)
-	}
-	return all, rows.Err() == nil
+func (w *fileShop) campaign() *once.Campaign { return w.Campaign }
+
+func (w *fileShop) plan() once.Plan { return once.Plan{Processes: 4, Callers: 2} }
+
+func (*fileShop) rare() []string {
+	return []string{"killed, and committed", "killed, and not committed", "settle after a takeover", "settle failed, not committed", "stopped, and committed"}
 }
+
+// Orders is part of [once.Shop].
+func (w *fileShop) Orders(ctx context.Context) (all []once.Row, ok bool) { return ordersOf(ctx, w.db) }
 
 // Strike is part of [once.Shop]. Another program locks the files, reads them for long, and has
 // their logs written back.
-func (w *shop) Strike(ctx context.Context, r *rand.Rand) {
+func (w *fileShop) Strike(ctx context.Context, r *rand.Rand) {
 	files := map[string]*sql.DB{"database": w.db, "claims": openFile(w.t, w.path+"-latch")}
 	for w.Pause(ctx, time.Duration(100+r.IntN(1000))*time.Millisecond) {
 		name := []string{"database", "claims"}[r.IntN(2)]
@@ -94,14 +88,16 @@ func (w *shop) Strike(ctx context.Context, r *rand.Rand) {
 }
 
 // dies notes that an order has ended with its process.
-func (w *shop) dies(answer []byte) {
+func (w *fileShop) dies(answer []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.killed[string(answer)] = true
 }
 
-// lookUpKilled counts which of the orders that have ended with their process were committed.
-func (w *shop) lookUpKilled() {
+// rests counts which of the orders that have ended with their process were committed, and has SQLite
+// look at its files.
+func (w *fileShop) rests(t *testing.T) {
+	t.Helper()
 	rows, ok := w.Orders(w.t.Context())
 	require.True(w.t, ok)
 	there := map[string]bool{}
@@ -118,19 +114,12 @@ func (w *shop) lookUpKilled() {
 		}
 	}
 	clear(w.killed)
-}
-
-// misses reports whether there is a rare path that the campaign has not taken yet.
-func (w *shop) misses(before *once.Counts) bool {
-	w.lookUpKilled()
-	return w.Misses(rarePaths, before)
-}
-
-// requireIntact has SQLite look at its files.
-func (w *shop) requireIntact() {
+	if !w.Over() {
+		return
+	}
 	for _, path := range []string{w.path, w.path + "-latch"} {
 		var report string
-		require.NoError(w.t, openFile(w.t, path).QueryRowContext(w.t.Context(), "PRAGMA integrity_check").Scan(&report))
-		require.Equal(w.t, "ok", report, path)
+		require.NoError(t, openFile(t, path).QueryRowContext(t.Context(), "PRAGMA integrity_check").Scan(&report))
+		require.Equal(t, "ok", report, path)
 	}
 }

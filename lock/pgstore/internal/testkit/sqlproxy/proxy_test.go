@@ -1,5 +1,5 @@
-// Package pgproxy_test has the tests of internal/testkit/pgproxy, which need a driver.
-package pgproxy_test
+// Package sqlproxy_test has the tests of internal/testkit/sqlproxy, which need a driver.
+package sqlproxy_test
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
@@ -26,13 +26,13 @@ const (
 )
 
 // open makes a database with orders behind a proxy. direct is a connection past the proxy.
-func open(t *testing.T, decide pgproxy.Decide) (proxy *pgproxy.Proxy, url string, direct *pgx.Conn) {
+func open(t *testing.T, decide sqlproxy.Decide) (proxy *sqlproxy.Proxy, url string, direct *pgx.Conn) {
 	t.Helper()
 	c := pgtest.Shared(t)
 	db := c.Database(t)
 	direct = pgxtest.Connect(t, c.URL(db, ""))
 	run(t, direct, "CREATE TABLE orders (id int)")
-	proxy = pgproxy.Start(t, c.Addr(), decide)
+	proxy = sqlproxy.Postgres(t, c.Addr(), decide)
 	return proxy, proxy.URL(db, "postgres"), direct
 }
 
@@ -60,27 +60,27 @@ func count(t *testing.T, direct *pgx.Conn, query string, args ...any) (n int) {
 func TestFaultsAtCommit(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		fault  pgproxy.Fault
+		fault  sqlproxy.Fault
 		silent bool // the client gets nothing, not even the end of its connection
 		rows   int
 	}{
-		{pgproxy.Fault{Action: pgproxy.LoseRequest}, true, 0},
-		{pgproxy.Fault{Action: pgproxy.Freeze}, true, 0},
-		{pgproxy.Fault{Action: pgproxy.LoseReply}, true, 1},
-		{pgproxy.Fault{Action: pgproxy.LoseReplyAndCut}, false, 1},
-		{pgproxy.Fault{Action: pgproxy.CutRequest}, false, 0},
-		{pgproxy.Fault{Action: pgproxy.CutReply, Bytes: 3}, false, 1},
-		{pgproxy.Fault{Action: pgproxy.CutReply, Bytes: 1000}, false, 1},
-		{pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: 2 * short}, true, 1},
-		{pgproxy.Fault{Action: pgproxy.DelayReply, Delay: 2 * short}, true, 1},
+		{sqlproxy.Fault{Action: sqlproxy.LoseRequest}, true, 0},
+		{sqlproxy.Fault{Action: sqlproxy.Freeze}, true, 0},
+		{sqlproxy.Fault{Action: sqlproxy.LoseReply}, true, 1},
+		{sqlproxy.Fault{Action: sqlproxy.LoseReplyAndCut}, false, 1},
+		{sqlproxy.Fault{Action: sqlproxy.CutRequest}, false, 0},
+		{sqlproxy.Fault{Action: sqlproxy.CutReply, Bytes: 3}, false, 1},
+		{sqlproxy.Fault{Action: sqlproxy.CutReply, Bytes: 1000}, false, 1},
+		{sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: 2 * short}, true, 1},
+		{sqlproxy.Fault{Action: sqlproxy.DelayReply, Delay: 2 * short}, true, 1},
 	} {
 		t.Run(tt.fault.Action.String(), func(t *testing.T) {
 			t.Parallel()
-			proxy, url, direct := open(t, func(x *pgproxy.Exchange) pgproxy.Fault {
+			proxy, url, direct := open(t, func(x *sqlproxy.Exchange) sqlproxy.Fault {
 				if x.Begins("COMMIT") {
 					return tt.fault
 				}
-				return pgproxy.Fault{}
+				return sqlproxy.Fault{}
 			})
 			conn := pgxtest.Connect(t, url)
 			pid := conn.PgConn().PID()
@@ -96,7 +96,7 @@ func TestFaultsAtCommit(t *testing.T) {
 			pgxtest.Leave(conn)
 			proxy.Wait(t, tt.fault.Action, 1)
 			sessions := func() int { return count(t, direct, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) }
-			if tt.fault.Action == pgproxy.Freeze {
+			if tt.fault.Action == sqlproxy.Freeze {
 				require.Equal(t, 1, sessions(), "the server does not know that the client is gone")
 			} else {
 				require.Eventually(t, func() bool { return sessions() == 0 }, patience, short/10)
@@ -113,19 +113,19 @@ func TestKnowsTheTexts(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var seen []string
-	proxy, url, direct := open(t, func(x *pgproxy.Exchange) pgproxy.Fault {
+	proxy, url, direct := open(t, func(x *sqlproxy.Exchange) sqlproxy.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
 		case x.Cancel:
 			seen = append(seen, "cancel")
-			return pgproxy.Fault{Action: pgproxy.LoseRequest}
+			return sqlproxy.Fault{Action: sqlproxy.LoseRequest}
 		case len(x.SQL) == 0:
 			seen = append(seen, "prepare "+strings.Join(x.Prepared, "; "))
 		default:
 			seen = append(seen, strings.Join(x.SQL, "; "))
 		}
-		return pgproxy.Fault{}
+		return sqlproxy.Fault{}
 	})
 	take := func() []string {
 		mu.Lock()
@@ -155,7 +155,7 @@ func TestKnowsTheTexts(t *testing.T) {
 
 	pid := conn.PgConn().PID()
 	require.Error(t, within(t, short, conn, "SELECT pg_sleep(60)"))
-	proxy.Wait(t, pgproxy.LoseRequest, 1)
+	proxy.Wait(t, sqlproxy.LoseRequest, 1)
 	pgxtest.Leave(conn)
 	require.Contains(t, take(), "cancel")
 	require.Equal(t, 1, count(t, direct, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid), "it sleeps on")

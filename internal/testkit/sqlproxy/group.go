@@ -1,4 +1,4 @@
-package pgproxy
+package sqlproxy
 
 import (
 	"bytes"
@@ -56,7 +56,7 @@ func (g *group) add(message []byte) (ended, alone bool, err error) {
 		return false, true, nil
 	}
 	if err != nil {
-		return false, false, fmt.Errorf("pgproxy: message %q: %w", message[0], err)
+		return false, false, fmt.Errorf("sqlproxy: message %q: %w", message[0], err)
 	}
 	g.raw = append(g.raw, message...)
 	switch message[0] {

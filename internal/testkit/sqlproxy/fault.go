@@ -1,4 +1,4 @@
-package pgproxy
+package sqlproxy
 
 import (
 	"fmt"
@@ -13,13 +13,13 @@ const (
 	// Pass forwards it and its reply.
 	Pass Action = iota
 	// LoseRequest never forwards it, nor anything after it on its connection, and
-	// the client receives nothing more. When the client closes the connection,
-	// the server is notified and rolls back.
+	// the client receives nothing more. When the client closes the connection, PostgreSQL
+	// is notified and rolls back. MySQL is not, as with Freeze.
 	LoseRequest
 	// LoseReply forwards it, and the client receives nothing more on its connection.
 	LoseReply
 	// LoseReplyAndCut forwards it, awaits the whole reply, and closes both sides
-	// without a byte of it.
+	// without a byte of it. Over MySQL, it awaits the first part of the reply.
 	LoseReplyAndCut
 	// DelayRequest forwards it after Fault.Delay, even if the client has closed its connection
 	// meanwhile: the server is notified of the end after the request.
@@ -30,18 +30,20 @@ const (
 	// CutRequest does not forward it, and closes both sides.
 	CutRequest
 	// CutReply forwards it, awaits the whole reply, passes the first Fault.Bytes of
-	// it, never all, and closes both sides.
+	// it, never all, and closes both sides. Over MySQL, it passes half of the first part.
 	CutReply
 	// Freeze forwards nothing more in either direction, and neither side is
 	// notified that the other has closed the connection, until the proxy ends.
 	// The server keeps the session, with its transaction and its locks.
 	Freeze
+	// FailReply forwards it, and answers with an error of a server that ends. Over MySQL only.
+	FailReply
 )
 
-const actions = int(Freeze) + 1
+const actions = int(FailReply) + 1
 
 var actionNames = [actions]string{
-	"pass", "lose request", "lose reply", "lose reply and cut", "delay request", "delay reply", "cut request", "cut reply", "freeze",
+	"pass", "lose request", "lose reply", "lose reply and cut", "delay request", "delay reply", "cut request", "cut reply", "freeze", "fail reply",
 }
 
 // String returns the name of a in reports.

@@ -1,17 +1,17 @@
-// Package pgproxy is a TCP proxy in front of one PostgreSQL server, or PgBouncer,
-// that can lose, delay and cut each exchange that passes through it:
+// Package sqlproxy is a TCP proxy in front of one server of PostgreSQL (or PgBouncer), MySQL or
+// MariaDB, that can lose, delay and cut each exchange that passes through it:
 //
-//	p := pgproxy.Start(t, cluster.Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+//	p := sqlproxy.Postgres(t, cluster.Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
 //		if x.Begins("COMMIT") {
-//			return pgproxy.Fault{Action: pgproxy.LoseReply} // applied, and the client does not know
+//			return sqlproxy.Fault{Action: sqlproxy.LoseReply} // applied, and the client does not know
 //		}
-//		return pgproxy.Fault{}
+//		return sqlproxy.Fault{}
 //	})
 //	pool, err := pgxpool.New(ctx, p.URL(db, "postgres"))
 //	...
-//	p.Wait(t, pgproxy.LoseReply, 1)
+//	p.Wait(t, sqlproxy.LoseReply, 1)
 //
-// # What it understands
+// # PostgreSQL
 //
 // An exchange is the messages that a client sends until it waits for an answer: a simple
 // Query, or the messages of the extended protocol until Sync. It ends with the
@@ -23,11 +23,14 @@
 // passes as a part of the exchange that begins it. A CancelRequest, which comes
 // on a connection of its own, is an exchange without statements.
 //
-// # What it does not
-//
 // A client that sends Flush and waits for answers before Sync waits for ever: the
 // proxy forwards whole exchanges. Neither pgx nor PgBouncer does that.
 // Replication connections are not understood.
 //
-// Its own tests need a driver and a server, and are in module lock/pgstore.
-package pgproxy
+// # MySQL
+//
+// An exchange is a query and its answer. Statements that are prepared at the server pass without a
+// decision. The end of an answer is not recognized: [Proxy.Wait] is for PostgreSQL.
+//
+// The tests of this package need a driver and a server, and are in module lock/pgstore.
+package sqlproxy

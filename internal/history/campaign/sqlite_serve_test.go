@@ -41,9 +41,9 @@ func serve(path, twin string) error {
 	s := new(server)
 	var store lock.Store = &watched{Store: own, server: s, transactor: own}
 	if twin != "" {
-		store = &watched{Store: own, server: s, transactor: naive{own, twins[twin]}}
+		store = &watched{Store: own, server: s, transactor: naive{own, beginOn(own.DB()), sqliteTwins[twin]}}
 	}
-	s.locker = lock.New(store, lock.WithTransaction(), lock.WithLease(lease), lock.WithBudget(budget),
+	s.locker = lock.New(store, lock.WithTransaction(), lock.WithLease(fileLease), lock.WithBudget(fileBudget),
 		lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithKeep(time.Hour))
 	var out sync.Mutex
 	for lines := bufio.NewReader(os.Stdin); ; {
@@ -140,14 +140,14 @@ var errFailed = errors.New("the work failed")
 
 // work inserts the order.
 func (s *server) work(ctx context.Context, r *running) error {
-	tx, ok := txOf(ctx)
+	tx, ok := fileTx(ctx)
 	if !ok {
 		return errors.New("no transaction")
 	}
 	if err := s.strike(ctx, r, tx, atWork); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?, ?)", r.Name, r.Answer); err != nil {
+	if _, err := tx.exec(ctx, "INSERT INTO orders VALUES (?, ?)", r.Name, r.Answer); err != nil {
 		return err
 	}
 	return s.strike(ctx, r, tx, atRow)
@@ -169,17 +169,17 @@ func (s *server) strike(ctx context.Context, r *running, tx handle, at step) err
 		strikes()
 		s.noRenewals.Add(1)
 		defer s.noRenewals.Add(-1)
-		time.Sleep(lease + lease/4)
+		time.Sleep(fileLease + fileLease/4)
 	case doInterrupt: // and the work goes on as if it had not been
 		strikes()
 		brief, cancel := context.WithTimeout(ctx, 3*time.Millisecond)
 		defer cancel()
-		_, _ = tx.ExecContext(brief, "INSERT INTO orders WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT 'never', '' FROM n")
+		_, _ = tx.exec(brief, "INSERT INTO orders WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT 'never', '' FROM n")
 	case doFill:
 		strikes()
-		_, _ = tx.ExecContext(ctx, "PRAGMA max_page_count = 1") // as many as there are
-		_, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES ('never', zeroblob(1000000))")
-		_, _ = tx.ExecContext(ctx, "PRAGMA max_page_count = 4294967294")
+		_, _ = tx.exec(ctx, "PRAGMA max_page_count = 1") // as many as there are
+		_, err := tx.exec(ctx, "INSERT INTO orders VALUES ('never', zeroblob(1000000))")
+		_, _ = tx.exec(ctx, "PRAGMA max_page_count = 4294967294")
 		if at == atWork {
 			return err
 		}
@@ -190,17 +190,13 @@ func (s *server) strike(ctx context.Context, r *running, tx handle, at step) err
 	return nil
 }
 
-// handle executes statements of the work in its transaction.
-type handle interface {
-	ExecContext(ctx context.Context, statement string, args ...any) (sql.Result, error)
-}
-
-// txOf returns the transaction of the work.
-func txOf(ctx context.Context) (handle, bool) {
-	if conn, is := ctx.Value(naiveKey{}).(*sql.Conn); is {
-		return conn, true
+// fileTx returns the transaction of the work.
+func fileTx(ctx context.Context) (handle, bool) {
+	if tx, is := ctx.Value(naiveKey{}).(handle); is {
+		return tx, true
 	}
-	return sqlitestore.Tx(ctx)
+	tx, ok := sqlitestore.Tx(ctx)
+	return handleOfSQL(tx), ok
 }
 
 // watched loses renewals, counts the paths of transactions, and has faults strike.
@@ -245,4 +241,56 @@ type watchedTx struct {
 func (t watchedTx) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	t.r.reaches(atSettle)
 	return t.Watched.Settle(ctx, receipt, keep)
+}
+
+// sqliteTwins are transactions that settle in a wrong way.
+var sqliteTwins = map[string]func(ctx context.Context, t *naiveTx, receipt []byte, keep time.Duration) (bool, error){
+	"settles apart":    settlesApart,
+	"trusts its lease": leaves(0, leavesInFile),
+	"does not ask whether its transaction is open": func(ctx context.Context, t *naiveTx, receipt []byte, keep time.Duration) (bool, error) {
+		e, err := t.s.Get(ctx, t.key)
+		if err != nil || e.Token != t.token {
+			return false, errors.Join(lock.ErrNotApplied, err)
+		}
+		statement, args := leavesInFile(t, receipt, keep)
+		if _, err := t.exec(ctx, statement, args...); err != nil {
+			return false, errors.Join(lock.ErrNotApplied, err)
+		}
+		_ = t.commit(ctx) // it may be committed
+		return true, t.rollback(ctx)
+	},
+}
+
+// leavesInFile leaves the receipt in the database.
+func leavesInFile(t *naiveTx, receipt []byte, keep time.Duration) (statement string, args []any) {
+	ends := time.Now().Add(keep).UnixMicro()
+	return "INSERT OR REPLACE INTO latch_entries VALUES (?1, ?2, 1, NULL, NULL, 0, 1, ?3, ?4, ?4)", []any{[]byte(t.key), []byte(t.token), receipt, ends}
+}
+
+// beginOn begins the transactions of a twin, each on its own connection, which COMMIT and ROLLBACK give back.
+func beginOn(db *sql.DB) func(context.Context) (handle, error) {
+	return func(ctx context.Context) (handle, error) {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return handle{}, err
+		}
+		exec := func(ctx context.Context, statement string, args ...any) (int64, error) {
+			return changed(conn.ExecContext(context.WithoutCancel(ctx), statement, args...))
+		}
+		end := func(statement string) func(context.Context) error {
+			return func(ctx context.Context) error {
+				_, err := exec(ctx, statement)
+				return err
+			}
+		}
+		back := func(ctx context.Context) error {
+			_ = end("ROLLBACK")(ctx)
+			_ = conn.Close()
+			return nil
+		}
+		if err := end("BEGIN IMMEDIATE")(ctx); err != nil {
+			return handle{}, errors.Join(err, back(ctx))
+		}
+		return handle{exec, func(ctx context.Context) error { defer back(ctx); return end("COMMIT")(ctx) }, back}, nil //nolint:errcheck // it has ended
+	}
 }

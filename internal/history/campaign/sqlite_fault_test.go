@@ -55,7 +55,7 @@ func draw(r *rand.Rand) fault {
 	case n < 9:
 		f.Do, f.For = doStop, time.Duration(r.IntN(200))*time.Millisecond
 		if r.IntN(4) == 0 {
-			f.For = lease + time.Duration(r.IntN(600))*time.Millisecond
+			f.For = fileLease + time.Duration(r.IntN(600))*time.Millisecond
 		}
 	case n < 12:
 		f.Do = doLeave

@@ -40,9 +40,9 @@ type reply struct {
 	Paths                 []string // that the order has taken
 }
 
-// process is a process of the shop: this program, started with [fileVariable].
-type process struct {
-	w    *shop
+// fileProcess is a process of the shop: this program, started with [fileVariable].
+type fileProcess struct {
+	w    *fileShop
 	cmd  *exec.Cmd
 	over chan struct{} // closed when all of its replies were read
 
@@ -56,10 +56,10 @@ type process struct {
 }
 
 // Open is part of [once.Shop].
-func (w *shop) Open(*rand.Rand) once.Process {
+func (w *fileShop) Open(*rand.Rand) once.Process {
 	self, err := os.Executable()
 	require.NoError(w.t, err)
-	p := &process{w: w, cmd: exec.Command(self), over: make(chan struct{}), waiting: map[int]chan reply{}}
+	p := &fileProcess{w: w, cmd: exec.Command(self), over: make(chan struct{}), waiting: map[int]chan reply{}}
 	p.cmd.Env = append(os.Environ(), fileVariable+"="+w.path, twinVariable+"="+w.twin)
 	p.cmd.Stderr = os.Stderr
 	p.in, err = p.cmd.StdinPipe()
@@ -72,7 +72,7 @@ func (w *shop) Open(*rand.Rand) once.Process {
 	return p
 }
 
-func (p *process) read(out io.Reader) {
+func (p *fileProcess) read(out io.Reader) {
 	defer close(p.over)
 	for lines := bufio.NewReader(out); ; {
 		line, err := lines.ReadBytes('\n')
@@ -94,7 +94,7 @@ func (p *process) read(out io.Reader) {
 }
 
 // Order is part of [once.Process].
-func (p *process) Order(ctx context.Context, o *once.Order) once.Reply {
+func (p *fileProcess) Order(ctx context.Context, o *once.Order) once.Reply {
 	q := request{Name: o.Name, Answer: o.Answer}
 	if !p.w.Over() {
 		q.Fault = draw(o.Dice)
@@ -131,7 +131,7 @@ func (p *process) Order(ctx context.Context, o *once.Order) once.Reply {
 	}
 }
 
-func (p *process) replied(q *request, r *reply) once.Reply {
+func (p *fileProcess) replied(q *request, r *reply) once.Reply {
 	if r.Struck {
 		p.w.Faults.Add(q.Fault.name())
 	}
@@ -155,14 +155,14 @@ func (p *process) replied(q *request, r *reply) once.Reply {
 }
 
 // stops lets the process be stopped for d, and woken afterwards.
-func (p *process) stops(d time.Duration) {
+func (p *fileProcess) stops(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.until = time.Now().Add(d)
 }
 
 // wake wakes the process, again and again, as its own SIGSTOP comes to it at any time.
-func (p *process) wake() {
+func (p *fileProcess) wake() {
 	often := time.NewTicker(10 * time.Millisecond)
 	defer often.Stop()
 	for {
@@ -181,10 +181,10 @@ func (p *process) wake() {
 }
 
 // Kill is part of [once.Process].
-func (p *process) Kill() { _ = p.cmd.Process.Kill() }
+func (p *fileProcess) Kill() { _ = p.cmd.Process.Kill() }
 
 // Close is part of [once.Process].
-func (p *process) Close(context.Context) {
+func (p *fileProcess) Close(context.Context) {
 	p.Kill()
 	<-p.over
 	p.waker.Wait()
