@@ -9,6 +9,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +22,7 @@ import (
 
 	"github.com/httplatch/httplatch/client"
 	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -220,8 +224,8 @@ func TestRetryableHTTPAndRefusals(t *testing.T) {
 	require.Equal(t, 1e9*time.Second, retryablehttp.DefaultBackoff(time.Second, time.Second, 0, resp))
 }
 
-// TestRetryableHTTPReadsAnswers: an answer that breaks off is repeated, because it is read
-// in the response handler.
+// TestRetryableHTTPReadsAnswers: wherever the connection breaks, one order is placed, and its answer
+// arrives, because it is read in the response handler.
 func TestRetryableHTTPReadsAnswers(t *testing.T) {
 	t.Parallel()
 	url, orders, base := keyedShop(t)
@@ -231,28 +235,66 @@ func TestRetryableHTTPReadsAnswers(t *testing.T) {
 		c.Logger, c.RetryWaitMin, c.RetryWaitMax = nil, time.Millisecond, time.Millisecond
 		return c
 	}
+	order := func() {
+		t.Helper()
+		n := orders.Load() + 1
+		resp, err := postRetrying(t.Context(), quick(), p.URL(), fmt.Sprintf("draft-%05d", n), "tea")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("order %d", n), string(body))
+		require.Equal(t, n, orders.Load())
+	}
 	p.Count()
-	resp, err := postRetrying(t.Context(), quick(), p.URL(), "draft-7", "tea")
-	require.NoError(t, err)
-	resp.Body.Close()
-	_, whole := p.Counted()
-
-	p.Cut(cutproxy.Response, whole-1)
-	resp, err = postRetrying(t.Context(), quick(), p.URL(), "draft-8", "tea")
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.Equal(t, "order 2", string(body))
-	require.EqualValues(t, 2, orders.Load())
+	order()
+	sent, whole := p.Counted()
+	for dir, all := range map[cutproxy.Direction]int{cutproxy.Request: sent, cutproxy.Response: whole} {
+		for n := range all {
+			base.CloseIdleConnections()
+			p.Cut(dir, n)
+			order()
+			require.False(t, p.Waiting())
+		}
+	}
 
 	// The twin: the caller reads the answer, and is alone with what is missing.
+	base.CloseIdleConnections()
 	p.Cut(cutproxy.Response, whole-1)
-	req, err := retryablehttp.NewRequestWithContext(client.WithKey(t.Context(), "draft-9"), http.MethodPost, p.URL(), nil)
+	req, err := retryablehttp.NewRequestWithContext(client.WithKey(t.Context(), "draft"), http.MethodPost, p.URL(), nil)
 	require.NoError(t, err)
-	resp, err = quick().Do(req)
+	resp, err := quick().Do(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	_, err = io.ReadAll(resp.Body)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+// TestCurl: the commands of the page end with the answer to one order, wherever it was cut off, in
+// its header too.
+func TestCurl(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "pauses between attempts")
+	t.Parallel()
+	if _, err := exec.LookPath("curl"); err != nil {
+		testmain.Unavailable(t, "no curl: what it does when its connection is cut is not shown", err)
+	}
+	_, script, found := strings.Cut(read(t, "../clients.md"), "## curl\n\n```sh\n")
+	require.True(t, found)
+	script, _, _ = strings.Cut(script, "```")
+	for _, n := range []int{0, 10, 60, 120} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			url, orders, _ := keyedShop(t)
+			p := cutproxy.Start(t, url)
+			p.Cut(cutproxy.Response, n)
+			run := exec.CommandContext(t.Context(), "sh", "-c", strings.NewReplacer("$(uuidgen)", "draft", "https://shop.example", p.URL()).Replace(script))
+			run.Dir = t.TempDir()
+			run.Env = append(os.Environ(), "CURL_HOME="+run.Dir, "HOME="+run.Dir, "no_proxy=*")
+			out, err := run.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.False(t, p.Waiting())
+			require.EqualValues(t, 1, orders.Load())
+			require.Equal(t, "order 1", read(t, filepath.Join(run.Dir, "answer.json")))
+		})
+	}
 }
