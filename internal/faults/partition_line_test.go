@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -18,11 +19,11 @@ import (
 func TestAnswersInPieces(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	line := newRelay(t, server.Addr())
-	line.toClient.Store(&pace{bytes: 1})
+	line := cutproxy.Start(t, server.Addr())
+	line.Pace(cutproxy.Response, 1, 0)
 	for name, l := range map[string]*lock.Locker{
-		"plain":   process(t, open(t, line.url()), lock.WithBudget(patient)),
-		"guarded": process(t, overClient(t, line.addr()), fencing, lock.WithBudget(patient)),
+		"plain":   process(t, open(t, "redis://"+line.Addr()), lock.WithBudget(patient)),
+		"guarded": process(t, overClient(t, line.Addr()), fencing, lock.WithBudget(patient)),
 	} {
 		lease, err := l.Acquire(t.Context(), name)
 		require.NoError(t, err)
@@ -39,16 +40,18 @@ func TestAnswersInPieces(t *testing.T) {
 	require.Empty(t, server.Keys(t, "latch:lock:plain"))
 }
 
-// slowly carries a receipt of a megabyte in ten seconds.
-var slowly = &pace{bytes: 10 << 10, pause: 100 * time.Millisecond}
+// slowly has a line carry a receipt of a megabyte in ten seconds.
+func slowly(line *cutproxy.Proxy, dir cutproxy.Direction) {
+	line.Pace(dir, 10<<10, 100*time.Millisecond)
+}
 
 // A receipt that the line does not carry within a budget, in either direction:
 // no call waits for it, nothing runs twice, and nothing is lost.
 func TestSlowLine(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	line := newRelay(t, server.Addr())
-	here := process(t, open(t, line.url()))
+	line := cutproxy.Start(t, server.Addr())
+	here := process(t, open(t, "redis://"+line.Addr()))
 	there := process(t, open(t, server.URL()))
 	answer := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	var runs atomic.Int64
@@ -57,7 +60,7 @@ func TestSlowLine(t *testing.T) {
 		require.NoError(t, inTime(func() {
 			receipt, _, err = l.Once(t.Context(), "order", nil, func(context.Context) ([]byte, error) {
 				runs.Add(1)
-				line.toServer.Store(slowly)
+				slowly(line, cutproxy.Request)
 				return answer, nil
 			})
 		}))
@@ -68,15 +71,15 @@ func TestSlowLine(t *testing.T) {
 	require.Equal(t, answer, receipt)
 	require.ErrorIs(t, again(t, func() error { return ask(there) }), lock.ErrHeld, "what has run is not run again")
 
-	line.toServer.Store(nil)
+	line.Pace(cutproxy.Request, 0, 0)
 	until(t, func() bool { return ask(there) == nil })
 	require.True(t, bytes.Equal(answer, receipt))
 
-	line.toClient.Store(slowly)
+	slowly(line, cutproxy.Response)
 	began := time.Now()
 	require.ErrorIs(t, ask(here), lock.ErrUnavailable)
 	t.Logf("gave a receipt of %d bytes up after %v", len(answer), time.Since(began))
-	line.toClient.Store(nil)
+	line.Pace(cutproxy.Response, 0, 0)
 	until(t, func() bool {
 		err := ask(here)
 		require.True(t, err == nil || errors.Is(err, lock.ErrUnavailable), "%v", err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -25,11 +26,12 @@ var pairs = map[string]func(t *testing.T) pair{
 		t.Helper()
 		master := redistest.Start(t)
 		replica := redistest.StartReplica(t, master)
-		line := newRelay(t, master.Addr())
-		store := overClient(t, line.addr())
+		line := cutproxy.Start(t, master.Addr())
+		store := overClient(t, line.Addr())
 		early := process(t, store)
-		return pair{master, replica, open(t, line.url()), store, func() {
-			line.leadTo(replica.Addr())
+		return pair{master, replica, open(t, "redis://"+line.Addr()), store, func() {
+			line.Break()
+			line.To(replica.Addr())
 			_, err := early.Acquire(t.Context(), "user=early")
 			require.ErrorIs(t, err, lock.ErrUnavailable, "not a master yet")
 			replica.Promote(t)

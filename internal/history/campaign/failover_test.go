@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/link"
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
 	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
@@ -90,10 +90,10 @@ type pair struct {
 	cutOnly bool   // only troubles that cut the link
 	lag     time.Duration
 	hosts   [2]host
-	link    *link.Link  // from the replica to the primary
-	front   *link.Link  // to the primary, from processes that do not choose the host
-	wire    once.Counts // faults of exchanges
-	plays   once.Counts // failovers
+	link    *cutproxy.Proxy // from the replica to the primary
+	front   *cutproxy.Proxy // to the primary, from processes that do not choose the host
+	wire    once.Counts     // faults of exchanges
+	plays   once.Counts     // failovers
 	lost    atomic.Int64
 
 	mu      sync.Mutex
@@ -103,7 +103,7 @@ type pair struct {
 
 func startPair(t *testing.T, d dialect, w *pair) *pair {
 	t.Helper()
-	w.link, w.front = link.New(t), link.New(t)
+	w.link, w.front = cutproxy.Start(t, ""), cutproxy.Start(t, "")
 	d.pair(t, w)
 	w.begin(0)
 	w.link.Delay(w.lag)
@@ -162,7 +162,7 @@ type trouble struct {
 var troubles = []trouble{
 	{"none", func(*pair, host, host, func()) {}},
 	{"the link was cut", func(w *pair, primary, _ host, wait func()) {
-		w.link.Cut()
+		w.link.Break()
 		wait()
 		w.link.To(primary.Addr())
 		wait()
@@ -172,11 +172,11 @@ var troubles = []trouble{
 		wait()
 	}},
 	{"the link is cut", func(w *pair, _, _ host, wait func()) {
-		w.link.Cut()
+		w.link.Break()
 		wait()
 	}},
 	{"the link is cut, and sessions whose COMMIT waits were ended", func(w *pair, _, _ host, wait func()) {
-		w.link.Cut()
+		w.link.Break()
 		wait()
 		if w.endWaiting(w.t.Context(), w.at()) > 0 {
 			w.Paths.Add("a COMMIT that waits was ended")
@@ -184,7 +184,7 @@ var troubles = []trouble{
 		wait()
 	}},
 	{"the link is cut, and the primary has recovered from a crash", func(w *pair, primary, _ host, wait func()) {
-		w.link.Cut()
+		w.link.Break()
 		wait()
 		w.recovers(w.t, w, primary)
 		wait()
@@ -207,7 +207,7 @@ func (w *pair) failover(before trouble, wait func()) {
 	before.make(w, dead, heir, wait)
 	known := w.Known()
 	dead.Kill()
-	w.link.Cut()
+	w.link.Break()
 	heir.Resume()
 	w.promote(w.t, w, heir)
 	w.link.Delay(0)

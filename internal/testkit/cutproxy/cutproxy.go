@@ -1,5 +1,5 @@
-// Package cutproxy is a TCP proxy, for tests, that cuts a connection after a given number of bytes:
-// the line breaks in the middle of a request, or of its answer.
+// Package cutproxy is a TCP proxy, for tests, that knows no protocol: a line that breaks in the middle
+// of a request, or of its answer, that is slow, or that leads to another server.
 package cutproxy
 
 import (
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
@@ -38,9 +39,13 @@ type Proxy struct {
 	dir    Direction
 	left   int // bytes to pass before the cut
 	passed [2]int
+	delay  time.Duration
+	bytes  [2]int // at a time; 0: all
+	pause  [2]time.Duration
 }
 
-// Start starts a proxy to the server at addr, which may be a URL with http. It ends with tb.
+// Start starts a proxy to the server at addr, which may be a URL with http. With "", all connections
+// end at once until a call of To. It ends with tb.
 func Start(tb testing.TB, addr string) *Proxy {
 	tb.Helper()
 	p := &Proxy{}
@@ -64,6 +69,23 @@ func (p *Proxy) Cut(dir Direction, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed, p.dir, p.left = true, dir, n
+}
+
+// Break ends all connections, and new ones at once, until To. Bytes in flight are lost.
+func (p *Proxy) Break() { p.Relay.Cut() }
+
+// Delay delays all bytes that the server sends from now on by d.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Pace passes n bytes in dir at a time, with a pause after each. With 0, it passes all at once.
+func (p *Proxy) Pace(dir Direction, n int, pause time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bytes[dir], p.pause[dir] = n, pause
 }
 
 // Waiting reports whether a [Proxy.Cut] has not happened yet.
