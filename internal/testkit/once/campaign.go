@@ -53,7 +53,8 @@ type Plan struct {
 	Callers   int         // of each process
 	More      func() bool // prolongs the run, to four times as many faults at most; nil: never
 	Until     func() bool // reports whether the run is over, in place of the number of faults; may be nil
-	Twin      bool        // the run ends at the first violation, or after two minutes
+	Twin      bool        // the run ends when a violation is found, or after two minutes; with Found after six
+	Found     func() bool // reports whether a violation was found; nil: the rows are looked at all the time
 }
 
 // Run runs the campaign until there were as many faults as faults says, and then until all orders
@@ -73,10 +74,18 @@ func (c *Campaign) Run(shop Shop, plan Plan, faults int) {
 		n := c.Faults.Total()
 		return n >= faults && (plan.More == nil || !plan.More() || n >= 4*faults)
 	}
-	found := false
-	for !enough() && !found && ctx.Err() == nil && (!plan.Twin || time.Since(c.began) < 2*time.Minute) {
+	found, limit := false, 2*time.Minute
+	if plan.Found != nil {
+		limit = 6 * time.Minute
+	}
+	for !enough() && !found && ctx.Err() == nil && (!plan.Twin || time.Since(c.began) < limit) {
 		time.Sleep(100 * time.Millisecond)
-		found = plan.Twin && len(c.sofar(ctx, shop)) > 0
+		switch {
+		case plan.Twin && plan.Found != nil:
+			found = plan.Found()
+		case plan.Twin:
+			found = len(c.sofar(ctx, shop)) > 0
+		}
 	}
 	c.mu.Lock()
 	c.quiet = true
