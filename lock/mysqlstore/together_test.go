@@ -14,8 +14,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
@@ -25,11 +25,11 @@ func sent(t *testing.T) (s *shop, since func() []string) {
 	t.Helper()
 	var mu sync.Mutex
 	var all []string
-	s, _ = behind(t, mysqltest.Shared(t), func(statement string) mysqlproxy.Fault {
+	s, _ = behind(t, mysqltest.Shared(t), func(x *sqlproxy.Exchange) sqlproxy.Fault {
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, statement)
-		return mysqlproxy.Fault{}
+		all = append(all, x.SQL[0])
+		return sqlproxy.Fault{}
 	})
 	return s, func() []string {
 		mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -92,6 +93,7 @@ type pair struct {
 	waits    bool   // COMMITs of the primary wait for the replica
 	planted  string // the name of a twin
 	troubles []trouble
+	surveyed bool // the replica has every row that the primary shows to readers
 	lag      time.Duration
 	hosts    [2]host
 	link     *cutproxy.Proxy // from the replica to the primary
@@ -159,26 +161,27 @@ func (w *pair) Open(r *rand.Rand) once.Process {
 
 // trouble precedes the death of a primary.
 type trouble struct {
-	name string
-	make func(w *pair, primary, replica host, wait func())
+	name  string
+	make  func(w *pair, primary, replica host, wait func())
+	shows bool // the server itself shows readers rows that no replica has
 }
 
 var troubles = []trouble{
-	{"none", func(*pair, host, host, func()) {}},
+	{"none", func(*pair, host, host, func()) {}, false},
 	{"the link was cut", func(w *pair, primary, _ host, wait func()) {
 		w.link.Break()
 		wait()
 		w.link.To(primary.Addr())
 		wait()
-	}},
+	}, false},
 	{"the replica stands still", func(_ *pair, _, replica host, wait func()) {
 		replica.Pause()
 		wait()
-	}},
+	}, false},
 	{"the link is cut", func(w *pair, _, _ host, wait func()) {
 		w.link.Break()
 		wait()
-	}},
+	}, false},
 	{"the link is cut, and sessions whose COMMIT waits were ended", func(w *pair, _, _ host, wait func()) {
 		w.link.Break()
 		wait()
@@ -186,13 +189,13 @@ var troubles = []trouble{
 			w.Paths.Add("a COMMIT that waits was ended")
 		}
 		wait()
-	}},
+	}, true},
 	{"the link is cut, and the primary has recovered from a crash", func(w *pair, primary, _ host, wait func()) {
 		w.link.Break()
 		wait()
 		w.recovers(w.t, w, primary)
 		wait()
-	}},
+	}, true},
 }
 
 // Strike is part of [once.Shop]. It kills the primary and promotes its replica.
@@ -205,7 +208,13 @@ func (w *pair) Strike(ctx context.Context, r *rand.Rand) {
 func (w *pair) failover(before trouble, wait func()) {
 	dead, heir := w.hosts[w.primary], w.hosts[1-w.primary]
 	before.make(w, dead, heir, wait)
-	known := w.Known()
+	known, seen := w.Known(), map[string][]byte{}
+	if w.surveyed && !before.shows {
+		rows, _ := w.Orders(w.t.Context())
+		for _, o := range rows {
+			seen[o.Name] = o.Answer
+		}
+	}
 	dead.Kill()
 	w.link.Break()
 	heir.Resume()
@@ -214,7 +223,7 @@ func (w *pair) failover(before trouble, wait func()) {
 	w.begin(1 - w.primary)
 	rows, ok := w.Orders(w.t.Context())
 	require.True(w.t, ok)
-	wrong := append(once.Missing(known, rows), w.InRows(rows)...)
+	wrong := slices.Concat(once.Missing(known, rows), once.Missing(seen, rows), w.InRows(rows))
 	w.lost.Add(int64(len(wrong)))
 	for _, text := range wrong[:min(3, len(wrong))] {
 		w.Complain("after a failover (%s): %s", before.name, text)

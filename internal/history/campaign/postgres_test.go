@@ -232,7 +232,7 @@ func (d *postgres) pair(t *testing.T, p *pair) {
 	a.Exec(t, pairName, "DROP DATABASE template1") // so that there is little to copy
 	makeTables(t, a, pairName)
 	p.serverShop = shopOf(t, d, a, pairName, p.planted)
-	if p.waits {
+	if p.surveyed = p.waits; p.waits {
 		a.Exec(t, pairName, "ALTER SYSTEM SET synchronous_standby_names = 'standby'") // the copies of its data have it, too
 		a.Exec(t, pairName, "SELECT pg_reload_conf()")
 	}

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock"
@@ -86,17 +84,23 @@ type serverShop struct {
 	name string // of the database
 	db   *sql.DB
 	twin string // "": none
+
+	slowOdds int // of so many orders, one takes longer than its lease
 }
 
 func start(t *testing.T, d dialect, twin string) *serverShop {
 	t.Helper()
 	h, name := d.start(t)
-	return shopOf(t, d, h, name, twin)
+	w := shopOf(t, d, h, name, twin)
+	if twin != "" {
+		w.slowOdds = 3 // a twin that trusts its lease fails only there
+	}
+	return w
 }
 
 func shopOf(t *testing.T, d dialect, h host, name, twin string) *serverShop {
 	t.Helper()
-	w := &serverShop{Campaign: once.New(t), dialect: d, t: t, host: h, name: name, twin: twin}
+	w := &serverShop{Campaign: once.New(t), dialect: d, t: t, host: h, name: name, twin: twin, slowOdds: 10}
 	h.Exec(t, name, d.tables())
 	w.db = d.admin(t, h, name)
 	t.Cleanup(func() { _ = w.db.Close() }) // its server may be gone
@@ -212,11 +216,7 @@ func (w *serverShop) txOf(ctx context.Context) (handle, bool) {
 
 // Order is part of [once.Process].
 func (p *serverProcess) Order(ctx context.Context, o *once.Order) (reply once.Reply) {
-	odds := 10
-	if p.w.twin != "" {
-		odds = 3 // a twin that trusts its lease fails only here
-	}
-	slow, troubled := !p.w.Over() && o.Dice.IntN(odds) == 0, !p.w.Over() && o.Dice.IntN(15) == 0
+	slow, troubled := !p.w.Over() && o.Dice.IntN(p.w.slowOdds) == 0, !p.w.Over() && o.Dice.IntN(15) == 0
 	fails, blind := o.Dice.IntN(30) == 0, o.Dice.IntN(2) == 0
 	reply.Receipt, reply.Replayed, reply.Err = p.locker.Once(ctx, o.Name, nil, func(ctx context.Context) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, lease+budget)
