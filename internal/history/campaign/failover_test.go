@@ -111,6 +111,7 @@ func startPair(t *testing.T, d dialect, w *pair) *pair {
 	t.Helper()
 	w.link, w.front = cutproxy.Start(t, ""), cutproxy.Start(t, "")
 	d.pair(t, w)
+	w.lease, w.budget, w.leaveOdds = time.Second, 300*time.Millisecond, 8 // a COMMIT that waits for the replica outlasts them
 	w.begin(0)
 	w.link.Delay(w.lag)
 	t.Cleanup(func() { require.NoError(t, w.at().Close()) })

@@ -85,7 +85,9 @@ type serverShop struct {
 	db   *sql.DB
 	twin string // "": none
 
-	slowOdds int // of so many orders, one takes longer than its lease
+	slowOdds      int // of so many orders, one takes longer than its lease
+	leaveOdds     int // of so many callers, one leaves soon; 0: none does
+	lease, budget time.Duration
 }
 
 func start(t *testing.T, d dialect, twin string) *serverShop {
@@ -100,7 +102,7 @@ func start(t *testing.T, d dialect, twin string) *serverShop {
 
 func shopOf(t *testing.T, d dialect, h host, name, twin string) *serverShop {
 	t.Helper()
-	w := &serverShop{Campaign: once.New(t), dialect: d, t: t, host: h, name: name, twin: twin, slowOdds: 10}
+	w := &serverShop{Campaign: once.New(t), dialect: d, t: t, host: h, name: name, twin: twin, slowOdds: 10, lease: lease, budget: budget}
 	h.Exec(t, name, d.tables())
 	w.db = d.admin(t, h, name)
 	t.Cleanup(func() { _ = w.db.Close() }) // its server may be gone
@@ -186,7 +188,7 @@ func (w *serverShop) process(counts *once.Counts, r *rand.Rand, to connect, upst
 	if to.twin {
 		store = w.dialect.twin(w.twin, p.client)
 	}
-	p.locker = lock.New(&watchedStore{store, p}, lock.WithTransaction(), lock.WithLease(lease), lock.WithBudget(budget), lock.WithKeep(time.Hour))
+	p.locker = lock.New(&watchedStore{store, p}, lock.WithTransaction(), lock.WithLease(w.lease), lock.WithBudget(w.budget), lock.WithKeep(time.Hour))
 	return p
 }
 
@@ -199,7 +201,7 @@ func (p *serverProcess) Kill() {
 
 // Close is part of [once.Process].
 func (p *serverProcess) Close(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*lease)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*p.w.lease)
 	defer cancel()
 	_ = p.locker.Close(ctx)
 	p.Kill()
@@ -218,8 +220,13 @@ func (w *serverShop) txOf(ctx context.Context) (handle, bool) {
 func (p *serverProcess) Order(ctx context.Context, o *once.Order) (reply once.Reply) {
 	slow, troubled := !p.w.Over() && o.Dice.IntN(p.w.slowOdds) == 0, !p.w.Over() && o.Dice.IntN(15) == 0
 	fails, blind := o.Dice.IntN(30) == 0, o.Dice.IntN(2) == 0
+	if p.w.leaveOdds > 0 && !p.w.Over() && o.Dice.IntN(p.w.leaveOdds) == 0 {
+		var leave context.CancelFunc
+		ctx, leave = context.WithTimeout(ctx, time.Duration(o.Dice.IntN(500))*time.Millisecond)
+		defer leave()
+	}
 	reply.Receipt, reply.Replayed, reply.Err = p.locker.Once(ctx, o.Name, nil, func(ctx context.Context) ([]byte, error) {
-		ctx, cancel := context.WithTimeout(ctx, lease+budget)
+		ctx, cancel := context.WithTimeout(ctx, p.w.lease+p.w.budget)
 		defer cancel()
 		reply.Ran = true
 		tx, ok := p.w.txOf(ctx)
@@ -237,7 +244,7 @@ func (p *serverProcess) Order(ctx context.Context, o *once.Order) (reply once.Re
 		if slow {
 			p.w.Faults.Add("work: longer than a lease")
 			p.faults.dropRenewals(true)
-			time.Sleep(lease + lease/4)
+			time.Sleep(p.w.lease + p.w.lease/4)
 			p.faults.dropRenewals(false)
 			if blind {
 				return o.Answer, nil // even if the lease was lost meanwhile
@@ -290,7 +297,7 @@ func (f *faults) dropRenewals(drop bool) {
 func (f *faults) lateCommit() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.commit.Action == sqlproxy.DelayRequest && f.commit.Delay > budget
+	return f.commit.Action == sqlproxy.DelayRequest && f.commit.Delay > f.w.budget
 }
 
 func (f *faults) decide(x *sqlproxy.Exchange) sqlproxy.Fault {
@@ -322,7 +329,7 @@ func (f *faults) decide(x *sqlproxy.Exchange) sqlproxy.Fault {
 		{Action: sqlproxy.DelayRequest, Delay: time.Duration(f.r.IntN(2500)) * time.Millisecond},
 	}[f.r.IntN(8)]
 	if phase == "renewal" && f.r.IntN(2) == 0 { // so that leases are lost
-		fault = sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: 2 * lease}
+		fault = sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: 2 * f.w.lease}
 	}
 	if phase == "commit" {
 		f.commit = fault

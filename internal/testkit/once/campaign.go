@@ -53,7 +53,7 @@ type Plan struct {
 	Callers   int         // of each process
 	More      func() bool // prolongs the run, to four times as many faults at most; nil: never
 	Until     func() bool // reports whether the run is over, in place of the number of faults; may be nil
-	Twin      bool        // the run ends when a violation is found, or after two minutes; with Found after fifteen
+	Twin      bool        // the run ends when a violation is found, or after two minutes; with Found after six
 	Found     func() bool // reports whether a violation was found; nil: the rows are looked at all the time
 }
 
@@ -76,7 +76,7 @@ func (c *Campaign) Run(shop Shop, plan Plan, faults int) {
 	}
 	found, limit := false, 2*time.Minute
 	if plan.Found != nil {
-		limit = 15 * time.Minute
+		limit = 6 * time.Minute
 	}
 	for !enough() && !found && ctx.Err() == nil && (!plan.Twin || time.Since(c.began) < limit) {
 		time.Sleep(100 * time.Millisecond)
