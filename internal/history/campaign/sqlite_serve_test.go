@@ -275,11 +275,11 @@ func beginOn(db *sql.DB) func(context.Context) (handle, error) {
 			return handle{}, err
 		}
 		exec := func(ctx context.Context, statement string, args ...any) (int64, error) {
-			return changed(conn.ExecContext(context.WithoutCancel(ctx), statement, args...))
+			return changed(conn.ExecContext(ctx, statement, args...))
 		}
 		end := func(statement string) func(context.Context) error {
 			return func(ctx context.Context) error {
-				_, err := exec(ctx, statement)
+				_, err := exec(context.WithoutCancel(ctx), statement)
 				return err
 			}
 		}
