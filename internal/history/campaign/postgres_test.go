@@ -5,6 +5,7 @@ package campaign_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -207,7 +208,7 @@ func leavesAs(statement string) func(*naiveTx, []byte, time.Duration) (string, [
 
 // scanned returns the answer in a row, false if there is none.
 func scanned(row *sql.Row) (yes bool, err error) {
-	if err = row.Scan(&yes); err == sql.ErrNoRows { //nolint:errorlint // as it is returned
+	if err = row.Scan(&yes); errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
 	return yes, err

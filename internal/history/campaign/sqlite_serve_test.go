@@ -277,20 +277,22 @@ func beginOn(db *sql.DB) func(context.Context) (handle, error) {
 		exec := func(ctx context.Context, statement string, args ...any) (int64, error) {
 			return changed(conn.ExecContext(ctx, statement, args...))
 		}
-		end := func(statement string) func(context.Context) error {
-			return func(ctx context.Context) error {
-				_, err := exec(context.WithoutCancel(ctx), statement)
-				return err
-			}
+		end := func(ctx context.Context, statement string) error {
+			_, err := exec(context.WithoutCancel(ctx), statement)
+			return err
 		}
-		back := func(ctx context.Context) error {
-			_ = end("ROLLBACK")(ctx)
+		back := func(ctx context.Context) {
+			_ = end(ctx, "ROLLBACK") // it may be over
 			_ = conn.Close()
-			return nil
 		}
-		if err := end("BEGIN IMMEDIATE")(ctx); err != nil {
-			return handle{}, errors.Join(err, back(ctx))
+		if err := end(ctx, "BEGIN IMMEDIATE"); err != nil {
+			back(ctx)
+			return handle{}, err
 		}
-		return handle{exec, func(ctx context.Context) error { defer back(ctx); return end("COMMIT")(ctx) }, back}, nil //nolint:errcheck // it has ended
+		commit := func(ctx context.Context) error {
+			defer back(ctx)
+			return end(ctx, "COMMIT")
+		}
+		return handle{exec, commit, func(ctx context.Context) error { back(ctx); return nil }}, nil
 	}
 }
