@@ -154,7 +154,7 @@ func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment
 
 // enter takes e's key in this process, or waits for the key behind another lease. at is the
 // moment at which e got the key. known is the refusal by the holder for which e has waited, nil
-// if there was none. entered can be true together with an error: see queue.
+// if there was none. See queue for entered with an error.
 func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (entered bool, at clock.Moment, known, err error) {
 	for at = began; ; {
 		found := l.core.keys.Enter((*holder)(e), wait > 0)

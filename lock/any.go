@@ -256,9 +256,10 @@ func (s *search) awaitTurn(ctx context.Context, place *local.Place, until clock.
 	}
 }
 
-// turnError returns the error of a wait that has ended before the turn of s. It is a refusal if a
-// search has found all keys taken. With WithFailOpen it is also a refusal while the first search
-// is unanswered: the caller that searches may be about to run without the store.
+// turnError returns the error of a wait that has ended before the turn of s.
+//
+// If a search has found all keys taken, it is a refusal. The caller that searches may be about to run
+// without the store, so under WithFailOpen an unanswered first search is a refusal, too.
 func (s *search) turnError(place *local.Place) error {
 	held := heldBy(s.lease, "")
 	switch allTaken, outage := place.Known(); {

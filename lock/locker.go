@@ -38,7 +38,7 @@ type core struct {
 	transactor Transactor // the store; nil if it is none
 	sets       SetClaimer // the store; nil if it is none
 	watch      func(key string) (wake <-chan struct{}, stop func())
-	drift      func(lease time.Duration) time.Duration // the time by which a lease ends earlier for its holder than in the store
+	drift      func(lease time.Duration) time.Duration // safety margin: the holder stops this long before the store's expiry
 	owner      string
 	tokens     *token.Minter
 	keys       *local.Table[*holder]

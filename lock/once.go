@@ -115,8 +115,7 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	return r.succeed(ctx, receipt)
 }
 
-// resultWithoutRun returns the result of a call of Once whose acquire ended with err, and which
-// therefore does not run.
+// resultWithoutRun maps an acquire error to Once's results.
 func resultWithoutRun(err error) (receipt []byte, replayed bool, _ error) {
 	if failed, ok := errors.AsType[*failedRunError](err); ok {
 		return nil, true, failed.err
@@ -127,8 +126,7 @@ func resultWithoutRun(err error) (receipt []byte, replayed bool, _ error) {
 	return nil, false, err
 }
 
-// replayedBy returns the entry with the receipt of an earlier call, if this receipt has ended the
-// acquire.
+// replayedBy returns the entry with the earlier call's receipt, if err is a replay.
 func replayedBy(err error) (earlier Entry, is bool) {
 	if !errors.Is(err, errReplay) {
 		return Entry{}, false

@@ -38,7 +38,7 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 }
 
 // AcquireAll takes all of keys or none, for work that ends in another function; prefer
-// [Locker.DoAll]. The order of keys has no meaning, and a key that is listed twice counts once.
+// [Locker.DoAll]. Key order is ignored, and a key that is listed twice counts once.
 //
 // Keys are claimed one after the other, in the order of their bytes, which is the same for all
 // callers. So two callers never wait for each other. If the sets of some callers overlap, and no

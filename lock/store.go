@@ -92,7 +92,7 @@ type Claim struct {
 	Linger       time.Duration // how long after its lease it is remembered as Abandoned; 0: not at all
 	ReplacesHeld bool          // Replaces also takes an entry that is Held: its holder hands it over
 	Fenced       bool          // ask for Entry.Fence, and for the refusal of late commands where the store can
-	Longest      bool          // in a renewal: no call with Token asks for a longer lease, so a store need not compare
+	Longest      bool          // in a renewal: the longest lease of Token, which the store may write without comparing
 }
 
 // Entry is the state of a key in a store.
@@ -364,9 +364,8 @@ func Describe(store Store) Description {
 	return d
 }
 
-// drift returns the time by which a lease ends earlier for its holder than in the store: a part of
-// the lease for the difference of two clocks, and 2 ms for rounding, as in redis.io's description
-// of Redlock.
+// drift returns the safety margin: a part of the lease for the difference of two clocks, and 2 ms
+// for rounding, as in redis.io's description of Redlock.
 func (d *Description) drift(lease time.Duration) time.Duration {
 	return time.Duration(float64(lease)*d.Drift) + 2*time.Millisecond
 }

@@ -15,8 +15,9 @@ import (
 // a round trip, unless the caller waits. For a key whose claim is pending, or whose end the store
 // has not confirmed, every caller waits.
 //
-// entered can be true together with an error: e then has the key in this process, but the store
-// has not freed it. Only work that may run without the store can go on.
+//	entered, nil  e has the key in this process
+//	entered, err  it has, but the store has not freed it: only work without the store can go on
+//	false, err    it has not
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
 	held := heldBy(e, found.Owner)
 	e.observed.noteFound(found.Owner)

@@ -11,7 +11,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/hint"
 )
 
-// guardCore is the part of a guard that the runs of its handler need.
+// guardCore is what every guard shares.
 type guardCore struct {
 	locker *lock.Locker
 	hints  hint.Hints

@@ -143,7 +143,7 @@ func (g *lockGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 
 // claimResult is the result of a request's claim.
 type claimResult struct {
-	lease     leaseOrSet // nil with an error, and if outer guards hold all keys
+	lease     leaseOrSet // nil on error, or if all keys are held further out
 	protected bool       // false if the store did not answer and the Locker fails open
 	keyErr    error      // of the key function, or of a key or a body that is not acceptable
 	err       error      // of the claim

@@ -23,7 +23,7 @@ import (
 //
 // They compare the whole value, which is built from the claim. A value that differs can still
 // be an entry of the token: its linger is longer, it keeps the fence of an earlier holder, it
-// is a receipt, or the caller knows only a part of its claim. So after "not equal" the script
+// is a receipt, or the caller passed only the token. So after "not equal" the script
 // decides. Unlike the script, these commands cannot keep fences, notify waiters, compare
 // leases, or run without memory.
 

@@ -18,7 +18,7 @@ func Ends(text string) bool { return ends(text) }
 
 // ForgetCommit makes a transaction that has ended forget its COMMIT, as if the disk had failed in it.
 func ForgetCommit(tx lock.Transaction) {
-	t := tx.(*settling) //nolint:forcetypeassert // the test has it from Begin
+	t := tx.(*workTransaction) //nolint:forcetypeassert // the test has it from Begin
 	t.committed, t.err = false, hangs(context.Background())
 }
 

@@ -20,12 +20,12 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	if err != nil {
 		return nil, nil, notApplied(fmt.Errorf("the work's transaction was not begun: %w", err))
 	}
-	t := &settling{store: s, work: work, key: []byte(key), token: token, over: make(chan struct{})}
+	t := &workTransaction{store: s, work: work, key: []byte(key), token: token, over: make(chan struct{})}
 	return context.WithValue(context.WithValue(ctx, txKey{}, work.tx), insideKey{s}, work), t, nil
 }
 
-// settling is a transaction of work.
-type settling struct {
+// workTransaction is a transaction of work.
+type workTransaction struct {
 	store *Store
 	work  *session
 	key   []byte
@@ -40,7 +40,7 @@ type settling struct {
 }
 
 // end ends the transaction on a goroutine of its own, and waits for it until ctx ends.
-func (t *settling) end(ctx context.Context, settle func(ctx context.Context)) (over bool) {
+func (t *workTransaction) end(ctx context.Context, settle func(ctx context.Context)) (over bool) {
 	if !t.ending {
 		t.ending = true
 		go func() {
@@ -55,7 +55,7 @@ func (t *settling) end(ctx context.Context, settle func(ctx context.Context)) (o
 }
 
 // Settle is part of [lock.Transaction].
-func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
+func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	receipt = bytes.Clone(receipt)
 	over := t.end(ctx, func(ctx context.Context) {
 		if t.err = t.work.ready(ctx); t.err != nil {
@@ -81,7 +81,7 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 // leave writes the receipt and commits, while the file of claims is locked. So no other call finds
 // neither claim nor receipt. A crash between the two commits leaves both, and reads find the
 // receipt first.
-func (t *settling) leave(ctx context.Context, f *files, receipt []byte, keep time.Duration, now int64) error {
+func (t *workTransaction) leave(ctx context.Context, f *files, receipt []byte, keep time.Duration, now int64) error {
 	r, err := read(ctx, f.get, t.key)
 	if err != nil || r == nil || r.Settled || string(r.Token) != t.token {
 		return err
@@ -116,7 +116,7 @@ func undone(err error) error {
 // Outcome is part of [lock.Transaction]. It waits for a COMMIT that the disk has not answered.
 // After an error of the disk, the write-ahead log may still contain changes that SQLite has taken
 // back. So Outcome writes to the log, which overwrites them.
-func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
+func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	if !t.end(ctx, nil) {
 		return false, hangs(ctx)
 	}
@@ -131,7 +131,7 @@ func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 }
 
 // overwrite finds out whether the database has the receipt of t, and writes to it.
-func (s *Store) overwrite(ctx context.Context, t *settling) error {
+func (s *Store) overwrite(ctx context.Context, t *workTransaction) error {
 	var committed bool // the call may go on after an error
 	err := s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
 		r, err := read(ctx, f.settled, t.key)
@@ -152,7 +152,7 @@ func (s *Store) overwrite(ctx context.Context, t *settling) error {
 }
 
 // Rollback is part of [lock.Transaction].
-func (t *settling) Rollback(ctx context.Context) error {
+func (t *workTransaction) Rollback(ctx context.Context) error {
 	if !t.end(ctx, nil) {
 		return hangs(ctx)
 	}

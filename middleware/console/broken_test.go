@@ -73,8 +73,7 @@ func (s brokenStore) List(context.Context) iter.Seq2[lock.Entry, error] {
 	}
 }
 
-// TestAnswersWhatIsBroken: whatever a request and what the store says are,
-// there is an answer, and the console does not panic.
+// For any request and any store reply, the console answers without a panic.
 func TestAnswersWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	broken := []lock.Entry{

@@ -60,8 +60,8 @@ func locks() compared {
 	}
 	add(row{title: "p50 of a PING through the proxy, µs", of: name{"Latency", "a PING", "the proxy", P50}, against: []string{}})
 	for _, n := range []int{64, 256, 1024} {
-		add(row{title: "cycles given up, " + callers(n), of: name{"Cycles", callers(n), peer.Ours, Failed}, cells: figures, some: true})
-		add(row{title: "cycles given up, round trips of 5 ms, " + callers(n), of: name{"Latency", callers(n), peer.Ours, Failed}, cells: figures, some: true})
+		add(row{title: "cycles given up, " + callers(n), of: name{"Cycles", callers(n), peer.Ours, Failed}, cells: figures, omitIfZero: true})
+		add(row{title: "cycles given up, round trips of 5 ms, " + callers(n), of: name{"Latency", callers(n), peer.Ours, Failed}, cells: figures, omitIfZero: true})
 	}
 	many := name{"Crowd", callers(10_000), peer.Defaults, Rate}
 	add(row{title: "cycles/s of 10000 callers over 256, defaults", of: many, cells: ownRatios, base: callers(256), budgets: []budget{atLeast(0.8).ofOwn()}, page: true})

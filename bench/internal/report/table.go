@@ -22,14 +22,14 @@ type compared struct {
 
 // row compares a figure with the contenders in the table's columns.
 type row struct {
-	title   string
-	of      name
-	cells   cells
-	base    string   // case of ownRatios
-	against []string // contenders in place of the columns'
-	budgets []budget
-	page    bool // in RESULTS.md, too
-	some    bool // left out if the figures of all contenders are 0
+	title      string
+	of         name
+	cells      cells
+	base       string   // case of ownRatios
+	against    []string // contenders in place of the columns'
+	budgets    []budget
+	page       bool // in RESULTS.md, too
+	omitIfZero bool // for all contenders
 }
 
 // cells is the kind of a row's cells.
@@ -45,7 +45,7 @@ func (c compared) lines(r *Run, page bool) (header []string, lines [][]string) {
 	header = append([]string{c.title, c.figure}, c.columns...)
 	for _, row := range c.rows {
 		value := r.figure(row.of)
-		if value.rounds == 0 || page && !row.page || row.some && !r.some(row.of) {
+		if value.rounds == 0 || page && !row.page || row.omitIfZero && !r.some(row.of) {
 			continue
 		}
 		line := []string{row.title, figure(value.median)}

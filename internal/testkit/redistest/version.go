@@ -19,7 +19,7 @@ func DebugCommand(tb testing.TB) []string {
 	return []string{"--enable-debug-command", "yes"}
 }
 
-// before7 reports whether the server is Redis 6.2 or older. No Valkey is.
+// before7 reports whether the server is Redis 6.2 or older. Valkey never counts as before 7.
 func before7(tb testing.TB) bool {
 	tb.Helper()
 	bin := binary(tb)

@@ -54,7 +54,7 @@ const (
 	maxAwaited = time.Second
 )
 
-// entryMayExistUntil returns the last known moment at which an entry of o can be in the store.
+// entryMayExistUntil returns the latest time at which the entry of o can still exist.
 func (c *Cleaner) entryMayExistUntil(o *Orphan) time.Time {
 	last := o.Began
 	switch doubt := o.Flight.Doubt(); {

@@ -25,7 +25,7 @@ func (a *alarms[H]) init(wake func()) {
 	a.nextLook.Store(int64(clock.Never))
 }
 
-// lookComesBefore reports whether the announced look comes in time for a lease that is due at due.
+// lookComesBefore reports whether the next look runs before due.
 //
 // It is called without the lock for a lease that was granted (1) before the call reads the
 // announcement (2). A look withdraws its announcement (3) before it reads the leases (4). If 2 still

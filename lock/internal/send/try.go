@@ -33,9 +33,8 @@ type Try struct {
 // Deadline returns the end of the call's budget.
 func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline, true }
 
-// Until is for a store that cannot call GiveUp while it waits. It returns when the store must give
-// up the send: after a third of the budget, if there is a token for another send. It takes the
-// token.
+// Until is for clients that block: the deadline of this attempt. It is a third of the budget if there
+// is a token for another send, which it takes.
 func (t *Try) Until() time.Time {
 	turn := t.turn()
 	t.mu.Lock()
