@@ -80,6 +80,5 @@
 // A [Store] has five methods, which take a [Claim] and return an [Entry] in some
 // [State]. latchtest.TestStore checks all its rules. A store may also implement [Inspector],
 // [Pager], [Watcher], [Checker], [ServerLister], [Transactor], [Amender], [SetClaimer] and
-// [Describer]. Wrap a store whose calls do not return when their contexts end in
-// [EndWithContext].
+// [Describer].
 package lock

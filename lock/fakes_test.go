@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"iter"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -163,40 +162,6 @@ func (s *lingering) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 	}
 	return lock.Entry{}, errors.New("no caller waits")
 }
-
-// capable has all that a store can have beyond the interface.
-type capable struct {
-	lock.Store
-
-	about lock.Description
-	wake  chan struct{}
-}
-
-func (c *capable) Describe() lock.Description { return c.about }
-
-func (c *capable) Watch(string) (wake <-chan struct{}, stop func()) { return c.wake, func() {} }
-
-func (*capable) List(context.Context) iter.Seq2[lock.Entry, error] {
-	return func(yield func(lock.Entry, error) bool) { yield(lock.Entry{Key: "listed"}, nil) }
-}
-
-func (*capable) Forget(_ context.Context, key, _ string) (bool, error) { return key == "listed", nil }
-
-func (*capable) Page(context.Context, string, int, func(string) bool) (page []lock.Entry, next string, err error) {
-	return []lock.Entry{{Key: "paged"}}, "next", nil
-}
-
-func (*capable) Amend(_ context.Context, key, token string, from, to []byte) (bool, error) {
-	return key+token+string(from)+string(to) == "amended", nil
-}
-
-func (*capable) Check(context.Context) error { return errOrder }
-
-func (*capable) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
-	return context.WithValue(ctx, capable{}, key+token), nil, nil
-}
-
-func (*capable) Servers(context.Context) ([]string, error) { return []string{"a"}, nil }
 
 // plain hides the optional interfaces of a store.
 type plain struct{ lock.Store }

@@ -40,7 +40,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // return when their contexts end, except for stuck ones. The calls of apart are made on separate
 // goroutines, and are left behind at the end.
 func direct(s *fault.Store) lock.Store { return s }
-func apart(s *fault.Store) lock.Store  { return lock.EndWithContext(s) }
+func apart(s *fault.Store) lock.Store  { return fault.Apart(s) }
 
 // bubble runs a test in virtual time, over a store behind a network, and ends
 // by closing the lockers and checking that key has no owner. It runs the test twice: with each call

@@ -49,7 +49,7 @@ func (h *setHold) valid() bool { return h.host.alive() && h.ctx.Err() == nil }
 
 // setHost is one process.
 type setHost struct {
-	lock.Store
+	*fault.Network
 	locker *lock.Locker
 	killed chan struct{}
 
@@ -77,38 +77,32 @@ func (h *setHost) leave(ctx context.Context) bool {
 	return h.alive() && ctx.Err() == nil
 }
 
-func (h *setHost) Describe() lock.Description { return lock.Describe(h.Store) }
-
 func (h *setHost) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	if !h.leave(ctx) {
 		return lock.Entry{}, lock.ErrNotApplied
 	}
-	return h.Store.Claim(ctx, key, c)
+	return h.Network.Claim(ctx, key, c)
 }
 
 func (h *setHost) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
 	if !h.leave(ctx) {
 		return false, lock.ErrNotApplied
 	}
-	return h.Store.Renew(ctx, key, c)
+	return h.Network.Renew(ctx, key, c)
 }
 
 func (h *setHost) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
 	if !h.leave(ctx) {
 		return false, lock.ErrNotApplied
 	}
-	return h.Store.Release(ctx, key, c)
+	return h.Network.Release(ctx, key, c)
 }
 
 func (h *setHost) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (lock.Entry, error) {
-	sets, is := h.Store.(lock.SetClaimer)
-	switch {
-	case !is:
-		return lock.Entry{}, errNoSets
-	case !h.leave(ctx):
+	if !h.leave(ctx) {
 		return lock.Entry{}, lock.ErrNotApplied
 	}
-	return sets.ClaimSet(ctx, keys, claims)
+	return h.Network.ClaimSet(ctx, keys, claims)
 }
 
 const (
@@ -153,11 +147,11 @@ func (x *setCampaign) play(t *testing.T, seed uint64) (faults int) {
 		network := fault.NewNetwork(x.server, seed)
 		x.hosts = nil
 		for range 3 {
-			h := &setHost{Store: network, killed: make(chan struct{})}
+			h := &setHost{Network: network, killed: make(chan struct{})}
 			opts := []lock.Option{
 				lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithMaxHold(20 * time.Second), lock.WithDetached(),
 			}
-			h.locker = lock.New(lock.EndWithContext(h), opts...)
+			h.locker = lock.New(fault.Apart(h), opts...)
 			x.hosts = append(x.hosts, h)
 		}
 		var jobs sync.WaitGroup

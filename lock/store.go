@@ -17,8 +17,8 @@ import (
 //   - One call is one attempt. The store never retries: the Locker decides about budgets, retries
 //     and jitter.
 //   - A call returns when its context ends, whether or not the command is applied later.
-//     It is made on the goroutine of the Locker's caller, which waits for nothing else. Wrap a
-//     store that cannot keep this rule in [EndWithContext].
+//     It is made on the goroutine of the Locker's caller, which waits for nothing else. A
+//     client that ignores contexts has deadlines or timeouts of its own: set them.
 //   - err means that the backend failed, never "no". An error that matches
 //     [ErrNotApplied] says that the call certainly had no effect and will have
 //     none later; every other error means "unknown". If it also matches [ErrDenied]

@@ -39,7 +39,7 @@ func TestBeginEndsWithItsCaller(t *testing.T) {
 		defer cancel()
 		_, _, err := l.Once(ctx, key, print1, mustNotRun)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		time.Sleep(time.Second) // below EndWithContext, the transaction arrives and is rolled back
+		time.Sleep(time.Second)
 		next(t, s, "", other, l)
 	})
 }

@@ -17,32 +17,24 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// txBubble runs a test in virtual time over a database in memory, directly and below
-// EndWithContext, and ends by closing the Lockers and checking that no transaction is open.
+// txBubble runs a test in virtual time over a database in memory, and ends by closing the Lockers and
+// checking that no transaction is open.
 func txBubble(t *testing.T, run func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker)) {
 	t.Helper()
-	for name, as := range map[string]func(lock.Store) lock.Store{
-		"direct": func(s lock.Store) lock.Store { return s },
-		"apart":  lock.EndWithContext,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Helper()
-			synctest.Test(t, func(t *testing.T) {
-				s := faketx.New()
-				var lockers []*lock.Locker
-				run(t, s, func(opts ...lock.Option) *lock.Locker {
-					l := lock.New(as(s), append(txOptions(), opts...)...)
-					lockers = append(lockers, l)
-					return l
-				})
-				for _, l := range lockers {
-					require.NoError(t, l.Close(t.Context()))
-				}
-				synctest.Wait()
-				require.Zero(t, s.Open(), "transactions that have not ended")
-			})
+	synctest.Test(t, func(t *testing.T) {
+		s := faketx.New()
+		var lockers []*lock.Locker
+		run(t, s, func(opts ...lock.Option) *lock.Locker {
+			l := lock.New(s, append(txOptions(), opts...)...)
+			lockers = append(lockers, l)
+			return l
 		})
-	}
+		for _, l := range lockers {
+			require.NoError(t, l.Close(t.Context()))
+		}
+		synctest.Wait()
+		require.Zero(t, s.Open(), "transactions that have not ended")
+	})
 }
 
 func txOptions() []lock.Option {
@@ -500,7 +492,7 @@ func TestNoTransactionForLocks(t *testing.T) {
 
 func TestTransactionsThatCannotBe(t *testing.T) {
 	t.Parallel()
-	for _, s := range []lock.Store{memstore.New(), plain{faketx.New()}, lock.EndWithContext(plain{faketx.New()})} {
+	for _, s := range []lock.Store{memstore.New(), plain{faketx.New()}} {
 		require.PanicsWithValue(t, "lock: WithTransaction: "+lock.Describe(s).NoTransactions.Error(), func() { lock.New(s, lock.WithTransaction()) })
 		require.Panics(t, func() { lock.New(s).With(lock.WithTransaction()) })
 	}

@@ -150,7 +150,6 @@ func laterOver(t *testing.T, run func(t *testing.T, d *desk, network *line)) {
 	for name, open := range map[string]func(t *testing.T, network *line) lock.Store{
 		"memory": func(_ *testing.T, network *line) lock.Store { return network.Store },
 		"remote": func(_ *testing.T, network *line) lock.Store { return network },
-		"apart":  func(_ *testing.T, network *line) lock.Store { return lock.EndWithContext(network) },
 		"sealed": func(t *testing.T, network *line) lock.Store {
 			t.Helper()
 			block, err := aes.NewCipher(make([]byte, 32))

@@ -198,32 +198,3 @@ func TestCheckDoesNotWaitForAMinority(t *testing.T) {
 		require.ErrorContains(t, check(hangs, memstore.New(), fault.New().Every(fault.HangRequest, fault.Get)), "1 of 3 nodes are well")
 	})
 }
-
-// EndWithContext passes on the optional interfaces of its store.
-func TestCheckOfNodesThatEndWithTheirContext(t *testing.T) {
-	t.Parallel()
-	down := func() lock.Store { return fault.New().Every(fault.Refuse, fault.Get) }
-	for name, tt := range map[string]struct {
-		nodes []lock.Store
-		says  string
-	}{
-		"other servers": {[]lock.Store{&checked{servers: []string{"1"}}, &checked{servers: []string{"2"}}, &checked{servers: []string{"3"}}}, ""},
-		"one server":    {[]lock.Store{&checked{servers: []string{"1"}}, &checked{servers: []string{"2"}}, &checked{servers: []string{"1"}}}, "by two addresses"},
-		"plain ones":    {[]lock.Store{fault.New(), fault.New(), fault.New()}, ""},
-		"that are down": {[]lock.Store{down(), down(), fault.New()}, "1 of 3 nodes are well"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var nodes []lock.Store
-			for _, s := range tt.nodes {
-				nodes = append(nodes, lock.EndWithContext(s))
-			}
-			err := quorum.New(nodes).Check(t.Context())
-			if tt.says == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, tt.says)
-			}
-		})
-	}
-}

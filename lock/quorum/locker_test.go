@@ -92,26 +92,16 @@ func TestNamesWhatItsLockerCanRemove(t *testing.T) {
 func TestDriftFactorEndsTheBelief(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts  []quorum.Option
-		wrap  func(lock.Store) lock.Store
 		valid time.Duration
 	}{
-		"default": {nil, nil, lease - lease/100 - 2*time.Millisecond},
-		"wide":    {[]quorum.Option{quorum.WithDriftFactor(0.2)}, nil, lease - lease/5 - 2*time.Millisecond},
-		"ends with its context": {
-			[]quorum.Option{quorum.WithDriftFactor(0.2)},
-			lock.EndWithContext,
-			lease - lease/5 - 2*time.Millisecond,
-		},
+		"default": {nil, lease - lease/100 - 2*time.Millisecond},
+		"wide":    {[]quorum.Option{quorum.WithDriftFactor(0.2)}, lease - lease/5 - 2*time.Millisecond},
 	} {
 		for _, renewals := range []int{0, 1} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFleet(3)
-					var store lock.Store = f.quorum(tt.opts...)
-					if tt.wrap != nil {
-						store = tt.wrap(store)
-					}
-					l := lockerOver(t, store, lock.WithLease(lease), lock.WithBudget(budget))
+					l := lockerOver(t, f.quorum(tt.opts...), lock.WithLease(lease), lock.WithBudget(budget))
 					began := time.Now()
 					e, err := l.Acquire(t.Context(), key)
 					require.NoError(t, err)

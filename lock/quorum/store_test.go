@@ -125,9 +125,8 @@ func nan() float64 { zero := 0.0; return zero / zero }
 func TestHasNoFences(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]lock.Store{
-		"bare":    threeNodes(),
-		"bounded": lock.EndWithContext(threeNodes()),
-		"opaque":  quorum.New([]lock.Store{fault.New(), fault.New(), fault.New()}),
+		"bare":   threeNodes(),
+		"opaque": quorum.New([]lock.Store{fault.New(), fault.New(), fault.New()}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,9 +143,8 @@ func TestHasNoFences(t *testing.T) {
 func TestHasNoReceipts(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func() lock.Store{
-		"bare":    func() lock.Store { return threeNodes() },
-		"bounded": func() lock.Store { return lock.EndWithContext(threeNodes()) },
-		"hidden":  func() lock.Store { return struct{ lock.Store }{threeNodes()} },
+		"bare":   func() lock.Store { return threeNodes() },
+		"hidden": func() lock.Store { return struct{ lock.Store }{threeNodes()} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,20 +170,15 @@ func TestHasNoReceipts(t *testing.T) {
 // A receipt that the store would refuse does not end the lease, which can be released.
 func TestRefusedReceiptLeavesTheLease(t *testing.T) {
 	t.Parallel()
-	for name, store := range map[string]lock.Store{"bare": threeNodes(), "bounded": lock.EndWithContext(threeNodes())} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := lockerOver(t, store)
-			e, err := l.Acquire(t.Context(), key)
-			require.NoError(t, err)
-			require.ErrorIs(t, e.Settle(t.Context(), []byte("done"), keep), errors.ErrUnsupported)
-			require.NoError(t, e.Context().Err())
-			require.NoError(t, e.Release(t.Context()))
-			next, err := l.Acquire(t.Context(), key)
-			require.NoError(t, err)
-			require.NoError(t, next.Settle(t.Context(), nil, keep), "a cool-down")
-		})
-	}
+	l := lockerOver(t, threeNodes())
+	e, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	require.ErrorIs(t, e.Settle(t.Context(), []byte("done"), keep), errors.ErrUnsupported)
+	require.NoError(t, e.Context().Err())
+	require.NoError(t, e.Release(t.Context()))
+	next, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	require.NoError(t, next.Settle(t.Context(), nil, keep), "a cool-down")
 }
 
 // No key is handed over, which is known before anything is asked: the lease goes on.

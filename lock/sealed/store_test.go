@@ -517,28 +517,6 @@ func TestNewSealedPanics(t *testing.T) {
 	require.NotPanics(t, func() { sealed.New(s, a, short) }, "it only opens")
 }
 
-// Its calls can be made to end with their contexts from above as well as from below.
-func TestBelowEndWithContext(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		below := fault.New().Every(fault.Stuck(time.Minute), fault.Claim)
-		store := func(key byte) lock.Store {
-			return lock.EndWithContext(sealed.New(struct {
-				*fault.Store
-				lock.Inspector
-			}{below, inspector(t, below.Server())}, gcm(t, key)))
-		}
-		l := lockerOver(t, store(1), lock.WithBudget(time.Second))
-		began := time.Now()
-		require.Error(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
-		require.Equal(t, time.Second, time.Since(began))
-		below.Every(nil)
-		time.Sleep(2 * time.Minute)
-		onceOver(t, store(1), key, "answer")
-		requireFailsClosed(t, store(2), key, "seal")
-	})
-}
-
 // A receipt that the store below has no room for leaves an empty one, which is sealed
 // too.
 func TestReceiptThatDoesNotFit(t *testing.T) {
