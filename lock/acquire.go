@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
@@ -119,8 +118,7 @@ func (l *Locker) take(ctx context.Context, e *Lease, oneOf bool, claim func(bega
 		return ErrClosed
 	}
 	began := clock.Now()
-	unwind.RunOrCleanUp(func() { err = claim(began) }, func() { e.discard(ctx, nil) }) // an observer may end this goroutine
-	if err == nil && l.core.owners.Closed() {
+	if err = claim(began); err == nil && l.core.owners.Closed() {
 		err = ErrClosed // Close may have listed the leases before this one was granted
 	}
 	if err == nil {

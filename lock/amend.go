@@ -129,7 +129,6 @@ func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err e
 		return true, nil
 	}
 	err = l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
-		defer send.Recover(&err)
 		if entry.State == Abandoned {
 			_, err = l.core.store.Settle(ctx, a.ticket.Name, Claim{Token: a.ticket.Token}, to, l.cfg.keep)
 			return err // not done: the next read finds the receipt that is there

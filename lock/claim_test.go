@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"runtime"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
@@ -232,26 +229,6 @@ func TestManyKeysInOneProcess(t *testing.T) {
 	}
 	require.Empty(t, l.Snapshot(n, nil).Holds)
 	require.NoError(t, l.Close(context.Background()))
-}
-
-// no-leak: an observer that ends its goroutine (require in a test's observer)
-// leaves the lease without a holder.
-func TestObserverEndsTheGoroutineOfAGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := fault.New()
-		l := lock.New(s, lock.WithLogger(quiet), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventClaimed {
-				runtime.Goexit()
-			}
-		}))
-		var wg sync.WaitGroup
-		wg.Go(func() { _ = l.Do(context.Background(), key, func(context.Context) error { return nil }) })
-		wg.Wait()
-		assert.Equal(t, lock.Free, s.State(t, key).State)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		assert.NoError(t, l.Close(ctx))
-	})
 }
 
 // A claim that is answered as its lease is over is no grant: this process was paused.

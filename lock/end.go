@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
-	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
@@ -86,16 +85,7 @@ func (e *Lease) endInStore(ctx context.Context, lost error) error {
 	if l.hasObservers() {
 		ctx = context.WithoutCancel(ctx)
 	}
-	var ok, dropped bool
-	var err error
-	unwind.RunOrCleanUp(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
-		if ok, dropped, err = e.sendEndOrEmpty(ctx); err != nil {
-			e.reportFailedEnd(context.WithoutCancel(ctx), err)
-		}
-	}, func() {
-		e.end.unanswered = true
-		e.retryEndLater(context.WithoutCancel(ctx))
-	})
+	ok, dropped, err := e.sendEndOrEmpty(ctx)
 	if err == nil {
 		err = e.endAnswered(ctx, ok, lost)
 		if err == nil && dropped {
@@ -103,6 +93,7 @@ func (e *Lease) endInStore(ctx context.Context, lost error) error {
 		}
 		return err
 	}
+	e.reportFailedEnd(context.WithoutCancel(ctx), err)
 	e.retryEndLater(context.WithoutCancel(ctx))
 	if lost != nil {
 		return lost
@@ -169,7 +160,7 @@ func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 		lost = nil // the settle was late, and there was no takeover
 	}
 	if lost == nil && !done {
-		unwind.RunOrCleanUp(func() { lost = e.lose(errTaken) }, func() { e.close(true) }) // otherwise Locker.Close would wait for work that is over
+		lost = e.lose(errTaken)
 	}
 	e.close(true)
 	if lost != nil {

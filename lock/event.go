@@ -128,11 +128,20 @@ func (v *events) observation(ctx context.Context) *observation {
 	}
 	o := &observation{began: time.Now(), owner: v.process}
 	if v.origin != nil {
-		if origin := v.origin(ctx); origin != "" {
+		if origin := v.originOf(ctx); origin != "" {
 			o.owner += " " + strings.ReplaceAll(origin, string(requestinfo.Mark), " ")
 		}
 	}
 	return o
+}
+
+func (v *events) originOf(ctx context.Context) (origin string) {
+	defer func() {
+		if p := recover(); p != nil {
+			v.reporter.logPanic(ctx, p, "WithOrigin")
+		}
+	}()
+	return v.origin(ctx)
 }
 
 // addWait adds the time since then to the wait for another holder.

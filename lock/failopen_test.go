@@ -182,26 +182,6 @@ func TestCallersThatMeetAndFailOpen(t *testing.T) {
 	})
 }
 
-// An observer that ended the goroutine when it was notified that work is to run without the
-// store had the acquire counted as ended twice: Close never found all leases ended.
-func TestObserverEndsABypass(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithFailOpen(), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventBypassed {
-				runtime.Goexit()
-			}
-		}))
-		s.Every(fault.Refuse, fault.Claim)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _ = l.Acquire(context.Background(), key)
-		}()
-		<-done
-		require.Zero(t, l.Stats().Active)
-	})
-}
-
 func TestOnceThatFailsOpenLeavesNothing(t *testing.T) {
 	for name, end := range map[string]func() ([]byte, error){
 		"receipt": func() ([]byte, error) { return []byte("answer"), nil },

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/tickettext"
-	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -89,48 +88,39 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	waiting := l.newLease(ctx, e.label())
 	waiting.claim.token, waiting.claim.lease = l.core.tokens.Next(), max(patience, time.Millisecond)
 	ticket := tickettext.Ticket{Name: string(e.entry), Token: waiting.claim.token, Until: time.Now().Add(patience)}
-	failed := func() {
-		if e.end.unanswered = waiting.claim.mayBeOrphaned(); e.end.unanswered {
-			waiting.addOrphanFor(patience)
-		}
-		e.retryEndLater(ctx)
-	}
 	terms := l.lastingTerms()
 	// A late send of e's own claim can make e's entry again, long after the ticket was used up. A
 	// late send of the ticket's claim would replace this entry, and the ticket could be resumed
 	// a second time. So if a send of e's claim may still be late, the ticket's claim is sent only
 	// once.
 	terms.Once = e.claim.mayBeOrphaned()
-	unwind.RunOrCleanUp(func() {
-		var entry Entry
-		began := clock.Now()
-		entry, err = l.replace(ctx, waiting, e.claim.token, terms)
-		switch ours := err == nil && entry.State == Held; {
-		case ours && entry.Token == waiting.claim.token:
-			text, _ = ticket.Write(tickettext.Lock)
-		case ours && entry.Token == e.claim.token:
-			err = errKeepsHolder
-		case err == nil && !waiting.claim.call.Unanswered():
-			err = e.lose(errTaken)
-		default:
-			if err == nil {
-				err = errTicketOver
-			}
-			l.logFailure(ctx, err)
-			l.emitFailed(ctx, &e.identity, callHandOver, began.Since(), err)
+	began := clock.Now()
+	entry, err := l.replace(ctx, waiting, e.claim.token, terms)
+	switch ours := err == nil && entry.State == Held; {
+	case ours && entry.Token == waiting.claim.token:
+		text, _ = ticket.Write(tickettext.Lock)
+	case ours && entry.Token == e.claim.token:
+		err = errKeepsHolder
+	case err == nil && !waiting.claim.call.Unanswered():
+		err = e.lose(errTaken)
+	default:
+		if err == nil {
+			err = errTicketOver
 		}
-	}, failed)
+		l.logFailure(ctx, err)
+		l.emitFailed(ctx, &e.identity, callHandOver, began.Since(), err)
+	}
 	if err != nil && !errors.Is(err, ErrLost) {
-		failed()
+		if e.end.unanswered = waiting.claim.mayBeOrphaned(); e.end.unanswered {
+			waiting.addOrphanFor(patience)
+		}
+		e.retryEndLater(ctx)
 		return "", err
 	}
 	e.close(true)
 	if err == nil {
 		e.end.handedOver = true
-		unwind.RunOrCleanUp(func() { l.emitEnded(ctx, e) }, func() { // an observer has ended this goroutine, and no caller gets the ticket
-			waiting.claim.orphaned = true
-			waiting.addOrphanFor(patience)
-		})
+		l.emitEnded(ctx, e)
 	}
 	return text, err
 }

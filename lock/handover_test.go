@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -270,38 +269,6 @@ func TestHolderIsOverBeforeItsTicketIs(t *testing.T) {
 		require.True(t, granted.Load())
 		require.False(t, overlap.Load())
 	})
-}
-
-// An observer ends the goroutine of a hand-over: no caller has the ticket, so the key is freed.
-func TestObserverEndsAHandOver(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []lock.EventKind{lock.EventHandedOver, lock.EventUnavailable} {
-		t.Run(string(kind), func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == kind {
-						runtime.Goexit()
-					}
-				}))
-				e, err := l.Acquire(t.Context(), key)
-				require.NoError(t, err)
-				if kind == lock.EventUnavailable {
-					s.Every(fault.Refuse, fault.Claim)
-				}
-				var all sync.WaitGroup
-				all.Go(func() {
-					_, _ = e.HandOver(t.Context(), time.Hour)
-					t.Error("HandOver has returned")
-				})
-				all.Wait()
-				s.Every(nil)
-				require.NoError(t, l.With(lock.WithWait(time.Second)).Do(t.Context(), key, func(context.Context) error { return nil }))
-				requireFree(t, s, key)
-				require.Zero(t, l.Stats().Active)
-			})
-		})
-	}
 }
 
 // The time of the ticket is over before its claim is answered. The holder had the key until then,

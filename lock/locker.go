@@ -71,7 +71,7 @@ func New(store Store, opts ...Option) *Locker {
 		maxHold: 15 * time.Minute,
 		budget:  500 * time.Millisecond,
 		keep:    24 * time.Hour,
-		logger:  slog.Default(),
+		logger:  contained(slog.Default()),
 
 		checkEvery: defaultCheckEvery,
 	}.with(opts).valid()

@@ -9,6 +9,7 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/ratelog"
 	"github.com/httplatch/httplatch/internal/requestinfo"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // reporter logs the lines that an operator must see.
@@ -156,6 +157,27 @@ func (l *reporter) logServed(ctx context.Context) {
 // logPanic reports a bug of an observer.
 func (l *reporter) logPanic(ctx context.Context, value any, kind EventKind) {
 	l.logger.LogAttrs(ctx, slog.LevelError, "lock: an observer panicked", slog.Any("panic", value), slog.String("event", string(kind)))
+}
+
+// contained returns l with a handler whose panics cost no more than their lines.
+func contained(l *slog.Logger) *slog.Logger { return slog.New(containedHandler{l.Handler()}) }
+
+type containedHandler struct{ slog.Handler }
+
+// Handle is part of [slog.Handler].
+func (h containedHandler) Handle(ctx context.Context, r slog.Record) (err error) {
+	defer send.Recover(&err)
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs is part of [slog.Handler].
+func (h containedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return containedHandler{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup is part of [slog.Handler].
+func (h containedHandler) WithGroup(name string) slog.Handler {
+	return containedHandler{h.Handler.WithGroup(name)}
 }
 
 func attrDo(what string) slog.Attr { return slog.String("do", what) }

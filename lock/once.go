@@ -9,7 +9,6 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/internal/requestinfo"
-	"github.com/httplatch/httplatch/internal/unwind"
 )
 
 // Once runs fn and returns its receipt. If another call has run for key within [WithKeep], Once
@@ -96,13 +95,7 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	}
 	call.Begin(r)
 
-	unwind.RunOrCleanUp(func() {
-		var work context.Context
-		if work, err = r.begin(ctx); err == nil {
-			receipt, err = fn(work)
-		}
-	}, func() { _ = r.fail(ctx, errNotReturned) })
-	if err != nil {
+	if receipt, err = r.call(ctx, fn); err != nil {
 		undone := r.record.forgottenOnCrash(l.cfg.inTx)
 		if end := r.fail(ctx, err); errors.Is(end, ErrLost) {
 			err = errors.Join(err, end)
@@ -113,6 +106,22 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 		return nil, false, err
 	}
 	return r.succeed(ctx, receipt)
+}
+
+// call calls fn. If fn panics, or ends its goroutine, the run fails, and the panic or the end goes on.
+func (r *run) call(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (receipt []byte, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			_ = r.fail(ctx, errNotReturned)
+		}
+	}()
+	work, err := r.begin(ctx)
+	if err == nil {
+		receipt, err = fn(work)
+	}
+	returned = true
+	return receipt, err
 }
 
 // resultWithoutRun maps an acquire error to Once's results.

@@ -206,7 +206,8 @@ func WithTransaction() Option {
 	return option(func(c *config) { c.inTx = true })
 }
 
-// WithObserver adds an observer of events. It may be given several times.
+// WithObserver adds an observer of events. It may be given several times. A panic of an observer is
+// logged. An observer must not end its goroutine: see [WithLogger].
 func WithObserver(o Observer) Option {
 	if o == nil {
 		panic("lock: WithObserver(nil)")
@@ -236,9 +237,12 @@ func WithOrigin(f func(ctx context.Context) string) Option {
 // Keys are logged as hashes. A line about a record of [Locker.Once] has a link in "console",
 // relative to the address of package console. A store may serve several Lockers: redisstore and
 // quorum log to slog.Default() by themselves, for example a panic in a hook of their client.
+//
+// A handler that panics loses its line. It must not end its goroutine (runtime.Goexit), as FailNow
+// of a test does: the key would stay taken until its lease is over, and Close would wait.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		panic("lock: WithLogger(nil)")
 	}
-	return option(func(c *config) { c.logger = l })
+	return option(func(c *config) { c.logger = contained(l) })
 }

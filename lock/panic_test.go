@@ -145,3 +145,63 @@ func TestPanicsOfAStoreInThisProcess(t *testing.T) {
 		s.Free(t, key)
 	})
 }
+
+// no-leak: code of others that panics in the middle of a call leaves no key behind, and the call goes
+// on: an observer, a logger, and the function of WithOrigin.
+func TestPanicsOfHooksCostNoKey(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]lock.Option{
+		"an observer": lock.WithObserver(func(context.Context, lock.Event) { panic("an observer's") }),
+		"a logger":    lock.WithLogger(slog.New(panickingHandler{slog.DiscardHandler}).With("a", "b").WithGroup("c")),
+		"an origin":   lock.WithOrigin(func(context.Context) string { panic("an origin's") }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open(opt, lock.WithKeep(time.Second))
+				works := func(context.Context) error { return nil }
+				require.NoError(t, l.Do(t.Context(), key, works))
+				require.NoError(t, l.DoAll(t.Context(), setKeys, works))
+				_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return nil, nil })
+				require.NoError(t, err)
+				s.Next(fault.Release, fault.Refuse)
+				require.NoError(t, l.Do(t.Context(), key, works), "an end without an answer")
+				set, err := l.AcquireAll(t.Context(), setKeys)
+				require.NoError(t, err)
+				s.Free(t, setKeys[0])
+				require.ErrorIs(t, set.Release(t.Context()), lock.ErrLost)
+				e, err := l.Acquire(t.Context(), key)
+				require.NoError(t, err)
+				ticket, err := e.HandOver(t.Context(), time.Minute)
+				require.NoError(t, err)
+				e, err = l.Resume(t.Context(), ticket)
+				require.NoError(t, err)
+				require.NoError(t, e.Release(t.Context()))
+				time.Sleep(time.Minute)
+				require.Zero(t, busy(l))
+				requireFree(t, s, append(setKeys, key)...)
+			})
+		})
+	}
+}
+
+type panickingHandler struct{ slog.Handler }
+
+func (panickingHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (panickingHandler) Handle(_ context.Context, r slog.Record) error { panic(r.Message) }
+
+func (h panickingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h panickingHandler) WithGroup(string) slog.Handler { return h }
+
+// onItsOwn runs call on a goroutine, and returns when it has returned, panicked or ended the goroutine.
+func onItsOwn(call func()) {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		defer func() { _ = recover() }()
+		call()
+	}()
+	<-over
+}

@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -265,7 +264,6 @@ func TestCallersThatMeetOneThatLeaves(t *testing.T) {
 		after time.Duration
 	}{
 		"its client has gone": {asks, fault.HangRequest, 2 * answersIn},
-		"a hook ends it":      {asks, func(context.Context, func() error) error { runtime.Goexit(); return nil }, 2 * answersIn},
 		// That is a failure of its first send, which it repeats.
 		"a hook panics under it": {asks, func(context.Context, func() error) error { panic("a hook's") }, time.Minute},
 	} {

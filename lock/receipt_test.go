@@ -2,10 +2,8 @@ package lock_test
 
 import (
 	"context"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,30 +172,6 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 			}
 		}
 		require.Equal(t, bound>>20, kept)
-	})
-}
-
-// The same if a hook of the store ends the goroutine of a settle: the dropped receipt must not stay
-// in the call that did not return.
-func TestReceiptsOfSettlesThatDidNotReturnAreBounded(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "fills the bound of pending receipts")
-	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		const sent, bound = 100, 64 << 20
-		l := open(lock.WithKeep(keep))
-		before := heap()
-		s.Every(func(context.Context, func() error) error { runtime.Goexit(); return nil }, fault.Settle)
-		for i := range sent {
-			var once sync.WaitGroup
-			once.Go(func() {
-				_, _, _ = l.Once(t.Context(), strconv.Itoa(i), print1, func(context.Context) ([]byte, error) { return make([]byte, 1<<20), nil })
-			})
-			once.Wait()
-		}
-		require.Equal(t, int64(bound), l.Stats().BacklogBytes)
-		require.Less(t, heap()-before, int64(bound+8<<20))
-		s.Every(nil, fault.Settle)
-		time.Sleep(10 * time.Second)
-		require.Zero(t, busy(l))
 	})
 }
 

@@ -54,7 +54,6 @@ func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule((*hold
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
 	next := clock.Now().Add(cfg.lease / 3)
-	// Also if a hook of the store ends the goroutine.
 	defer func() { e.validity.EndRenewal(next, e.setAlarm) }()
 	for {
 		due, err := e.renewOnce(ctx)

@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -95,26 +94,6 @@ func TestAReceiptIsFoundAsByARun(t *testing.T) {
 			require.Equal(t, said[1], said[0])
 		})
 	}
-}
-
-// An observer that ends its goroutine as it is notified of a replay leaves nothing
-// behind.
-func TestAReplayEndsWithItsObserver(t *testing.T) {
-	l := lock.New(memstore.New())
-	answer := func(context.Context) ([]byte, error) { return []byte("receipt"), nil }
-	_, _, err := l.Once(t.Context(), "k", nil, answer)
-	require.NoError(t, err)
-
-	fatal := l.With(lock.WithObserver(func(context.Context, lock.Event) { runtime.Goexit() }))
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		_, _, err := fatal.Once(t.Context(), "k", nil, answer)
-		t.Error("it returned", err)
-	}()
-	<-gone
-	require.Empty(t, l.Snapshot(10, nil).Holds)
-	require.NoError(t, l.Close(t.Context()))
 }
 
 // A store that is asked only for receipts that it has still forgets receipts

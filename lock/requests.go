@@ -44,14 +44,13 @@ func (r *claimRequest) Send(ctx context.Context) (err error) {
 	return err
 }
 
-// Send recovers from panics. Renewals and ends are also sent on goroutines of the Locker, where a
-// panic would end the process.
 func (r *renewRequest) Send(ctx context.Context) (err error) {
-	defer send.Recover(&err)
 	r.ok, err = r.store.Renew(ctx, r.key, r.claim)
 	return err
 }
 
+// Send recovers from panics by itself: an end is also sent without [sendDirect], which would have it
+// on the heap.
 func (r *endRequest) Send(ctx context.Context) (err error) {
 	defer send.Recover(&err)
 	switch {
@@ -81,11 +80,17 @@ func (b *backend) ask(ctx context.Context, call *send.Call, terms send.Terms, r 
 	if terms.Lasting {
 		ctx = lasting
 	}
-	err := r.Send(ctx)
+	err := sendDirect(ctx, r)
 	if err != nil && ctx.Err() != nil {
 		err = send.GoneError{Cause: err} // a store in this process is never silent
 	}
 	return publicError(err, false)
+}
+
+// sendDirect makes a call to a store in this process. A panic fails the call.
+func sendDirect(ctx context.Context, r send.Request) (err error) {
+	defer send.Recover(&err)
+	return r.Send(ctx)
 }
 
 // lasting is the context of a call to a store in this process that does not end with its

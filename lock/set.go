@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
@@ -60,8 +58,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
 		return nil, err
 	}
 	s := &Set{keys: keys, leases: make([]*Lease, 0, len(keys))}
-	unwind.RunOrCleanUp(func() { err = l.acquireAll(ctx, s, keys) }, func() { s.giveBack(ctx) })
-	if err != nil {
+	if err := l.acquireAll(ctx, s, keys); err != nil {
 		s.giveBack(ctx)
 		return nil, err
 	}
@@ -233,8 +230,7 @@ func (s *Set) Release(ctx context.Context) error {
 }
 
 // each calls end for each lease, over a store outside this process at the same time. Otherwise the
-// last comes first, so that each context ends before its parent. If one call panics, or ends its
-// goroutine, the other leases are ended all the same.
+// last comes first, so that each context ends before its parent.
 func (s *Set) each(end func(e *Lease) error) error {
 	errs := make([]error, len(s.leases))
 	s.eachFrom(len(s.leases)-1, func(i int) { errs[i] = end(s.leases[i]) })
@@ -246,29 +242,17 @@ func (s *Set) eachFrom(last int, do func(i int)) {
 		return
 	}
 	if s.leases[last].locker.core.inProcess {
-		defer s.eachFrom(last-1, do)
-		do(last)
+		for i := range last + 1 {
+			do(last - i)
+		}
 		return
 	}
 	var others sync.WaitGroup
-	var panicked atomic.Pointer[any]
-	defer func() {
-		others.Wait()
-		if p := panicked.Load(); p != nil {
-			panic(*p) // a caller can recover from it here, but not on the goroutine of another lease
-		}
-	}()
 	for i := range last {
-		others.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					panicked.Store(&p)
-				}
-			}()
-			do(i)
-		})
+		others.Go(func() { do(i) })
 	}
 	do(last)
+	others.Wait()
 }
 
 // lossFirst returns the first loss among errs, or else the first error.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
@@ -23,7 +22,7 @@ import (
 func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string) (done bool, err error) {
 	// Each key's own claim draws its fence, and WithFailOpen decides about each key by itself.
 	if l.core.sets == nil || len(keys) < 2 || l.cfg.fenced || l.cfg.failOpen || ctx.Err() != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // the first claim in order says that the caller has left
 	}
 	c := &setClaim{Locker: l, set: s, leases: make([]*Lease, len(keys)), began: clock.Now()}
 	for i, key := range keys {
@@ -32,15 +31,15 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string)
 		c.leases[i].parent = parent //nolint:fatcontext // a set has as many contexts as keys
 		parent = c.leases[i].Context()
 	}
-	unwind.RunOrCleanUp(func() { err = c.take(ctx) }, func() { c.discard(ctx, nil) })
+	err = c.take(ctx)
 	c.discard(ctx, err) // before observers are called: other callers wait for the keys
 	if c.refused != nil {
 		l.reportRefusal(ctx, c.refused, c.began, err)
 	}
-	if errors.Is(err, errors.ErrUnsupported) {
-		return false, nil
+	if done = !errors.Is(err, errors.ErrUnsupported); !done {
+		err = nil
 	}
-	return true, err
+	return done, err
 }
 
 // setClaim claims the keys of a set.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -214,31 +212,6 @@ func TestStoreThatClaimsNoSetsIsAskedForEachKey(t *testing.T) {
 		require.NoError(t, open().DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
 		require.Equal(t, 3, s.Count(fault.Claim))
 		require.Equal(t, 3, s.Count(fault.Release))
-		requireFree(t, s, setKeys...)
-	})
-}
-
-// An observer ends the goroutine in the middle of the release of a set. The keys are free, and the
-// Locker can close.
-func TestObserverThatEndsTheGoroutineOfTheReleaseOfASet(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventReleased && e.Key == setKeys[1] {
-				runtime.Goexit()
-			}
-		}))
-		set, err := l.AcquireAll(t.Context(), setKeys)
-		require.NoError(t, err)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = set.Release(t.Context())
-		}()
-		<-done
-		time.Sleep(lease)
-		synctest.Wait()
-		require.Zero(t, l.Stats().Active)
 		requireFree(t, s, setKeys...)
 	})
 }

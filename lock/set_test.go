@@ -3,13 +3,10 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -499,27 +496,6 @@ func TestSetIsReleasedAfterAPanic(t *testing.T) {
 	})
 }
 
-// An observer that ends the goroutine in the middle of a set leaves no key behind.
-func TestObserverThatEndsTheGoroutineOfASet(t *testing.T) {
-	t.Parallel()
-	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventClaimed && e.Key == setKeys[1] {
-				runtime.Goexit()
-			}
-		}))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _ = l.AcquireAll(t.Context(), setKeys)
-		}()
-		<-done
-		synctest.Wait()
-		require.Zero(t, l.Stats().Active)
-		requireFree(t, s, setKeys...)
-	})
-}
-
 // The first lease of a set is over, and the work runs before its alarm. The last lease is valid for
 // longer, since its claim was sent later. All workers and the alarm are due at the same moment.
 func TestContextOfASetIsOverInTheInstantItsFirstValidityIs(t *testing.T) {
@@ -558,25 +534,3 @@ func TestContextOfASetIsOverInTheInstantItsFirstValidityIs(t *testing.T) {
 		})
 	}
 }
-
-// A logger that panics at a release panics in the caller, where net/http recovers, and not on a
-// goroutine of the set. The other keys are still released.
-func TestPanicInAReleaseOfASetIsTheCallers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := fault.New()
-		l := lock.New(apart(s), lock.WithLogger(slog.New(panickingHandler{slog.DiscardHandler})), lock.WithLease(lease), lock.WithBudget(budget))
-		set, err := l.AcquireAll(t.Context(), setKeys)
-		require.NoError(t, err)
-		s.Free(t, setKeys[0])
-		require.PanicsWithValue(t, "lock: lease lost before its work had ended", func() { _ = set.Release(t.Context()) })
-		requireFree(t, s, setKeys...)
-		require.NoError(t, l.Close(t.Context()), "no work goes on under the lease whose loss was not logged")
-	})
-}
-
-type panickingHandler struct{ slog.Handler }
-
-func (panickingHandler) Enabled(context.Context, slog.Level) bool { return true }
-
-func (panickingHandler) Handle(_ context.Context, r slog.Record) error { panic(r.Message) }

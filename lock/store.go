@@ -19,6 +19,8 @@ import (
 //   - A call returns when its context ends, whether or not the command is applied later.
 //     It is made on the goroutine of the Locker's caller, which waits for nothing else. A
 //     client that ignores contexts has deadlines or timeouts of its own: set them.
+//   - A panic in a call fails it, with an unknown outcome. A call must not end its goroutine
+//     (runtime.Goexit): the Locker would wait for it.
 //   - err means that the backend failed, never "no". An error that matches
 //     [ErrNotApplied] says that the call certainly had no effect and will have
 //     none later; every other error means "unknown". If it also matches [ErrDenied]

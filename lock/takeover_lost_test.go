@@ -102,7 +102,7 @@ func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 		"renew req hangs": {fault.HangRequest, fault.HangRequest},
 		"renew refused":   {fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse},
 		"renew late":      {fault.Late(lease / 2), fault.Late(lease)},
-		"renew goexit":    {goexit},
+		"renew panics":    {func(_ context.Context, apply func() error) error { _ = apply(); panic("a hook's") }},
 		"renew denied":    {denied},
 		"entry gone":      {func(context.Context, func() error) error { return nil }},
 	} {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
-	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -85,26 +83,19 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	if l.hasObservers() {
 		ctx = context.WithoutCancel(ctx)
 	}
-	var result commitResult
-	var err error
-	unwind.RunOrCleanUp(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
-		if result, err = r.settleTransaction(ctx); result == unknown {
-			e.reportFailedEnd(ctx, err)
-		}
-	}, func() { r.decideInBackground(ctx) })
+	result, err := r.settleTransaction(ctx)
 	switch result {
 	case committed:
 		return receipt, false, e.endAnswered(ctx, true, lost)
 	case taken:
 		return r.successorReceipt(ctx, e.endAnswered(ctx, false, lost))
 	case rolledBack:
-		undo := sync.OnceValue(func() error { return r.undo(ctx) })
-		defer func() { _ = undo() }() // also if an observer ends the goroutine
 		e.reportFailedEnd(ctx, err)
-		if errors.Is(undo(), ErrLost) {
+		if errors.Is(r.undo(ctx), ErrLost) {
 			return r.successorReceipt(ctx, err)
 		}
 	case unknown:
+		e.reportFailedEnd(ctx, err)
 		r.decideInBackground(ctx)
 	}
 	return nil, false, err

@@ -144,7 +144,7 @@ func (c *Cleaner) wake() {
 			t := q.Pop()
 			t.paid, t.awaited = paid, false
 			q.running++
-			go c.run(t, c.stage == Draining)
+			go func(closing bool) { c.ran(t, t.Attempt(closing)) }(c.stage == Draining)
 		}
 		if q.running < q.room() {
 			q.Arm(q.First())
@@ -154,12 +154,6 @@ func (c *Cleaner) wake() {
 
 // queues returns the queues in the order of their precedence.
 func (c *Cleaner) queues() [2]*taskQueue { return [...]*taskQueue{&c.ends, &c.removals} }
-
-func (c *Cleaner) run(t *Task, closing bool) {
-	var p Progress
-	defer func() { c.ran(t, p) }() // also if a hook of the store ends the goroutine
-	p = t.Attempt(closing)
-}
 
 // ran notes the end of an attempt of t.
 func (c *Cleaner) ran(t *Task, p Progress) {

@@ -94,7 +94,6 @@ func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
 	if end, ok := ctx.Deadline(); ok && !terms.Lasting && end.Before(c.deadline) {
 		c.deadline = end
 	}
-	defer c.endUnreturned()
 	for c.begin(c.began); ; c.begin(time.Now()) {
 		if !c.returned(sendRecovering(c.try, r)) {
 			return c.err
@@ -129,14 +128,6 @@ func (c *Call) begin(at time.Time) {
 	c.try.call, c.try.nth, c.try.began = c, c.sends, at
 	c.departed = c.flight.Load().departed()
 	c.sender.Calls.Enter()
-}
-
-// endUnreturned ends a send that will not return, since a hook of the store has ended its
-// goroutine.
-func (c *Call) endUnreturned() {
-	if c.try != nil {
-		c.ended(Unknown)
-	}
 }
 
 // ended counts the end of the present send, whose verdict is v.
