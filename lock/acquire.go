@@ -72,7 +72,7 @@ func (l *Locker) newLease(ctx context.Context, key string) *Lease {
 		e = &r.Lease
 	}
 	e.locker, e.entry, e.parent = l, entryName(key), ctx
-	l.core.keys.Prepare((*holder)(e))
+	l.core.keys.Prepare(&e.local, (*holder)(e))
 	e.observed = l.observation(ctx)
 	return e
 }
@@ -99,7 +99,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) erro
 		if err == nil || !entered || terms.closed || !l.failsOpen(ctx, err) {
 			return err
 		}
-		if other, is := l.core.keys.Admitted((*holder)(e)); is {
+		if other, is := l.core.keys.Admitted(&e.local); is {
 			return heldBy(e, other.Owner()) // the store does not answer, but this process has the key, by a ticket
 		}
 		l.reportRefusal(ctx, e, began, err)
@@ -155,7 +155,7 @@ func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment
 // if there was none. See queue for entered with an error.
 func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (entered bool, at clock.Moment, known, err error) {
 	for at = began; ; {
-		found := l.core.keys.Enter((*holder)(e), wait > 0)
+		found := l.core.keys.Enter(&e.local, wait > 0)
 		if found.Open {
 			return true, at, nil, nil
 		}
@@ -202,8 +202,8 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	if l.cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	l.core.keys.Bypass((*holder)(e))
-	l.core.keys.Share((*holder)(e), grantOf(e))
+	l.core.keys.Bypass(&e.local)
+	l.core.keys.Share(&e.local, grantOf(e))
 	e.validity.Bypass(clock.Now().Add(l.cfg.lease), e.setAlarm)
 	l.emit(ctx, &e.identity, EventBypassed, 0, err)
 	l.logBypassed(ctx, &e.identity, err)

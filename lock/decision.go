@@ -33,7 +33,7 @@ func grantOf(e *Lease) *decision {
 
 // decisionOf returns the decision of e's claim, which ended with err. It is nil if err does not
 // concern other callers, as when the Locker was closed.
-func decisionOf(e *Lease, err error) local.Decision[*holder] {
+func decisionOf(e *Lease, err error) local.Decision {
 	switch refused, is := errors.AsType[*RefusedError](err); {
 	case is:
 		return &decision{entry: refused.Entry, fingerprint: refused.Entry.Fingerprint}
@@ -64,8 +64,8 @@ func (d *decision) refusalFor(e *Lease, patient bool) error {
 }
 
 // Answers implements local.Decision.
-func (d *decision) Answers(h *holder, patient bool) bool {
-	return d.refusalFor((*Lease)(h), patient) != nil
+func (d *decision) Answers(e local.Lease, patient bool) bool {
+	return d.refusalFor(leaseOf(e), patient) != nil
 }
 
 // Unserved implements local.Decision.

@@ -193,7 +193,7 @@ func (e *Lease) close(answered bool) {
 		// holder, so the cleaner must know the token before the next caller gets the key.
 		e.cleanUpClaim()
 	}
-	e.locker.core.keys.Leave((*holder)(e))
+	e.locker.core.keys.Leave(&e.local)
 	e.locker.core.owners.Leave()
 }
 
@@ -215,10 +215,10 @@ func (e *Lease) discard(ctx context.Context, err error) {
 func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
 	e.cleanUpClaim()
 	if callerGone(ctx) { // other callers may get another answer
-		l.core.keys.Leave((*holder)(e))
+		l.core.keys.Leave(&e.local)
 		return
 	}
-	l.core.keys.LeaveWith((*holder)(e), func() local.Decision[*holder] { return decisionOf(e, err) })
+	l.core.keys.LeaveWith(&e.local, func() local.Decision { return decisionOf(e, err) })
 }
 
 // giveBack ends a lease whose work has failed, or has not begun.
@@ -282,7 +282,7 @@ func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing boo
 	if !e.end.settles {
 		e.validity.OpenLater(validity.OpensOrphaned, e.setAlarm)
 	}
-	c.keys.MarkEnding((*holder)(e), func() { c.cleaner.Kick(t) })
+	c.keys.MarkEnding(&e.local, func() { c.cleaner.Kick(t) })
 	c.cleaner.Repeat(t)
 	if dropped > 0 {
 		e.locker.logBacklogFull(ctx, &e.identity, dropped, c.backlog.bytes.Load())

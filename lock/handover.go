@@ -219,7 +219,7 @@ func (l *Locker) resume(ctx context.Context, e *Lease, t *tickettext.Ticket, beg
 		e.observed.noteFound(entry.Owner)
 		return unresumed(entry.State, t)
 	}
-	l.core.keys.Admit((*holder)(e))
+	l.core.keys.Admit(&e.local)
 	return l.resumed(ctx, e, entry.Fence, began)
 }
 

@@ -21,7 +21,7 @@ type Lease struct {
 	set    []string     // all keys of its set, sorted; nil without one
 
 	claim    leaseClaim              // written before the grant, and only read after it
-	local    local.Entry[*holder]    // locked with the shard of the key
+	local    local.Entry             // locked with the shard of the key
 	validity validity.Validity[loss] // has a lock of its own
 	end      leaseEnd                // belongs to one goroutine at a time
 }
@@ -271,7 +271,7 @@ func (e *Lease) dropLost(lost *loss) {
 		// stays: it says that the outcome is unknown.
 		e.addOrphan()
 	}
-	c.keys.Leave((*holder)(e))
+	c.keys.Leave(&e.local)
 	c.recent.note(EventLost, e.label())
 	ctx := e.Context()
 	e.locker.emit(ctx, &e.identity, EventLost, e.claim.grantedAt.Since(), lost)
@@ -284,31 +284,24 @@ func (e *Lease) lostError() error {
 	return lost.orNil()
 }
 
-// holder is a lease as a local.Holder. It is a type of its own so that Lease does not export
+// holder is a lease as a local.Lease. It is a type of its own so that Lease does not export
 // these methods.
 type holder Lease
 
-type (
-	entrance = local.Entrance[*holder]
-	waiter   = local.Waiter[*holder]
-)
-
-// When implements clock.Scheduled.
-func (h *holder) When() *clock.Schedule { return &h.local.Schedule }
-
-// Entry implements local.Holder.
-func (h *holder) Entry() *local.Entry[*holder] { return &h.local }
-
-// Key implements local.Holder.
-func (h *holder) Key() string { return string(h.entry) }
-
-// Owner implements local.Holder.
-func (h *holder) Owner() string { return (*Lease)(h).owner() }
-
-// SameRequest implements local.Holder.
-func (h *holder) SameRequest(other *holder) bool {
-	return sameRequest((*Lease)(h).fingerprint(), (*Lease)(other).fingerprint())
+func leaseOf(l local.Lease) *Lease {
+	return (*Lease)(l.(*holder)) //nolint:errcheck,forcetypeassert // the table has no other leases
 }
 
-// Settles implements local.Holder.
+// Key implements local.Lease.
+func (h *holder) Key() string { return string(h.entry) }
+
+// Owner implements local.Lease.
+func (h *holder) Owner() string { return (*Lease)(h).owner() }
+
+// SameRequest implements local.Lease.
+func (h *holder) SameRequest(other local.Lease) bool {
+	return sameRequest((*Lease)(h).fingerprint(), leaseOf(other).fingerprint())
+}
+
+// Settles implements local.Lease.
 func (h *holder) Settles() bool { return h.end.settles }

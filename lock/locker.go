@@ -41,7 +41,7 @@ type core struct {
 	drift      func(lease time.Duration) time.Duration // safety margin: the holder stops this long before the store's expiry
 	owner      string
 	tokens     *token.Minter
-	keys       *local.Table[*holder]
+	keys       *local.Table
 	lines      local.Lines // of callers that wait for one of several keys
 	cleaner    *cleanup.Cleaner
 	owners     send.Counter // leases and acquires that their callers have not ended
@@ -87,7 +87,7 @@ func New(store Store, opts ...Option) *Locker {
 		drift:      about.drift,
 		owner:      owner(),
 		tokens:     token.New(about.Local),
-		keys:       local.New[*holder](),
+		keys:       local.New(),
 		closing:    make(chan struct{}),
 	}
 	c.sender = send.New(func(err error) send.Verdict {
@@ -183,7 +183,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	if c.owners.Wait(ctx) > 0 {
 		err = context.Cause(ctx)
 		for k := range c.keys.Keys() {
-			abort((*Lease)(k.Holder))
+			abort(leaseOf(k.Holder))
 		}
 	}
 	if ctx.Err() != nil {
@@ -197,7 +197,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	calls := c.sender.Calls.Wait(ctx)
 	c.cleaner.Stop()
 	for k := range c.keys.Keys() {
-		abort((*Lease)(k.Holder)) // the lease of a task that the cleaner gave up may still be renewed
+		abort(leaseOf(k.Holder)) // the lease of a task that the cleaner gave up may still be renewed
 	}
 	c.keys.ForgetAlarms()
 	if working+unfinished+calls == 0 {

@@ -23,13 +23,13 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	e.local.Due = due
 	e.validity.Start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
 	contended := e.local.Grant() // other goroutines read the lease only after the grant, so the writes before it need no lock
-	e.locker.core.keys.ScheduleNew((*holder)(e), due)
+	e.locker.core.keys.ScheduleNew(&e.local, due)
 	if contended {
-		e.locker.core.keys.Share((*holder)(e), grantOf(e))
+		e.locker.core.keys.Share(&e.local, grantOf(e))
 	}
 }
 
-// Ring implements local.Holder. It does the action that is due: it renews the lease, ends a lost
+// Ring implements local.Lease. It does the action that is due: it renews the lease, ends a lost
 // lease, or admits the next caller. The local table calls it on the table's own goroutine.
 func (h *holder) Ring() {
 	e := (*Lease)(h)
@@ -46,7 +46,7 @@ func (h *holder) Ring() {
 
 // setAlarm schedules an alarm at the moment next. The validity is locked, so that no alarm
 // is set after the end of the lease.
-func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule((*holder)(e), next) }
+func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule(&e.local, next) }
 
 // renew renews the lease, under ctx, the context of all its renewals. The first renewal is due a
 // third of the first lease after the claim was sent, and each further one a third of a whole
@@ -125,7 +125,7 @@ func (e *Lease) admitNext(how validity.Opens) {
 		e.cleanUpClaim()
 	case validity.OpensKey, validity.OpensNothing:
 	}
-	e.locker.core.keys.Leave((*holder)(e))
+	e.locker.core.keys.Leave(&e.local)
 }
 
 // Extend renews the lease now, for a full lease, or for a shorter time if WithMaxHold or the run

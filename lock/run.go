@@ -38,7 +38,7 @@ func newRun(ctx context.Context, l *Locker, key string, entry entryName, scope s
 	rec.run, rec.label, rec.scope, rec.attempt = r, key, scope, 1
 	e := &r.lease
 	e.record, e.locker, e.entry, e.parent = rec, l, entry, ctx
-	l.core.keys.Prepare((*holder)(e))
+	l.core.keys.Prepare(&e.local, (*holder)(e))
 	// A copy: the local table and calls to the store may read it after Once has returned.
 	rec.fingerprint = append(rec.room[:0], fingerprint...)
 	return r
@@ -57,7 +57,7 @@ func (r *run) unprotected(fn func(ctx context.Context) ([]byte, error)) (receipt
 	defer func() {
 		d := grantOf(e)
 		d.fingerprint, d.unprotected = e.fingerprint(), true
-		e.locker.core.keys.Share((*holder)(e), d)
+		e.locker.core.keys.Share(&e.local, d)
 		e.endBypassed()
 	}()
 	if receipt, err = fn(e.Context()); err != nil {
@@ -93,7 +93,7 @@ func (r *run) shareFailure(err error) {
 		return
 	}
 	if e.local.Contended() && e.parent.Err() == nil && e.lostError() == nil {
-		e.locker.core.keys.Share((*holder)(e), &decision{failure: err})
+		e.locker.core.keys.Share(&e.local, &decision{failure: err})
 	}
 }
 

@@ -98,7 +98,7 @@ func (c *setClaim) enter() error {
 			c.leases = c.leases[:i]
 			return errInOrder
 		}
-		taken, owner := c.core.keys.TryEnter((*holder)(e))
+		taken, owner := c.core.keys.TryEnter(&e.local)
 		if taken == local.NotTaken {
 			continue
 		}

@@ -60,7 +60,7 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
 	for k := range c.keys.Keys() {
-		if e := (*Lease)(k.Holder); match(string(e.entry), e.claimOwner()) {
+		if e := leaseOf(k.Holder); match(string(e.entry), e.claimOwner()) {
 			h := holdOf(e)
 			h.Waiting, h.Ending = k.Waiting, k.Ending
 			all = append(all, h)

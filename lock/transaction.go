@@ -174,7 +174,7 @@ func (r *run) undo(ctx context.Context) error {
 	if !r.record.effects.free() {
 		end = leaseEnd{settles: true, receipt: r.record.effects.receipt(), keep: e.locker.cfg.keep}
 	}
-	e.locker.core.keys.Update((*holder)(e), func() { e.setEnd(end) })
+	e.locker.core.keys.Update(&e.local, func() { e.setEnd(end) })
 	switch {
 	case end.settles:
 	case e.attempt() > 1:

@@ -18,7 +18,7 @@ import (
 //	entered, nil  e has the key in this process
 //	entered, err  it has, but the store has not freed it: only work without the store can go on
 //	false, err    it has not
-func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
+func (l *Locker) queue(ctx context.Context, e *Lease, found local.Entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
 	held := heldBy(e, found.Owner)
 	e.observed.noteFound(found.Owner)
 	switch {
@@ -47,7 +47,7 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began cloc
 // await waits behind another lease of this process until there is a decision, or the time is over.
 // Behind a holder, the time is wait. If only an answer of the store is missing, it is wait or the
 // budget, whichever is longer.
-func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, wait time.Duration, held *RefusedError) (entered bool, err error) {
+func (l *Locker) await(ctx context.Context, found local.Entrance, began clock.Moment, wait time.Duration, held *RefusedError) (entered bool, err error) {
 	c, w := l.core, found.Waiter
 	terms := local.AwaitAnswer
 	if l.cfg.failOpen {
@@ -87,18 +87,18 @@ func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, 
 }
 
 // waited returns the result of a wait whose waiter is ready.
-func waited(w *waiter) (entered bool, err error) {
+func waited(w *local.Waiter) (entered bool, err error) {
 	d, decided := w.Decided().(*decision)
 	if !decided {
 		return true, nil
 	}
-	e := (*Lease)(w.Lease())
+	e := leaseOf(w.Lease())
 	e.observed.noteFound(d.entry.Owner)
 	return false, d.errorFor(e)
 }
 
 // stoppedWaiting returns the result of a wait whose time was over.
-func stoppedWaiting(w *waiter, stopped local.Stopped, held *RefusedError) (entered bool, err error) {
+func stoppedWaiting(w *local.Waiter, stopped local.Stopped, held *RefusedError) (entered bool, err error) {
 	switch stopped {
 	case local.FoundGiven: // at the same moment
 		return true, nil
@@ -107,13 +107,13 @@ func stoppedWaiting(w *waiter, stopped local.Stopped, held *RefusedError) (enter
 		return waited(w)
 	case local.Usurped:
 		if h, settles := w.Usurped(); !settles { // its entry has no holder, and must not refuse a later caller
-			(*Lease)(h).addOrphan()
+			leaseOf(h).addOrphan()
 		}
 		return true, errEnding
 	case local.FoundEnding:
 		return false, errEnding
 	case local.FoundPending:
-		if !w.Lease().locker.cfg.failOpen { // else the other work may be about to run without the store
+		if !leaseOf(w.Lease()).locker.cfg.failOpen { // else the other work may be about to run without the store
 			return false, errPending
 		}
 	case local.FoundHeld, local.StillWaiting:
@@ -123,12 +123,12 @@ func stoppedWaiting(w *waiter, stopped local.Stopped, held *RefusedError) (enter
 
 // waitError returns the error of a wait that has ended: held, and the error of the latest poll if
 // the store did not serve it.
-func waitError(w *waiter, held *RefusedError) error {
+func waitError(w *local.Waiter, held *RefusedError) error {
 	d, is := w.Unserved().(*decision)
 	if !is {
 		return held
 	}
-	return withRefusal(d.errorFor((*Lease)(w.Lease())), held)
+	return withRefusal(d.errorFor(leaseOf(w.Lease())), held)
 }
 
 // heldBy returns the refusal of e, whose caller does not wait for the holder.
@@ -173,7 +173,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, unti
 			return err
 		}
 		e.cleanUpClaim()
-		asked := l.core.keys.Rest((*holder)(e), shared)
+		asked := l.core.keys.Rest(&e.local, shared)
 		if polls == 0 {
 			// Only after the first refusal: a caller that need not wait does not pay for it.
 			var stop func()

@@ -9,8 +9,8 @@ import (
 // in this process. If one of these callers has the key in the table, the store will refuse its
 // claim, and h is kept among the admitted leases of the shard until that caller leaves. Then h has
 // the key.
-func (t *Table[H]) Admit(h H) {
-	s, key := t.shardOf(h), h.Key()
+func (t *Table) Admit(h *Entry) {
+	s, key := t.shardOf(h), h.lease.Key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, taken := s.holders[key]; !taken {
@@ -18,28 +18,28 @@ func (t *Table[H]) Admit(h H) {
 		return
 	}
 	if s.admitted == nil {
-		s.admitted = make(map[H]struct{})
+		s.admitted = make(map[*Entry]struct{})
 	}
 	s.admitted[h] = struct{}{}
 }
 
 // Admitted returns another lease that has the key of h by a ticket ([Table.Admit]) while h has it in
 // the table, if there is one.
-func (t *Table[H]) Admitted(h H) (other H, is bool) {
+func (t *Table) Admitted(h *Entry) (other Lease, is bool) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for a := range s.admitted {
-		if a != h && a.Key() == h.Key() {
-			return a, true
+		if a != h && a.lease.Key() == h.lease.Key() {
+			return a.lease, true
 		}
 	}
-	return other, false
+	return nil, false
 }
 
 // leases yields all leases of s. The shard is locked.
-func (s *shard[H]) leases() iter.Seq[H] {
-	return func(yield func(H) bool) {
+func (s *shard) leases() iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
 		for h := range maps.Values(s.holders) {
 			if !yield(h) {
 				return
@@ -55,24 +55,23 @@ func (s *shard[H]) leases() iter.Seq[H] {
 
 // promote gives the key of h to an admitted lease, and reports whether there is one. The queue of h
 // then waits for the admitted lease.
-func (s *shard[H]) promote(h H) bool {
+func (s *shard) promote(h *Entry) bool {
 	if len(s.admitted) == 0 { // an iterator would be a tenth of the cost of the table
 		return false
 	}
 	for a := range s.admitted {
-		if a.Key() != h.Key() {
+		if a.lease.Key() != h.lease.Key() {
 			continue
 		}
 		delete(s.admitted, a)
-		e := a.Entry()
-		own := e.slot
-		if h.Entry().slot == nil {
-			s.holders[a.Key()] = a
+		own := a.slot
+		if h.slot == nil {
+			s.holders[a.lease.Key()] = a
 			return true
 		}
 		s.hand(h, a)
 		if own != nil {
-			e.slot.confirmEnd = own.confirmEnd
+			a.slot.confirmEnd = own.confirmEnd
 		}
 		return true
 	}
@@ -80,20 +79,20 @@ func (s *shard[H]) promote(h H) bool {
 }
 
 // hasAdmitted reports whether h is an admitted lease.
-func (s *shard[H]) hasAdmitted(h H) bool {
+func (s *shard) hasAdmitted(h *Entry) bool {
 	_, admitted := s.admitted[h]
 	return admitted
 }
 
 // leaveAdmitted removes h, if it is an admitted lease, and makes the caller that claims the key ask
 // the store again.
-func (s *shard[H]) leaveAdmitted(h H) {
+func (s *shard) leaveAdmitted(h *Entry) {
 	if !s.hasAdmitted(h) {
 		return
 	}
 	delete(s.admitted, h)
-	if holder, taken := s.holders[h.Key()]; taken {
-		if sl := holder.Entry().slot; sl != nil {
+	if holder, taken := s.holders[h.lease.Key()]; taken {
+		if sl := holder.slot; sl != nil {
 			sl.triggerClaim()
 		}
 	}

@@ -14,14 +14,14 @@ import (
 // cost, and even a place in a queue costs much. So all share one timer, and a new lease is in no
 // queue. The shard looks through all of its leases before the first alarm of a new one, and
 // queues the new leases that it finds. Most have ended by then.
-type alarms[H Holder[H]] struct {
-	clock.Queue[H]
+type alarms struct {
+	clock.Queue[*Entry]
 
 	nextLook atomic.Int64 // the moment of the next look; Never if all leases of the shard are queued
 }
 
-func (a *alarms[H]) init(wake func()) {
-	a.Queue = clock.NewQueue[H](wake)
+func (a *alarms) init(wake func()) {
+	a.Queue = clock.NewQueue[*Entry](wake)
 	a.nextLook.Store(int64(clock.Never))
 }
 
@@ -30,10 +30,10 @@ func (a *alarms[H]) init(wake func()) {
 // It is called without the lock for a lease that was granted (1) before the call reads the
 // announcement (2). A look withdraws its announcement (3) before it reads the leases (4). If 2 still
 // finds the announcement, then 2 comes before 3, so 1 comes before 4: the look finds the lease.
-func (a *alarms[H]) lookComesBefore(due clock.Moment) bool { return int64(due) >= a.nextLook.Load() }
+func (a *alarms) lookComesBefore(due clock.Moment) bool { return int64(due) >= a.nextLook.Load() }
 
 // announceLook announces a look for a lease that is due at due.
-func (a *alarms[H]) announceLook(due clock.Moment) {
+func (a *alarms) announceLook(due clock.Moment) {
 	if !a.lookComesBefore(due) {
 		a.nextLook.Store(int64(due))
 		a.Arm(due)
@@ -41,48 +41,48 @@ func (a *alarms[H]) announceLook(due clock.Moment) {
 }
 
 // add queues h.
-func (a *alarms[H]) add(h H, due clock.Moment) {
+func (a *alarms) add(h *Entry, due clock.Moment) {
 	a.Put(h, due)
 	a.Arm(due)
 }
 
 // keep queues h, which is about to leave the shard.
-func (a *alarms[H]) keep(h H) {
-	if e := h.Entry(); e.isNew() {
-		a.add(h, e.Due)
+func (a *alarms) keep(h *Entry) {
+	if h.isNew() {
+		a.add(h, h.Due)
 	}
 }
 
 // ring rings the leases that are due. If a look is due, it also looks through all leases.
-func (a *alarms[H]) ring(all iter.Seq[H]) {
+func (a *alarms) ring(all iter.Seq[*Entry]) {
 	a.Fired()
 	at := clock.Now()
 	if a.lookComesBefore(at) {
 		a.nextLook.Store(int64(clock.Never)) // first: see lookComesBefore
 		for h := range all {
-			if e := h.Entry(); e.isNew() {
-				a.Put(h, e.Due)
+			if h.isNew() {
+				a.Put(h, h.Due)
 			}
 		}
 	}
 	for at >= a.First() {
-		go a.Pop().Ring()
+		go a.Pop().lease.Ring()
 	}
 	a.Arm(min(a.First(), clock.Moment(a.nextLook.Load())))
 }
 
 // forget drops all alarms.
-func (a *alarms[H]) forget() {
+func (a *alarms) forget() {
 	a.Clear()
 	a.nextLook.Store(int64(clock.Never))
 }
 
 // isNew reports whether the lease was granted and never queued for an alarm.
-func (e *Entry[H]) isNew() bool { return e.Granted() && e.NeverQueued() }
+func (e *Entry) isNew() bool { return e.Granted() && e.NeverQueued() }
 
 // ScheduleNew rings h, which was granted just now, at due. due was the Due of the Entry of h, which
 // an alarm may have changed by now.
-func (t *Table[H]) ScheduleNew(h H, due clock.Moment) {
+func (t *Table) ScheduleNew(h *Entry, due clock.Moment) {
 	s := t.shardOf(h)
 	if s.alarms.lookComesBefore(due) {
 		return
@@ -93,21 +93,21 @@ func (t *Table[H]) ScheduleNew(h H, due clock.Moment) {
 }
 
 // Schedule rings h at due.
-func (t *Table[H]) Schedule(h H, due clock.Moment) {
+func (t *Table) Schedule(h *Entry, due clock.Moment) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.alarms.add(h, due)
 }
 
-func (s *shard[H]) ring() {
+func (s *shard) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.alarms.ring(s.leases())
 }
 
 // ForgetAlarms drops all alarms.
-func (t *Table[H]) ForgetAlarms() {
+func (t *Table) ForgetAlarms() {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()

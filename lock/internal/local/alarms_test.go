@@ -14,30 +14,20 @@ import (
 // half of its runs.
 func TestALeaseGrantedDuringTheLookIsRenewed(t *testing.T) {
 	t.Parallel()
-	var a alarms[*lease]
+	var a alarms
 	a.init(func() {})
 	defer a.Clear()
-	h := new(lease)
-	h.entry.Due = clock.Now().Add(time.Hour)
+	h := new(Entry)
+	h.Due = clock.Now().Add(time.Hour)
 	a.announceLook(clock.Now())
 	waitsForShard := false
-	a.ring(func(yield func(*lease) bool) {
+	a.ring(func(yield func(*Entry) bool) {
 		yield(h)
-		h.entry.Grant()
-		waitsForShard = !a.lookComesBefore(h.entry.Due) // as Table.ScheduleNew
+		h.Grant()
+		waitsForShard = !a.lookComesBefore(h.Due) // as Table.ScheduleNew
 	})
 	if waitsForShard {
-		a.announceLook(h.entry.Due)
+		a.announceLook(h.Due)
 	}
-	require.True(t, h.entry.Queued() || clock.Moment(a.nextLook.Load()) <= h.entry.Due)
+	require.True(t, h.Queued() || clock.Moment(a.nextLook.Load()) <= h.Due)
 }
-
-type lease struct{ entry Entry[*lease] }
-
-func (h *lease) When() *clock.Schedule { return &h.entry.Schedule }
-func (h *lease) Entry() *Entry[*lease] { return &h.entry }
-func (*lease) Key() string             { return "" }
-func (*lease) Owner() string           { return "" }
-func (*lease) SameRequest(*lease) bool { return true }
-func (*lease) Settles() bool           { return false }
-func (*lease) Ring()                   {}

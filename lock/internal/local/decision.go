@@ -2,10 +2,10 @@ package local
 
 // Decision is the end of a claim or of a run, for the callers that have waited for it. It is their
 // answer too, if the store would give them the same answer.
-type Decision[H any] interface {
+type Decision interface {
 	// Answers reports whether the decision ends the acquire of h. patient says that h waits for
 	// holders.
-	Answers(h H, patient bool) bool
+	Answers(h Lease, patient bool) bool
 	// Unserved reports whether the store did not serve the claim.
 	Unserved() bool
 	// FoundHolder reports whether the key has a holder.
@@ -17,7 +17,7 @@ type Decision[H any] interface {
 
 // Share gives d to the waiters behind h that it answers, before the next of them gets the
 // key.
-func (t *Table[H]) Share(h H, d Decision[H]) {
+func (t *Table) Share(h *Entry, d Decision) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	answered := s.takeAnswered(h, d)
@@ -27,10 +27,10 @@ func (t *Table[H]) Share(h H, d Decision[H]) {
 
 // Rest notes that h is about to wait for another process, and gives d to the waiters behind
 // h that d answers. asked has a value when other callers want a new answer.
-func (t *Table[H]) Rest(h H, d Decision[H]) (asked <-chan struct{}) {
+func (t *Table) Rest(h *Entry, d Decision) (asked <-chan struct{}) {
 	s := t.shardOf(h)
 	s.mu.Lock()
-	sl, again := h.Entry().needSlot(), make(chan struct{}, 1)
+	sl, again := h.needSlot(), make(chan struct{}, 1)
 	answered := s.takeAnswered(h, d)
 	sl.trigger = again // under the same lock as the answers: later callers are not among these
 	s.mu.Unlock()
@@ -40,16 +40,16 @@ func (t *Table[H]) Rest(h H, d Decision[H]) (asked <-chan struct{}) {
 
 // takeAnswered takes the waiters that d answers from the queue behind h. A poll that the store
 // did not serve answers no waiter that knows of a holder: the next in the queue polls.
-func (s *shard[H]) takeAnswered(h H, d Decision[H]) (answered []*Waiter[H]) {
-	sl := h.Entry().slot
+func (s *shard) takeAnswered(h *Entry, d Decision) (answered []*Waiter) {
+	sl := h.slot
 	if d == nil || sl == nil || !s.has(h) {
 		return nil
 	}
 	for p := sl.queue.Front(); p != nil; {
-		w := waiterAt[H](p)
+		w := waiterAt(p)
 		p = p.Next()
 		waits := d.Unserved() && w.patient && w.knowsHolder(sl)
-		if !waits && d.Answers(w.lease, w.patient) {
+		if !waits && d.Answers(w.lease.lease, w.patient) {
 			sl.remove(w)
 			answered = append(answered, w)
 		}
@@ -59,12 +59,12 @@ func (s *shard[H]) takeAnswered(h H, d Decision[H]) (answered []*Waiter[H]) {
 		sl.unserved = d
 	case d.FoundHolder():
 		sl.finds++
-		sl.elsewhere = h.Entry().pending() // else it is h
+		sl.elsewhere = h.pending() // else it is h
 	default:
 		return answered
 	}
 	for sl.queue.Len() > maxWaiters {
-		w := waiterAt[H](sl.queue.Back())
+		w := waiterAt(sl.queue.Back())
 		sl.remove(w)
 		answered = append(answered, w)
 	}
@@ -72,7 +72,7 @@ func (s *shard[H]) takeAnswered(h H, d Decision[H]) (answered []*Waiter[H]) {
 }
 
 // wake gives d to waiters that have left their queue to get it.
-func wake[H any](d Decision[H], waiters []*Waiter[H]) {
+func wake(d Decision, waiters []*Waiter) {
 	if len(waiters) == 0 {
 		return
 	}

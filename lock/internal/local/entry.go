@@ -9,12 +9,13 @@ import (
 
 // Entry is the state of a lease in a [Table]. It is part of the lease, and locked with the
 // shard of its key, except as the fields say.
-type Entry[H any] struct {
+type Entry struct {
 	clock.Schedule // of the next alarm; also written before the lease is granted, without the lock
 
 	claimState // needs no lock
+	lease      Lease
 	shard      uint8
-	slot       *slot[H] // nil if the lease does not have the key, or the slot would be empty
+	slot       *slot // nil if the lease does not have the key, or the slot would be empty
 }
 
 // claimState says whether the claim of a lease was granted, whether another call has contended for
@@ -51,14 +52,14 @@ func (s *claimState) pending() bool { return !s.Granted() && !s.Bypassed() }
 
 // slot holds the waiters and flags of a pending or granted key. It belongs to the lease
 // that has the key, and is made when it is first needed.
-type slot[H any] struct {
+type slot struct {
 	confirmEnd func()    // asks the store again; nil until the work of the holder is over
 	queue      list.List // of waiters, in the order of arrival
 	finds      int       // the number of claims that found a holder while there was a queue
 
 	elsewhere bool // the holder that the latest of these claims found is in another process
 
-	unserved Decision[H] // of the latest poll, nil if the store served it
+	unserved Decision // of the latest poll, nil if the store served it
 
 	// trigger is not nil once a claim has found a holder in another process: the lease claims
 	// the key again from time to time, and at once if there is a value.
@@ -67,17 +68,17 @@ type slot[H any] struct {
 
 // ending reports whether the work is over, and the store has not confirmed the end. The shard is
 // locked.
-func (e *Entry[H]) ending() bool { return e.slot != nil && e.slot.confirmEnd != nil }
+func (e *Entry) ending() bool { return e.slot != nil && e.slot.confirmEnd != nil }
 
-func (e *Entry[H]) needSlot() *slot[H] {
+func (e *Entry) needSlot() *slot {
 	if e.slot == nil {
-		e.slot = new(slot[H])
+		e.slot = new(slot)
 	}
 	return e.slot
 }
 
 // triggerClaim makes the lease that waits for another process claim the key soon.
-func (sl *slot[H]) triggerClaim() {
+func (sl *slot) triggerClaim() {
 	select {
 	case sl.trigger <- struct{}{}:
 	default: // the trigger has a value, or the claim is pending
@@ -85,7 +86,7 @@ func (sl *slot[H]) triggerClaim() {
 }
 
 // remove takes w from the queue, in constant time: tens of thousands can leave at once.
-func (sl *slot[H]) remove(w *Waiter[H]) {
+func (sl *slot) remove(w *Waiter) {
 	sl.queue.Remove(w.place)
 	w.place = nil
 }

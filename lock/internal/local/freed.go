@@ -19,19 +19,19 @@ const (
 )
 
 // Taken returns the state of key in this process.
-func (t *Table[H]) Taken(key string) Taken {
+func (t *Table) Taken(key string) Taken {
 	s := t.shardAt(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.taken(key)
 }
 
-func (s *shard[H]) taken(key string) Taken {
+func (s *shard) taken(key string) Taken {
 	holder, taken := s.holders[key]
 	switch {
 	case !taken:
 		return NotTaken
-	case holder.Entry().pending(), holder.Entry().ending():
+	case holder.pending(), holder.ending():
 		return TakenUndecided
 	default:
 		return TakenHeld
@@ -39,13 +39,13 @@ func (s *shard[H]) taken(key string) Taken {
 }
 
 // shardAt returns the shard of key.
-func (t *Table[H]) shardAt(key string) *shard[H] {
+func (t *Table) shardAt(key string) *shard {
 	return &t.shards[maphash.String(t.seed, key)%shards]
 }
 
 // WatchFreed returns a channel that has a value after one of keys has become free in this
 // process, until stop is called.
-func (t *Table[H]) WatchFreed(keys []string) (freed <-chan struct{}, stop func()) {
+func (t *Table) WatchFreed(keys []string) (freed <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
 	for _, key := range keys {
 		s := t.shardAt(key)
@@ -63,7 +63,7 @@ func (t *Table[H]) WatchFreed(keys []string) (freed <-chan struct{}, stop func()
 	}
 }
 
-func (s *shard[H]) unwatch(key string, c chan struct{}) {
+func (s *shard) unwatch(key string, c chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watches[key] = slices.DeleteFunc(s.watches[key], func(other chan struct{}) bool { return other == c })
@@ -73,7 +73,7 @@ func (s *shard[H]) unwatch(key string, c chan struct{}) {
 }
 
 // free removes a key without a queue.
-func (s *shard[H]) free(key string) {
+func (s *shard) free(key string) {
 	delete(s.holders, key)
 	for _, c := range s.watches[key] {
 		select {

@@ -6,36 +6,34 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
 // lease is a lease of one key. Leases with the same request have the same print.
 type lease struct {
-	entry   local.Entry[*lease]
+	local.Entry
+
 	print   string
 	settles bool
 }
 
-func (h *lease) When() *clock.Schedule       { return &h.entry.Schedule }
-func (h *lease) Entry() *local.Entry[*lease] { return &h.entry }
-func (*lease) Key() string                   { return "key" }
-func (h *lease) Owner() string               { return "owner of " + h.print }
-func (h *lease) SameRequest(o *lease) bool   { return h.print == o.print }
-func (h *lease) Settles() bool               { return h.settles }
-func (*lease) Ring()                         {}
+func (*lease) Key() string                      { return "key" }
+func (h *lease) Owner() string                  { return "owner of " + h.print }
+func (h *lease) SameRequest(o local.Lease) bool { return h.print == o.(*lease).print }
+func (h *lease) Settles() bool                  { return h.settles }
+func (*lease) Ring()                            {}
 
 // refusal is a decision for all waiters, and of a claim that found a holder.
 type refusal struct{ detached int }
 
-func (*refusal) Answers(*lease, bool) bool { return true }
-func (*refusal) Unserved() bool            { return false }
-func (*refusal) FoundHolder() bool         { return true }
-func (r *refusal) Detach()                 { r.detached++ }
+func (*refusal) Answers(local.Lease, bool) bool { return true }
+func (*refusal) Unserved() bool                 { return false }
+func (*refusal) FoundHolder() bool              { return true }
+func (r *refusal) Detach()                      { r.detached++ }
 
-func entered(t *local.Table[*lease], h *lease, patient bool) local.Entrance[*lease] {
-	t.Prepare(h)
-	return t.Enter(h, patient)
+func entered(t *local.Table, h *lease, patient bool) local.Entrance {
+	t.Prepare(&h.Entry, h)
+	return t.Enter(&h.Entry, patient)
 }
 
 // The state in which a lease finds a key of this process, and the end of its wait when its time is
@@ -47,18 +45,19 @@ func TestWhatALeaseFinds(t *testing.T) {
 		opens, mismatch, refused = found("open"), found("mismatch"), found("refused")
 		waits                    = found("waits")
 	)
-	pending := func(*local.Table[*lease], *lease) {}
-	granted := func(_ *local.Table[*lease], h *lease) { h.entry.Grant() }
-	ending := func(settles bool) func(*local.Table[*lease], *lease) {
-		return func(table *local.Table[*lease], h *lease) {
-			h.entry.Grant()
+	pending := func(*local.Table, *lease) {}
+	granted := func(_ *local.Table, h *lease) { h.Grant() }
+	bypassed := func(t *local.Table, h *lease) { t.Bypass(&h.Entry) }
+	ending := func(settles bool) func(*local.Table, *lease) {
+		return func(table *local.Table, h *lease) {
+			h.Grant()
 			h.settles = settles
-			table.MarkEnding(h, func() {})
+			table.MarkEnding(&h.Entry, func() {})
 		}
 	}
 	for name, tt := range map[string]struct {
-		holder  func(*local.Table[*lease], *lease) // nil: there is none
-		print   string                             // of the lease that comes
+		holder  func(*local.Table, *lease) // nil: there is none
+		print   string                     // of the lease that comes
 		patient bool
 		terms   local.Terms
 		found   found
@@ -79,12 +78,12 @@ func TestWhatALeaseFinds(t *testing.T) {
 		"a settle":                        {ending(true), "a", false, 0, waits, true, local.FoundEnding},
 		"a settle for another request":    {ending(true), "b", false, 0, mismatch, false, 0},
 		"a settle that may be usurped":    {ending(true), "a", false, local.Usurp, waits, true, local.Usurped},
-		"unprotected work":                {(*local.Table[*lease]).Bypass, "b", false, 0, refused, false, 0},
-		"unprotected work, with patience": {(*local.Table[*lease]).Bypass, "b", true, 0, waits, false, local.FoundHeld},
+		"unprotected work":                {bypassed, "b", false, 0, refused, false, 0},
+		"unprotected work, with patience": {bypassed, "b", true, 0, waits, false, local.FoundHeld},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			table := local.New[*lease]()
+			table := local.New()
 			holder, h := &lease{print: "a"}, &lease{print: tt.print}
 			if tt.holder != nil {
 				require.True(t, entered(table, holder, false).Open)
@@ -113,7 +112,7 @@ func TestWhatALeaseFinds(t *testing.T) {
 				usurped, settles := e.Waiter.Usurped()
 				require.Same(t, holder, usurped)
 				require.Equal(t, holder.settles, settles)
-				table.Leave(holder) // is no longer its key
+				table.Leave(&holder.Entry) // is no longer its key
 				require.False(t, entered(table, &lease{print: "b"}, false).Open)
 			}
 		})
@@ -123,32 +122,32 @@ func TestWhatALeaseFinds(t *testing.T) {
 // The key goes to the waiters in the order of their arrival, and is free after the last.
 func TestKeyGoesToTheNext(t *testing.T) {
 	t.Parallel()
-	table := local.New[*lease]()
+	table := local.New()
 	first, second, third := &lease{print: "a"}, &lease{print: "a"}, &lease{print: "a"}
 	require.True(t, entered(table, first, false).Open)
-	first.entry.Grant()
+	first.Grant()
 	w2, w3 := entered(table, second, true).Waiter, entered(table, third, true).Waiter
-	table.Leave(first)
+	table.Leave(&first.Entry)
 	<-w2.Ready()
 	require.Nil(t, w2.Decided())
 	require.True(t, w2.FoundHolder(), "it has waited for a holder")
 	require.Equal(t, local.FoundGiven, table.StopWaiting(w2, 0))
-	table.Leave(first) // again: it is not its key
+	table.Leave(&first.Entry) // again: it is not its key
 	require.Equal(t, local.FoundHeld, table.CancelWait(w3))
-	second.entry.Grant()
-	table.Leave(second)
+	second.Grant()
+	table.Leave(&second.Entry)
 	require.True(t, entered(table, &lease{}, false).Open)
 }
 
 // A waiter that leaves just after it was given the key gives it to the next.
 func TestCancelledWaitPassesTheKeyOn(t *testing.T) {
 	t.Parallel()
-	table := local.New[*lease]()
+	table := local.New()
 	first := &lease{print: "a"}
 	require.True(t, entered(table, first, false).Open)
-	first.entry.Grant()
+	first.Grant()
 	w2, w3 := entered(table, &lease{print: "a"}, true).Waiter, entered(table, &lease{print: "a"}, true).Waiter
-	table.Leave(first)
+	table.Leave(&first.Entry)
 	require.Equal(t, local.FoundGiven, table.CancelWait(w2))
 	<-w3.Ready()
 	require.Nil(t, w3.Decided())
@@ -158,36 +157,36 @@ func TestCancelledWaitPassesTheKeyOn(t *testing.T) {
 // has the key after it, with its queue.
 func TestAdmittedLease(t *testing.T) {
 	t.Parallel()
-	table := local.New[*lease]()
+	table := local.New()
 	alone := &lease{print: "a"}
-	table.Prepare(alone)
-	table.Admit(alone)
-	alone.entry.Grant()
+	table.Prepare(&alone.Entry, alone)
+	table.Admit(&alone.Entry)
+	alone.Grant()
 	require.Equal(t, "owner of a", entered(table, &lease{print: "a"}, false).Owner, "the key was free here")
-	table.Leave(alone)
+	table.Leave(&alone.Entry)
 
 	claims, resumed, brief, waits := &lease{print: "a"}, &lease{print: "b"}, &lease{print: "c"}, &lease{print: "a"}
 	require.True(t, entered(table, claims, true).Open)
-	asked := table.Rest(claims, nil)
+	asked := table.Rest(&claims.Entry, nil)
 	w := entered(table, waits, true).Waiter
 	for _, h := range []*lease{resumed, brief} {
-		table.Prepare(h)
-		table.Admit(h)
-		h.entry.Grant()
+		table.Prepare(&h.Entry, h)
+		table.Admit(&h.Entry)
+		h.Grant()
 	}
 	require.Len(t, slices.Collect(table.Keys()), 3)
-	table.Leave(brief)
+	table.Leave(&brief.Entry)
 	require.Len(t, asked, 1, "the one that claims asks the store again")
 	confirmed := 0
-	table.MarkEnding(resumed, func() { confirmed++ })
+	table.MarkEnding(&resumed.Entry, func() { confirmed++ })
 	require.Equal(t, "owner of a", entered(table, &lease{print: "a"}, false).Owner)
 
-	table.Leave(claims)
+	table.Leave(&claims.Entry)
 	e := entered(table, &lease{print: "b"}, false)
 	require.Equal(t, "owner of b", e.Owner)
 	e.ConfirmEnd()
 	require.Equal(t, 1, confirmed)
-	table.Leave(resumed)
+	table.Leave(&resumed.Entry)
 	<-w.Ready()
 	require.Nil(t, w.Decided())
 	require.Len(t, slices.Collect(table.Keys()), 1)
@@ -197,13 +196,13 @@ func TestAdmittedLease(t *testing.T) {
 // caller has.
 func TestDecisionIsOfAllThatHaveMetTheClaim(t *testing.T) {
 	t.Parallel()
-	table := local.New[*lease]()
+	table := local.New()
 	first := &lease{print: "a"}
 	require.True(t, entered(table, first, false).Open)
 	w2, w3 := entered(table, &lease{print: "a"}, false).Waiter, entered(table, &lease{print: "b"}, false).Waiter
 	d := new(refusal)
-	table.LeaveWith(first, func() local.Decision[*lease] { return d })
-	for _, w := range []*local.Waiter[*lease]{w2, w3} {
+	table.LeaveWith(&first.Entry, func() local.Decision { return d })
+	for _, w := range []*local.Waiter{w2, w3} {
 		<-w.Ready()
 		require.Same(t, d, w.Decided())
 		require.Equal(t, local.FoundDecided, table.StopWaiting(w, local.Usurp))

@@ -3,8 +3,8 @@ package local
 import "container/list"
 
 // Waiter waits for a key that another lease of this process has, or claims.
-type Waiter[H any] struct {
-	lease H
+type Waiter struct {
+	lease *Entry
 	ready chan struct{} // closed when the lease has the key, or there is a decision
 
 	// Locked with the shard of the key.
@@ -14,14 +14,14 @@ type Waiter[H any] struct {
 	patient bool          // it waits for a holder, and not only for a pending claim
 
 	// Written before ready is closed.
-	foundHolder    bool        // the key had a holder before the lease got it
-	foundElsewhere bool        // that holder is in another process, and may not have ended
-	decided        Decision[H] // nil if the lease has the key
+	foundHolder    bool     // the key had a holder before the lease got it
+	foundElsewhere bool     // that holder is in another process, and may not have ended
+	decided        Decision // nil if the lease has the key
 
 	// Written when the waiter leaves the queue by itself.
-	unserved Decision[H] // of the slot
-	usurped  H           // the lease from which the waiter took the key
-	settles  bool        // the lease in usurped ends with a settle
+	unserved Decision // of the slot
+	usurped  *Entry   // the lease from which the waiter took the key
+	settles  bool     // the lease in usurped ends with a settle
 }
 
 // maxWaiters bounds the queue behind a holder, here or in another process. Any client can
@@ -30,45 +30,44 @@ type Waiter[H any] struct {
 const maxWaiters = 64
 
 // Ready is closed when the lease has the key, or there is a decision.
-func (w *Waiter[H]) Ready() <-chan struct{} { return w.ready }
+func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 
 // Lease returns the lease that waits.
-func (w *Waiter[H]) Lease() H { return w.lease }
+func (w *Waiter) Lease() Lease { return w.lease.lease }
 
 // FoundHolder reports whether the key had a holder before the lease got it. It may be called once w
 // is ready.
-func (w *Waiter[H]) FoundHolder() bool { return w.foundHolder }
+func (w *Waiter) FoundHolder() bool { return w.foundHolder }
 
 // FoundElsewhere reports whether that holder is in another process, as far as is known. It may be called
 // once w is ready.
-func (w *Waiter[H]) FoundElsewhere() bool { return w.foundElsewhere }
+func (w *Waiter) FoundElsewhere() bool { return w.foundElsewhere }
 
 // Decided returns the decision, nil if the lease has the key. It may be called once w is
 // ready.
-func (w *Waiter[H]) Decided() Decision[H] { return w.decided }
+func (w *Waiter) Decided() Decision { return w.decided }
 
 // Unserved returns the decision of the latest poll if the store did not serve it, else nil.
 // It may be called once the wait was stopped.
-func (w *Waiter[H]) Unserved() Decision[H] { return w.unserved }
+func (w *Waiter) Unserved() Decision { return w.unserved }
 
 // Usurped returns the lease from which the waiter took the key, after [Usurped], and whether this
 // lease ends with a settle.
-func (w *Waiter[H]) Usurped() (h H, settles bool) { return w.usurped, w.settles }
+func (w *Waiter) Usurped() (h Lease, settles bool) { return w.usurped.lease, w.settles }
 
 // knowsHolder reports whether the key had a holder when w was queued, or a claim has found one since.
-func (w *Waiter[H]) knowsHolder(sl *slot[H]) bool { return w.held || w.finds != sl.finds }
+func (w *Waiter) knowsHolder(sl *slot) bool { return w.held || w.finds != sl.finds }
 
-func waiterAt[H any](place *list.Element) *Waiter[H] {
-	return place.Value.(*Waiter[H]) //nolint:errcheck,forcetypeassert // a queue has no other values
+func waiterAt(place *list.Element) *Waiter {
+	return place.Value.(*Waiter) //nolint:errcheck,forcetypeassert // a queue has no other values
 }
 
 // enqueue queues h behind holder. The shard is locked.
-func enqueue[H Holder[H]](h, holder H, patient bool) *Waiter[H] {
-	e := holder.Entry()
-	behind := e.needSlot()
-	w := &Waiter[H]{
+func enqueue(h, holder *Entry, patient bool) *Waiter {
+	behind := holder.needSlot()
+	w := &Waiter{
 		lease: h, patient: patient, ready: make(chan struct{}), finds: behind.finds,
-		held: !e.pending() || behind.trigger != nil,
+		held: !holder.pending() || behind.trigger != nil,
 	}
 	w.place = behind.queue.PushBack(w)
 	return w
@@ -108,21 +107,20 @@ const (
 )
 
 // StopWaiting ends the wait of w.
-func (t *Table[H]) StopWaiting(w *Waiter[H], terms Terms) Stopped {
+func (t *Table) StopWaiting(w *Waiter, terms Terms) Stopped {
 	s := t.shardOf(w.lease)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	holder, taken := s.holders[w.lease.Key()]
+	holder, taken := s.holders[w.lease.lease.Key()]
 	if taken && holder == w.lease {
 		return FoundGiven
 	}
 	if w.place == nil {
 		return FoundDecided
 	}
-	e := holder.Entry()
-	sl := e.slot
-	pending := e.pending() && !w.knowsHolder(sl)
-	if terms&AwaitAnswer != 0 && (pending || e.pending() && sl.trigger != nil) {
+	sl := holder.slot
+	pending := holder.pending() && !w.knowsHolder(sl)
+	if terms&AwaitAnswer != 0 && (pending || holder.pending() && sl.trigger != nil) {
 		w.patient = false
 		sl.triggerClaim()
 		return StillWaiting
@@ -137,7 +135,7 @@ func (t *Table[H]) StopWaiting(w *Waiter[H], terms Terms) Stopped {
 	case terms&Usurp != 0:
 		s.alarms.keep(holder) // it is renewed until the store has confirmed its end
 		s.hand(holder, w.lease)
-		w.usurped, w.settles = holder, holder.Settles()
+		w.usurped, w.settles = holder, holder.lease.Settles()
 		return Usurped
 	default:
 		return FoundEnding
@@ -146,7 +144,7 @@ func (t *Table[H]) StopWaiting(w *Waiter[H], terms Terms) Stopped {
 
 // CancelWait ends the wait of w, which no longer wants the key. If w has the key, it goes
 // to the next waiter.
-func (t *Table[H]) CancelWait(w *Waiter[H]) Stopped {
+func (t *Table) CancelWait(w *Waiter) Stopped {
 	stopped := t.StopWaiting(w, 0)
 	if stopped == FoundGiven {
 		t.Leave(w.lease)
