@@ -85,8 +85,7 @@ func (h hold) What() string {
 	case h.Since == nil:
 		b.WriteString("being claimed")
 	default:
-		b.WriteString("held since " + h.Since.Format(time.TimeOnly) + ", for " + ago(*h.Since) +
-			", and unless it is renewed for another " + span(time.Until(*h.Until)))
+		b.WriteString("running for " + ago(*h.Since) + "; if this process died now, free in " + span(time.Until(*h.Until)))
 	}
 	if h.Waiting > 0 {
 		b.WriteString("; " + plural(h.Waiting, "request waits", "requests wait"))

@@ -260,7 +260,7 @@ func TestCleanUpsAreNamedWhileTheStoreIsSilent(t *testing.T) {
 		for query, found := range map[string]bool{"": true, "q=jane": true, "q=JANE": true, "q=orders": true, "q=joe": false} {
 			page := o.page(query)
 			require.Equal(t, found, strings.Contains(page, "</a> POST /orders of jane: the receipt got no answer"), query)
-			require.Equal(t, found, strings.Contains(page, "</a> POST /orders of jane: held since "), query)
+			require.Equal(t, found, strings.Contains(page, "</a> POST /orders of jane: running for "), query)
 		}
 		away.Dead.Store(false)
 		close(running)
