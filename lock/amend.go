@@ -32,7 +32,7 @@ func (m *forMiddleware) Amend(ctx context.Context, t tickettext.Ticket, change f
 func (r *run) Record() (tickettext.Ticket, error) {
 	e := &r.lease
 	err := e.locker.core.noAmends
-	if settled, _ := r.earlyResult(); settled {
+	if settled, _ := r.earlyResult(); settled || r.record.effects.hasBegun() {
 		err = errNotAmended
 	}
 	return tickettext.Ticket{Name: string(e.entry), Token: e.claim.token, Until: time.Now().Add(e.locker.cfg.keep)}, err

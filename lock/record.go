@@ -58,15 +58,16 @@ type effects struct {
 	committed       bool
 	possibleEffects int    // calls that may have had an effect elsewhere
 	unknownReceipt  []byte // of a run that failed after such calls
+	begun           []byte // the receipt of a run that failed after its answer had begun to leave; nil: it has not
 	freed           bool   // the run ended without a receipt, so the key is free for the next
 }
 
 // free ends the run without a receipt and returns true, unless the run may have had an effect
-// ([Commit], [run.NotePossibleEffect]). After that, both fail.
+// ([Commit], [run.NotePossibleEffect], [run.Hold]). After that, all three fail.
 func (f *effects) free() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.freed = !f.committed && f.possibleEffects == 0
+	f.freed = !f.committed && f.possibleEffects == 0 && f.begun == nil
 	return f.freed
 }
 
@@ -76,15 +77,21 @@ func (f *effects) wasFreed() bool {
 	return f.freed
 }
 
-// receipt returns the receipt that a failed run leaves if its key is not freed: the receipt of a
-// possible effect, nil if there is none.
-func (f *effects) receipt() []byte {
+// receipt returns the receipt that a failed run leaves if its key is not freed: the receipt of an
+// answer that has begun, or of a possible effect elsewhere, or nil.
+func (f *effects) receipt() (receipt []byte, elsewhere bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.possibleEffects == 0 {
-		return nil
+	if f.begun != nil || f.possibleEffects == 0 {
+		return f.begun, false
 	}
-	return f.unknownReceipt
+	return f.unknownReceipt, true
+}
+
+func (f *effects) hasBegun() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.begun != nil
 }
 
 func (f *effects) wasCommitted() bool {
@@ -105,7 +112,7 @@ func (f *effects) noteNone() {
 func (f *effects) possible() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.committed || f.possibleEffects > 0
+	return f.committed || f.possibleEffects > 0 || f.begun != nil
 }
 
 // note calls mark unless the run was freed.

@@ -100,9 +100,9 @@ func (r *run) shareFailure(err error) {
 // settleFailure ends a failed run whose key is not freed: it settles the receipt of a
 // possible effect, or an empty one.
 func (r *run) settleFailure(ctx context.Context) error {
-	receipt := r.record.effects.receipt()
+	receipt, elsewhere := r.record.effects.receipt()
 	err := r.settle(ctx, receipt)
-	if receipt != nil {
+	if elsewhere {
 		r.lease.locker.logPossibleEffect(ctx, &r.lease.identity)
 	}
 	return err
@@ -170,6 +170,20 @@ func (r *run) settle(ctx context.Context, receipt []byte) error {
 	return r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
 }
 
+// Hold implements oncecall.Run. Unlike a possible effect elsewhere, the beginning of an answer is
+// always confirmed by the store: a run whose key an operator has given to another run must not
+// answer.
+func (r *run) Hold(ctx context.Context, receipt []byte) error {
+	if !r.record.effects.note(func() { r.record.effects.begun = receipt }) {
+		return errReleased
+	}
+	err := r.noteInStore(ctx)
+	if err != nil && !errors.Is(err, ErrLost) && !r.lease.locker.cfg.rerun {
+		return nil // a crash does not free the key: abandoned work is not run again
+	}
+	return err
+}
+
 // InTransaction implements oncecall.Run.
 func (r *run) InTransaction() bool { return r.tx != nil }
 
@@ -200,13 +214,18 @@ func (r *run) note(ctx context.Context, mark func()) error {
 	if !r.record.effects.note(mark) {
 		return errReleased
 	}
+	if cfg := &r.lease.locker.cfg; !cfg.rerun && !cfg.inTx {
+		return r.lease.lostError() // a crash does not free the key: abandoned work is not run again
+	}
+	return r.noteInStore(ctx)
+}
+
+// noteInStore renews the entry so that a crash does not free the key.
+func (r *run) noteInStore(ctx context.Context) error {
 	e := &r.lease
 	l := e.locker
 	if err := e.lostError(); err != nil {
 		return err
-	}
-	if !l.cfg.rerun && !l.cfg.inTx {
-		return nil // a crash does not free the key: abandoned work is not run again
 	}
 	hold := l.cfg.keep
 	if !l.cfg.rerun {

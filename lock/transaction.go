@@ -172,7 +172,8 @@ func (r *run) outcome(ctx context.Context) (committed bool, err error) {
 func (r *run) undo(ctx context.Context) error {
 	e, end := &r.lease, leaseEnd{}
 	if !r.record.effects.free() {
-		end = leaseEnd{settles: true, receipt: r.record.effects.receipt(), keep: e.locker.cfg.keep}
+		receipt, _ := r.record.effects.receipt()
+		end = leaseEnd{settles: true, receipt: receipt, keep: e.locker.cfg.keep}
 	}
 	e.locker.core.keys.Update(&e.local, func() { e.setEnd(end) })
 	switch {

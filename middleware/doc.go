@@ -34,13 +34,15 @@
 //
 // The answer is held back until its record is settled. It is sent even if the store does
 // not confirm the settle: the record is then completed in the background, and the key stays
-// taken until then. Three kinds of answers cannot be held back: an answer that is longer than
-// [WithBodyLimits] allows, an answer without a Content-Length that is flushed, and a hijacked
-// connection. The record then first says that the answer cannot be replayed, and after that
-// the answer is sent as it is written. Even so, the request does not run twice: if the answer
-// would have been kept, repeats get 409. An answer with trailers of the handler, or shorter
-// than its Content-Length, is not replayed either. Trailers that outer middleware announces
-// are its own, and come with each answer.
+// taken until then. An answer without a Content-Length that is flushed is a stream: it is recorded
+// while it is sent, and repeats get all of it when it has ended. If its client hangs up, the handler
+// goes on: writes succeed, and its context ends when its lease and its client are gone.
+// Two kinds of answers are neither held back nor recorded: an answer that is longer than
+// [WithBodyLimits] allows, and a hijacked connection. The record says so before their first byte is
+// sent, or at the limit of a stream. Even so, no request runs twice after a part of an answer was
+// sent: if the answer would have been kept, repeats get 409. An answer with trailers of the handler,
+// or shorter than its Content-Length, is not replayed either. Trailers that outer middleware
+// announces are its own, and come with each answer.
 //
 // With [lock.WithTransaction] the handler's effect and the record of its answer are
 // committed together, and the answer is sent after the commit. A failure, a crash, or a lost

@@ -306,7 +306,7 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 // WithBodyLimits sets two limits. A request whose body, compressed or decompressed, is longer than
 // the first is refused with 413 before the key is claimed. The first is also the limit of [keyfunc.JSON] and [keyfunc.Form]
 // under this guard. An answer whose body is longer than the second is sent as it is written, and
-// cannot be replayed. With [lock.WithTransaction], such an answer fails instead, and the client
+// cannot be replayed. A stream takes as much memory as it has sent, at most this limit. With [lock.WithTransaction], such an answer fails instead, and the client
 // gets 500. Both limits are 1 MiB unless set. WithBodyLimits panics if one of them is not
 // positive.
 func WithBodyLimits(request, response int64) IdempotentOption {

@@ -54,7 +54,7 @@ func (r *handlerRun) Settle(receipt []byte, header http.Header) error {
 	r.context.followClient() // a settle ends the lease, and must not end the handler's context
 	err := r.SettleEarly(r.context.lease, receipt)
 	if errors.Is(err, lock.ErrLost) {
-		r.context.followLease()
+		r.context.followAgain()
 		return err
 	}
 	if header != nil {
@@ -64,9 +64,25 @@ func (r *handlerRun) Settle(receipt []byte, header http.Header) error {
 	return nil
 }
 
+// Hold keeps the key, because a streamed answer begins to be sent. A handler that streams goes on
+// until its lease is over or its client has gone, whichever comes last.
+func (r *handlerRun) Hold(tombstone []byte, header http.Header) (held bool, err error) {
+	err = r.Run.Hold(r.context.lease, tombstone)
+	if errors.Is(err, lock.ErrLost) {
+		return false, err
+	}
+	if held = err == nil; held {
+		r.context.followBoth()
+		r.report.add(header)
+		r.lifetime.add(header)
+	}
+	return held, nil
+}
+
 // runContext is the context of a handler whose answer is recorded. It ends with the lease. After
-// the answer has become a stream, it ends with the client's request instead: by then the outcome
-// is recorded and the lease over, and a stream of events ends when its client goes away.
+// the answer has become a stream that is not recorded, it ends with the client's request instead: by
+// then the outcome is recorded and the lease over, and a stream of events ends when its client goes
+// away.
 type runContext struct {
 	lease  context.Context //nolint:containedctx // followed first
 	client context.Context //nolint:containedctx // followed then
@@ -77,6 +93,7 @@ type runContext struct {
 	own  atomic.Pointer[cancelctx.Context]
 	mu   sync.Mutex
 	stop func() bool // ends the link from the parent to own
+	both bool        // followBoth was called
 
 	returned atomic.Bool // the guard has returned
 }
@@ -84,8 +101,31 @@ type runContext struct {
 // followClient makes c end with the client's request.
 func (c *runContext) followClient() { c.follow(c.client) }
 
-// followLease makes c end with the lease.
-func (c *runContext) followLease() { c.follow(c.lease) }
+// followAgain undoes followClient after a settle that found the lease lost.
+func (c *runContext) followAgain() {
+	if c.both {
+		c.followBoth()
+	} else {
+		c.follow(c.lease)
+	}
+}
+
+// followBoth makes c end with the lease or with the client's request, whichever comes last. A stream
+// may be longer than a lease is renewed, and its key is not taken over. But if the entry was
+// removed or the Locker closed, c ends with the lease.
+func (c *runContext) followBoth() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own := c.ownLocked()
+	c.both = true
+	c.stop = context.AfterFunc(c.lease, func() {
+		if cause := context.Cause(c.lease); errors.Is(cause, lock.ErrLost) && lock.Class(cause) != "taken" {
+			c.followClient()
+			return
+		}
+		own.Cancel(context.Cause(c.lease))
+	})
+}
 
 // end ends c, as net/http ends the context of a request that was served.
 func (c *runContext) end() {
@@ -116,16 +156,22 @@ func (c *runContext) begin() *cancelctx.Context {
 }
 
 func (c *runContext) followLocked(parent context.Context) *cancelctx.Context {
+	own := c.ownLocked()
+	c.stop = context.AfterFunc(parent, func() { own.Cancel(context.Cause(parent)) })
+	if parent.Err() != nil {
+		own.Cancel(context.Cause(parent)) // now, and not on the goroutine that AfterFunc started
+	}
+	return own
+}
+
+// ownLocked returns the own context, which ends with nothing yet.
+func (c *runContext) ownLocked() *cancelctx.Context {
 	own := c.own.Load()
 	if own == nil {
 		own = cancelctx.New(context.WithoutCancel(c.lease))
 		c.own.Store(own)
 	} else {
 		c.stop()
-	}
-	c.stop = context.AfterFunc(parent, func() { own.Cancel(context.Cause(parent)) })
-	if parent.Err() != nil {
-		own.Cancel(context.Cause(parent)) // now, and not on the goroutine that AfterFunc started
 	}
 	return own
 }

@@ -124,6 +124,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	default:
 		says.commit(r.Context())
 	}
+	sender.watch(answer)
 	return answer, nil
 }
 

@@ -38,6 +38,38 @@ func readWhole(answer *http.Response, limit int64) error {
 	return nil
 }
 
+// watch notes, in the run and in the runs of the guards around it, if a stream that is passed on is cut
+// off, or may be: its end must not count as the end of a whole answer.
+func (r *handlerRun) watch(answer *http.Response) {
+	switch {
+	case answer.StatusCode == http.StatusSwitchingProtocols || answer.Body == nil || !streams(answer):
+	case endsWithConnection(answer):
+		r.markCutOff()
+	default:
+		answer.Body = &watched{answer.Body, r}
+	}
+}
+
+func (r *handlerRun) markCutOff() {
+	for at := r; at != nil; at = at.outer {
+		at.answer.MarkCutOff()
+	}
+}
+
+// watched is the body of a stream.
+type watched struct {
+	io.ReadCloser
+	run *handlerRun
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.run.markCutOff()
+	}
+	return n, err
+}
+
 // begun is a body that was read in part.
 type begun struct {
 	io.Reader
@@ -50,6 +82,10 @@ func streams(answer *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	return answer.StatusCode == http.StatusSwitchingProtocols ||
 		media == "text/event-stream" || strings.HasPrefix(media, "application/grpc") ||
-		strings.EqualFold(answer.Header.Get("X-Accel-Buffering"), "no") ||
-		answer.ProtoMajor == 1 && answer.ContentLength < 0 && !answer.Uncompressed && !slices.Contains(answer.TransferEncoding, "chunked")
+		strings.EqualFold(answer.Header.Get("X-Accel-Buffering"), "no") || endsWithConnection(answer)
+}
+
+// endsWithConnection reports whether the body has neither a length nor chunks.
+func endsWithConnection(answer *http.Response) bool {
+	return answer.ProtoMajor == 1 && answer.ContentLength < 0 && !answer.Uncompressed && !slices.Contains(answer.TransferEncoding, "chunked")
 }

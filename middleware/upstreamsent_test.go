@@ -201,7 +201,8 @@ func TestUpstreamStreams(t *testing.T) {
 		require.NoError(t, answer.Body.Close())
 		require.Equal(t, "data: 2\n\n", string(rest))
 		again := exchanged(t, server, clientRequest(t, server.URL, "k"))
-		require.Contains(t, string(again.body), "#result-not-replayable")
+		require.Equal(t, "data: 1\n\ndata: 2\n\n", string(again.body))
+		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 	}
 }
 

@@ -29,7 +29,6 @@ func childStreams(store lock.Store, flush bool) error {
 	l := lock.New(store, lock.WithLease(killLease), lock.WithBudget(killLease/2))
 	server := httptest.NewServer(idempotent(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if flush {
-			w.Header().Set("Location", "/orders/7")
 			_, _ = io.WriteString(w, "the first part")
 			_ = http.NewResponseController(w).Flush()
 		}
@@ -46,7 +45,7 @@ func childStreams(store lock.Store, flush bool) error {
 // nothing runs again that the other process may have done.
 func TestKilledInTheMiddleOfARequest(t *testing.T) {
 	t.Parallel()
-	for role, want := range map[string]string{"stream": "#result-not-replayable", "silent": "#outcome-unknown"} {
+	for _, role := range []string{"stream", "silent"} {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
@@ -54,21 +53,21 @@ func TestKilledInTheMiddleOfARequest(t *testing.T) {
 			require.True(t, out.Scan())
 			url := out.Text()
 			client := &http.Client{Transport: new(http.Transport)}
-			send := func(ctx context.Context, url string) (status int, header http.Header, body string, err error) {
+			send := func(ctx context.Context, url string) (status int, body string, err error) {
 				req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
 				require.NoError(t, err)
 				req.Header.Set("Idempotency-Key", "k")
 				res, err := client.Do(req)
 				if err != nil {
-					return 0, nil, "", err
+					return 0, "", err
 				}
 				defer func() { _ = res.Body.Close() }()
 				all, err := io.ReadAll(res.Body)
-				return res.StatusCode, res.Header, string(all), err
+				return res.StatusCode, string(all), err
 			}
 			first := make(chan error, 1)
 			go func() {
-				_, _, _, err := send(context.Background(), url)
+				_, _, err := send(context.Background(), url)
 				first <- err
 			}()
 			require.True(t, out.Scan())
@@ -81,19 +80,15 @@ func TestKilledInTheMiddleOfARequest(t *testing.T) {
 			desk := httptest.NewServer(idempotent(l)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs.Add(1) })))
 			t.Cleanup(desk.Close)
 			var status int
-			var header http.Header
 			var body string
-			until(t, func() bool { // the lease of a silent one is over
-				status, header, body, err = send(t.Context(), desk.URL)
+			until(t, func() bool { // its lease is over
+				status, body, err = send(t.Context(), desk.URL)
 				require.NoError(t, err)
 				return !strings.Contains(body, "#in-progress")
 			})
 			client.CloseIdleConnections()
 			require.Equal(t, http.StatusConflict, status)
-			require.Contains(t, body, want)
-			if role == "stream" {
-				require.Equal(t, "/orders/7", header.Get("Location"))
-			}
+			require.Contains(t, body, "#outcome-unknown")
 			require.Zero(t, runs.Load())
 		})
 	}

@@ -103,6 +103,13 @@ type Run interface {
 	// outcome of the run can no longer be recorded, or is not known to be.
 	SettleEarly(ctx context.Context, receipt []byte) error
 
+	// Hold notes that an answer begins to leave before the function of the run has returned. From
+	// then on, neither a failure nor a crash frees the key, and a run without a receipt leaves
+	// receipt. It asks the store whether the run still has its key. An error that matches
+	// lock.ErrLost says that it has not. Any other error says that a crash would still free
+	// the key.
+	Hold(ctx context.Context, receipt []byte) error
+
 	// InTransaction reports whether the function runs in a transaction of the store, which
 	// is committed with its receipt when it has returned. SettleEarly then always fails.
 	InTransaction() bool
@@ -120,7 +127,7 @@ type Run interface {
 	NoteNoEffect()
 
 	// Record returns the ticket of the run's entry. The error says that the receipt of the run cannot
-	// be amended: the store has no way to, or SettleEarly was called.
+	// be amended: the store has no way to, or SettleEarly or Hold was called.
 	Record() (tickettext.Ticket, error)
 }
 

@@ -43,11 +43,12 @@ func streamSection() section {
 	}
 	events := "data: 1\n\ndata: 2\n\n"
 	return section{"Streams and taken connections", []row{
-		tombstone("flushed", flushing, more, "godoxy#206: buffered; idemlease: runs again", "a second run is worse than no answer", ok(), text(events)),
-		{name: "flushed, while it runs", early: flushing, handler: more, steps: []step{submission().begins(), submission().gets(notReplayable()), submission(elsewhere()).gets(notReplayable()), finish(ok(), text(events))}, effects: 1, practice: "409 in progress", why: "waiting would not help"},
-		{name: "flushed, and the client hangs up", early: flushing, handler: (*run).gone, steps: []step{submission().leaves(), goesOn(), submission().gets(notReplayable())}, effects: 1, practice: "most: cancelled"},
-		{name: "flushed, with `Location`", early: func(c *run) { c.Header().Set("Location", "/orders/1"); flushing(c) }, handler: more, steps: []step{submission().gets(ok()), submission().gets(notReplayable(), has("Location", "/orders/1"))}, effects: 1, practice: "granit#1151: 413", why: "it shows where to look"},
-		{name: "flushed, without `Location`", early: flushing, handler: more, steps: []step{submission().gets(ok()), submission().gets(notReplayable(), lacks("Location"))}, effects: 1, practice: "granit#1151: 413"},
+		{name: "flushed", early: flushing, handler: more, steps: []step{submission().gets(ok(), text(events)), submission().gets(replay())}, effects: 1, practice: "godoxy#206: buffered; idemlease: runs again", why: "it is recorded while it is sent"},
+		{name: "flushed, while it runs", early: flushing, handler: more, steps: []step{submission().begins(), submission().wait(1), finish(ok(), text(events)), waited(replay())}, effects: 1, practice: "409 in progress"},
+		{name: "flushed, while it runs, `WithWait(0)`", locker: atOnce, early: flushing, handler: more, steps: []step{submission().begins(), submission().gets(inProgress()), submission(elsewhere()).gets(inProgress()), finish(ok(), text(events)), submission(elsewhere()).gets(replay())}, effects: 1, practice: "409 in progress"},
+		{name: "flushed, and the client hangs up", early: flushing, handler: more, steps: []step{submission().leaves(), goesOn(), submission().gets(status(200), text(events), has("Idempotent-Replayed", "true"))}, effects: 1, practice: "most: cancelled; LibreChat#14344 resumes"},
+		{name: "flushed, beyond the limit, and the client hangs up", guard: idempotent(latch.WithBodyLimits(100, 10)), early: flushing, handler: func(c *run) { more(c); c.gone() }, steps: []step{submission().leaves(), goesOn(), submission().gets(notReplayable())}, effects: 1, practice: "most: cancelled"},
+		{name: "flushed, and breaks off", early: func(c *run) { c.Header().Set("Location", "/orders/1"); flushing(c) }, handler: func(*run) { panic(http.ErrAbortHandler) }, steps: []step{submission().gets(cutOff()), submission().gets(notReplayable(), has("Location", "/orders/1"))}, effects: 1, practice: "granit#1151: 413", why: "it shows where to look"},
 		{name: "flushed, `500`", early: func(c *run) {
 			if c.n == 1 {
 				c.WriteHeader(500)
@@ -61,7 +62,7 @@ func streamSection() section {
 		{name: "events that were not flushed", handler: func(c *run) {
 			c.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(c, events)
-		}, steps: []step{submission().gets(ok(), text(events)), submission().gets(replay())}, effects: 1, practice: "Treblle#50: recognised by the type", why: "it is whole"},
+		}, steps: []step{submission().gets(ok(), text(events)), submission().gets(replay())}, effects: 1, practice: "Treblle#50: recognised by the type"},
 		tombstone("a protocol upgrade", nil, hijacking("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\nhello"), "mediamtx#6126: Hijacker hidden", "", status(101), text("hello")),
 		tombstone("a connection taken over", nil, hijacking("HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nby hand"), "chi#544: Hijacker hidden", "", status(200), text("by hand")),
 		{name: "a connection taken over, while it runs", early: hijacking("HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nby hand"), handler: func(*run) {}, steps: []step{submission().begins(), submission().gets(notReplayable()), finish(status(200))}, effects: 1, practice: "most: 409"},

@@ -99,7 +99,7 @@ func upstreamSection() section {
 	}
 	return section{"Behind a gateway", []row{
 		gateway("an answer in chunks", answers(201), "a plain gateway: 409 `result-not-replayable`", "within the limit it is read as a whole", 1, 201, replay()),
-		gateway("a stream", answers(200, "Content-Type", "text/event-stream"), "the same", "", 1, 200, notReplayable()),
+		gateway("a stream", answers(200, "Content-Type", "text/event-stream"), "the same", "", 1, 200, replay()),
 		gateway("no connection", refused, "the same", "", 2, 502, created(2)),
 		gateway("the answer is lost, or late", lost, plain, "the order may be there", 1, 502, unknown),
 		gateway("the answer is cut off", cut, plain, "the order may be there", 1, 502, unknown),

@@ -61,7 +61,7 @@ func (g *writer) WriteString(s string) (int, error) {
 	return n, err
 }
 
-// Flush sends the answer so far. A flushed answer cannot be replayed.
+// Flush sends the answer so far.
 func (g *writer) Flush() {
 	g.WriteHeaderNow()
 	_ = http.NewResponseController(g.w).Flush() // http.Flusher cannot report an error

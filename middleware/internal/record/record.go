@@ -35,8 +35,9 @@ const (
 	flagTombstone = 1 << iota // the answer was not kept; its only header is Location
 	flagSized                 // the handler has set Content-Length
 	flagPending               // another answer will take its place
+	flagStreamed              // it was flushed before it was whole, so it had no length
 
-	knownFlags = flagTombstone | flagSized | flagPending
+	knownFlags = flagTombstone | flagSized | flagPending | flagStreamed
 )
 
 // AddedMark precedes the name of a header whose values are added to the values of outer
@@ -49,6 +50,7 @@ type Record struct {
 	Tombstone bool // the answer was not kept
 	Sized     bool // the handler has set Content-Length
 	Pending   bool // another answer will take its place
+	Streamed  bool // it was flushed before it was whole
 	Body      []byte
 	headers   string
 	values    int // of all headers
@@ -83,6 +85,9 @@ func Tombstone(status int, location []string) []byte {
 
 // MarkPending notes in a complete record that another answer will take its place.
 func MarkPending(b []byte) { b[1] |= flagPending }
+
+// MarkStreamed notes in a complete record that the answer was flushed before it was whole.
+func MarkStreamed(b []byte) { b[1] |= flagStreamed }
 
 // IsOpen reports whether b may be replaced by a final answer: b is pending, is empty, or says only that
 // the outcome of the request is unknown. The error says that b cannot be read.
@@ -130,6 +135,7 @@ func Read(b []byte) (Record, error) {
 		Tombstone: b[1]&flagTombstone != 0,
 		Sized:     b[1]&flagSized != 0,
 		Pending:   b[1]&flagPending != 0,
+		Streamed:  b[1]&flagStreamed != 0,
 		Body:      rest[:split],
 		headers:   string(rest[split:]),
 	}

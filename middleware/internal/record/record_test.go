@@ -106,7 +106,7 @@ func TestDamagedRecords(t *testing.T) {
 		"only a version":    {1},
 		"older version":     change(func(b []byte) []byte { b[0] = 0; return b }),
 		"newer version":     change(func(b []byte) []byte { b[0] = 2; return b }),
-		"unknown flag":      change(func(b []byte) []byte { b[1] = 8; return b }),
+		"unknown flag":      change(func(b []byte) []byte { b[1] = 16; return b }),
 		"status 0":          change(func(b []byte) []byte { b[2], b[3] = 0, 0; return b }),
 		"status 103":        change(func(b []byte) []byte { b[2], b[3] = 0, 103; return b }),
 		"status 1000":       change(func(b []byte) []byte { binary.BigEndian.PutUint16(b[2:], 1000); return b }),

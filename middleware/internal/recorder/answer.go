@@ -36,10 +36,15 @@ type Run interface {
 	// Settle records receipt as the outcome before the handler returns. It fails if the lease
 	// was lost. header has the headers of the final answer, or is nil. Settle may add to it.
 	Settle(receipt []byte, header http.Header) error
+
+	// Hold keeps the key, whatever happens, because an answer with these headers begins to be sent
+	// and goes on to be recorded. A run that fails leaves tombstone. If held is false without an error,
+	// a crash would free the key. Hold fails if the lease was lost. It may add to header.
+	Hold(tombstone []byte, header http.Header) (held bool, err error)
 }
 
 // Answer is the ResponseWriter of a handler whose answer is recorded. It holds back the answer
-// until the handler has returned and the record is settled, except for an answer that
+// until the handler has returned and the record is settled, except for a stream and an answer that
 // cannot be held back ([Answer.stream]). Like any ResponseWriter it must not be used
 // concurrently, nor after the handler has returned. It has no ReadFrom, so that io.Copy calls
 // Write.
@@ -57,6 +62,8 @@ type Answer struct {
 	http2        bool        // HTTP/2 or above: decides which headers out sends
 	settled      bool        // before the handler returned
 	streamed     bool        // it is sent as it is written, and not held back; or a framework outside answers
+	recording    bool        // it is streamed, and recorded as well
+	untyped      bool        // the stream has begun without a Content-Type
 	complete     bool        // the handler has returned, and nothing was sent
 	passesStatus bool        // there is none yet, and outer middleware may send one through this writer
 	trails       bool        // the handler has set trailers
@@ -66,6 +73,7 @@ type Answer struct {
 
 	refused   atomic.Int32 // status of a refusal by a guard further in; 0: none
 	doNotKeep atomic.Bool
+	cutOff    atomic.Bool // see MarkCutOff
 	pending   atomic.Bool // see MarkPending
 }
 
@@ -84,6 +92,9 @@ func (a *Answer) Start(s *Settings, r Run, out http.ResponseWriter, request *htt
 func (a *Answer) MarkRefused(status int) {
 	a.refused.Store(int32(status)) //nolint:gosec // three digits
 }
+
+// MarkCutOff notes that the end of a streamed answer does not show whether it is whole.
+func (a *Answer) MarkCutOff() { a.cutOff.Store(true) }
 
 // DoNotKeep notes that the answer is not final, whatever its status.
 func (a *Answer) DoNotKeep() { a.doNotKeep.Store(true) }
@@ -105,7 +116,7 @@ func (a *Answer) WriteHeader(status int) {
 		return
 	case status == http.StatusSwitchingProtocols:
 		a.begin(status)
-		_ = a.stream() // the writes that follow return its error
+		_ = a.stream(false) // the writes that follow return its error
 	case status < 200:
 		a.out.WriteHeader(status) // with the present headers
 	default:
@@ -126,29 +137,41 @@ func (a *Answer) begin(status int) {
 }
 
 func (a *Answer) Write(p []byte) (int, error) {
-	if pass, err := a.admit(len(p)); !pass {
-		if err == nil {
-			a.record = append(a.record, p...)
-			return len(p), nil
-		}
+	pass, err := a.admit(len(p))
+	if err != nil {
 		return 0, err
 	}
-	return a.out.Write(p)
+	n := len(p)
+	if pass {
+		n, err = a.out.Write(p)
+	}
+	if !pass || a.recording {
+		a.record = append(a.record, p...)
+		return len(p), nil
+	}
+	return n, err
 }
 
 // WriteString saves io.WriteString a copy.
 func (a *Answer) WriteString(s string) (int, error) {
-	if pass, err := a.admit(len(s)); !pass {
-		if err == nil {
-			a.record = append(a.record, s...)
-			return len(s), nil
-		}
+	pass, err := a.admit(len(s))
+	if err != nil {
 		return 0, err
 	}
-	return io.WriteString(a.out, s)
+	n := len(s)
+	if pass {
+		n, err = io.WriteString(a.out, s)
+	}
+	if !pass || a.recording {
+		a.record = append(a.record, s...)
+		return len(s), nil
+	}
+	return n, err
 }
 
-// admit prepares for n bytes. pass reports that they are sent, and not recorded.
+// admit prepares for n bytes. pass reports that they are sent now. A stream that is recorded goes on
+// without its client, like an answer that is held back: a handler that stops at a failed write would
+// leave a part as the whole.
 func (a *Answer) admit(n int) (pass bool, err error) {
 	if a.status == 0 {
 		a.begin(http.StatusOK)
@@ -158,19 +181,20 @@ func (a *Answer) admit(n int) (pass bool, err error) {
 	switch {
 	case a.err != nil:
 		return false, a.err
-	case a.streamed:
+	case a.streamed && !a.recording:
 		return true, nil
 	case !record.BodyAllowed(a.status):
 		return false, http.ErrBodyNotAllowed
 	case a.declared >= 0 && a.written > a.declared:
 		return false, http.ErrContentLength
 	case size <= a.settings.Limit:
-		return false, nil
+		return a.streamed, nil
+	case a.recording:
+		a.stopRecording()
+		return true, nil
 	}
-	if err := a.stream(); err != nil {
-		return false, err
-	}
-	return true, nil
+	err = a.stream(false)
+	return err == nil, err
 }
 
 func (a *Answer) size() int { return len(a.record) - record.Prefix }

@@ -46,6 +46,7 @@ func (a *Answer) Complete() Completion {
 	if !a.streamed {
 		a.restore()
 	}
+	a.trails = a.trails || a.recording && a.buffers.sendsTrailer(a.header)
 	a.complete = a.err == nil && !a.streamed
 	return how
 }
@@ -58,7 +59,7 @@ func (a *Answer) Receipt() (receipt []byte, kept bool, err error) {
 		return nil, true, nil // a settled record does not change
 	case a.err != nil && a.run.InTransaction():
 		return nil, false, a.err // rolled back, so there is nothing to record
-	case !a.final():
+	case !a.recording && !a.final():
 		return nil, false, nil
 	case !a.replays():
 		return a.tombstone(), true, nil
@@ -116,9 +117,17 @@ func (a *Answer) Discard() {
 
 // whole returns the record of a replayable answer.
 func (a *Answer) whole() []byte {
-	a.sniff()
+	switch {
+	case !a.recording:
+		a.sniff()
+	case a.untyped && a.size() > 0: // net/http would give the replay a type
+		a.buffers.headers = record.AppendHeader(a.buffers.headers, "Content-Type", nil)
+	}
 	whole := record.Close(a.record, a.buffers.headers, a.status, a.declared >= 0)
 	a.record = whole[:len(a.record)] // in the larger buffer, if it had to grow
+	if a.recording {
+		record.MarkStreamed(whole)
+	}
 	return a.marked(whole)
 }
 
@@ -140,7 +149,7 @@ func (a *Answer) marked(receipt []byte) []byte {
 // replayable reports whether the record would be the whole answer.
 func (a *Answer) replayable() bool {
 	limit := a.settings.Limit
-	return !a.streamed && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
+	return (!a.streamed || a.recording && !a.cutOff.Load()) && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
 }
 
 // replays reports whether repeats of a final answer get it again, and not only that there was one.

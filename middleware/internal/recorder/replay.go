@@ -52,6 +52,9 @@ func Replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string)
 	}
 	ofThisOrigin(w.Header(), outside, origin)
 	w.WriteHeader(rec.Status)
+	if rec.Streamed {
+		_ = http.NewResponseController(w).Flush() // else net/http adds a length, which the first answer did not have
+	}
 	if len(rec.Body) > 0 {
 		// The only cause of an error is a client that has gone away.
 		_, _ = w.Write(rec.Body)

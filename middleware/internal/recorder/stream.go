@@ -6,17 +6,18 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // stream sends the answer as it is written from here on, because it is too long, is flushed, or
-// switches protocols. The answer itself cannot be recorded. So if it is final, its outcome is
-// recorded before the first byte is sent: then no repeat runs the handler again, even if the
-// process dies in the middle of the answer. An answer with a Content-Length that is flushed when
-// it is complete is recorded as a whole.
+// switches protocols. If it is final, no repeat runs the handler again, even if the process dies in
+// the middle of the answer: the key is held or the outcome recorded before the first byte is sent
+// ([Answer.secure]).
 //
 // stream fails if the lease was lost, because the record then belongs to another request. It also
 // fails in a transaction, which is committed only after the handler has returned.
-func (a *Answer) stream() error {
+func (a *Answer) stream(flushed bool) error {
 	if a.err != nil || a.streamed {
 		return a.err
 	}
@@ -26,11 +27,7 @@ func (a *Answer) stream() error {
 	}
 	a.restore()
 	if a.final() {
-		receipt := a.tombstone
-		if a.announced() && a.replays() {
-			receipt = a.whole
-		}
-		if err := a.settle(receipt(), a.header); err != nil {
+		if err := a.secure(flushed); err != nil {
 			return err
 		}
 	}
@@ -41,7 +38,40 @@ func (a *Answer) stream() error {
 		return nil
 	}
 	_, err := a.out.Write(a.body())
+	if a.recording {
+		return nil // see admit
+	}
 	return err
+}
+
+// secure makes sure that the handler of a final answer, which is about to be sent, never runs again.
+// A flushed answer is recorded while it is sent. An answer with a Content-Length that is flushed when
+// it is complete is recorded now, as a whole. Of any other answer, only its outcome is recorded.
+func (a *Answer) secure(flushed bool) error {
+	switch {
+	case !flushed || !a.replays() || a.declared > a.settings.Limit:
+	case a.announced():
+		return a.settle(a.whole(), a.header)
+	default:
+		a.sniff()
+		held, err := a.run.Hold(a.tombstone(), a.header)
+		if err != nil {
+			a.err = err
+			return err
+		}
+		if a.recording = held; held {
+			_, typed := a.header["Content-Type"]
+			a.untyped = !typed
+			return nil
+		}
+	}
+	return a.settle(a.tombstone(), a.header)
+}
+
+// stopRecording records that the answer, a part of which was sent, cannot be replayed.
+func (a *Answer) stopRecording() {
+	a.recording, a.record = false, record.Open(nil)
+	a.settled = a.run.Settle(a.tombstone(), nil) == nil
 }
 
 // settle records receipt as the outcome while the handler still runs.
@@ -59,8 +89,8 @@ func (a *Answer) announced() bool {
 	return a.declared >= 0 && a.declared <= a.settings.Limit
 }
 
-// FlushError is called by http.ResponseController. A flushed answer cannot be replayed. But the
-// answer is held back in spite of the flush
+// FlushError is called by http.ResponseController. A flushed answer is sent as it is written, and
+// recorded meanwhile. But the answer is held back in spite of the flush
 //
 //   - in a transaction, until the transaction is committed;
 //   - with a Content-Length, until it is complete;
@@ -79,11 +109,15 @@ func (a *Answer) FlushError() error {
 		if a.run.InTransaction() || a.refusal() || a.announced() && a.short() {
 			return nil
 		}
-		if err := a.stream(); err != nil {
+		if err := a.stream(true); err != nil {
 			return err
 		}
 	}
-	return http.NewResponseController(a.out).Flush()
+	err := http.NewResponseController(a.out).Flush()
+	if a.recording {
+		return nil // as for a write
+	}
+	return err
 }
 
 // Flush is for handlers that ask for an http.Flusher and refuse to stream without one.
@@ -117,8 +151,14 @@ func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	// To take the connection sends nothing, and can fail. Then the handler answers in another
 	// way, and that answer can be recorded.
 	conn, buf, err := http.NewResponseController(a.out).Hijack()
-	if err != nil || a.streamed {
-		return conn, buf, err
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.recording {
+		a.stopRecording()
+	}
+	if a.streamed {
+		return conn, buf, nil
 	}
 	a.streamed = true
 	if a.status == 0 {

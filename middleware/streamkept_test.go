@@ -1,0 +1,492 @@
+package middleware_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
+
+// events sends n events, and stops if a write fails, as most handlers do.
+func events(n int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range n {
+			if _, err := fmt.Fprintf(w, "id: %d\ndata: %d\n\n", i, i); err != nil {
+				return
+			}
+			if http.NewResponseController(w).Flush() != nil || r.Context().Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+func eventsText(n int) string {
+	var all strings.Builder
+	for i := range n {
+		_, _ = fmt.Fprintf(&all, "id: %d\ndata: %d\n\n", i, i)
+	}
+	return all.String()
+}
+
+// TestStreamsAreReplayed: a repeat gets the status, the headers and the bytes of the stream.
+func TestStreamsAreReplayed(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]http.HandlerFunc{
+		"events":                      events(3),
+		"flushed by assertion, empty": func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() },
+		"a type by its first bytes": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "<html>")
+			flush(w)
+			_, _ = io.WriteString(w, "</html>")
+		},
+		"no type, flushed before its first byte": func(w http.ResponseWriter, _ *http.Request) {
+			flush(w)
+			_, _ = io.WriteString(w, "<html>")
+		},
+		"a type that comes too late": func(w http.ResponseWriter, _ *http.Request) {
+			flush(w)
+			w.Header().Set("Content-Type", "text/css")
+			_, _ = io.WriteString(w, "a {}")
+		},
+		"no body allowed": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNoContent)
+			flush(w)
+			_, err := io.WriteString(w, "x")
+			if !errors.Is(err, http.ErrBodyNotAllowed) {
+				panic(err)
+			}
+		},
+		"created": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/orders/7")
+			w.Header().Set("X-Accel-Buffering", "no")
+			w.WriteHeader(http.StatusCreated)
+			flush(w)
+			_, _ = w.Write([]byte("a"))
+			flush(w)
+			_, _ = io.WriteString(w, "b")
+		},
+		"as long as allowed": func(w http.ResponseWriter, _ *http.Request) {
+			flush(w)
+			for range 100 {
+				_, _ = w.Write([]byte("x"))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, http2 := range []bool{false, true} {
+				var e effects
+				server := startServerOf(t, once(newLocker(t, memstore.New(), patient), latch.WithBodyLimits(100, 100))(e.then(answer)), http2)
+				var got [2]exchange
+				for i := range got {
+					got[i] = exchanged(t, server, clientRequest(t, server.URL, "k"))
+					require.Equal(t, i > 0, got[i].header.Get("Idempotent-Replayed") == "true")
+					got[i].header.Del("Idempotent-Replayed")
+				}
+				require.Equal(t, got[0], got[1])
+				e.require(t, 1)
+			}
+		})
+	}
+}
+
+// heldFirst sees whether a part of a stream leaves before the store has confirmed its key.
+type heldFirst struct {
+	lock.Store
+	renewed atomic.Bool
+	silent  bool
+}
+
+func (s *heldFirst) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	if s.silent {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	s.renewed.Store(true)
+	return s.Store.Renew(ctx, key, c)
+}
+
+// TestStreamsLeaveAfterTheirKeyIsHeld: with WithRerunAbandoned, a crash after the first byte must not
+// free the key. So the store knows before.
+func TestStreamsLeaveAfterTheirKeyIsHeld(t *testing.T) {
+	t.Parallel()
+	for _, opts := range [][]lock.Option{{patient}, {patient, lock.WithRerunAbandoned()}} {
+		store := &heldFirst{Store: memstore.New()}
+		h := once(newLocker(t, store, opts...))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "a")
+			flush(w)
+		}))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(writerFunc{w, func() { require.True(t, store.renewed.Load()) }}, keyed("k"))
+		require.Equal(t, "a", w.Body.String())
+	}
+}
+
+// writerFunc calls sends before anything is sent.
+type writerFunc struct {
+	http.ResponseWriter
+	sends func()
+}
+
+func (w writerFunc) WriteHeader(status int)      { w.sends(); w.ResponseWriter.WriteHeader(status) }
+func (w writerFunc) Write(p []byte) (int, error) { w.sends(); return w.ResponseWriter.Write(p) }
+func (w writerFunc) Flush()                      { w.sends(); flush(w.ResponseWriter) }
+
+// TestBrokenStreams breaks a stream of 200 events off at each event. Each repeat gets all of them, and
+// the handler has run once for each key.
+func TestBrokenStreams(t *testing.T) {
+	t.Parallel()
+	const all = 200
+	var e effects
+	server := startServer(t, once(newLocker(t, memstore.New(), patient, lock.WithWait(time.Minute)))(e.then(events(all))))
+	for broken := range all {
+		key := fmt.Sprint("k", broken)
+		func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			res, err := server.Client().Do(clientRequest(t, server.URL, key).WithContext(ctx))
+			require.NoError(t, err)
+			lines := bufio.NewReader(res.Body)
+			for range 3 * broken {
+				_, err := lines.ReadString('\n')
+				require.NoError(t, err)
+			}
+			cancel()
+			_ = res.Body.Close()
+		}()
+		again := exchanged(t, server, clientRequest(t, server.URL, key))
+		require.Equal(t, 200, again.status, "broken off after %d events", broken)
+		require.Equal(t, eventsText(all), string(again.body), "broken off after %d events", broken)
+		require.Equal(t, "text/event-stream", again.header.Get("Content-Type"))
+	}
+	e.require(t, all)
+}
+
+// TestStreamGoesOnWithoutItsClient: neither its context nor a write tells the handler that the client
+// has gone, so that it does not leave a part as the whole.
+func TestStreamGoesOnWithoutItsClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, leave := newCancel(t)
+		var e effects
+		h := once(newLocker(t, memstore.New()))(e.then(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "a")
+			require.NoError(t, http.NewResponseController(w).Flush())
+			leave()
+			synctest.Wait()
+			require.NoError(t, r.Context().Err())
+			n, err := io.WriteString(w, "bc")
+			require.NoError(t, err)
+			require.Equal(t, 2, n)
+			require.NoError(t, http.NewResponseController(w).Flush())
+		}))
+		h.ServeHTTP(&goneWriter{httptest.NewRecorder()}, keyed("k").WithContext(ctx))
+		require.Equal(t, "abc", serve(h, keyed("k")).Body.String())
+		e.require(t, 1)
+	})
+}
+
+// goneWriter is the writer of a client that has hung up.
+type goneWriter struct{ http.ResponseWriter }
+
+var errGone = errors.New("the client has gone")
+
+func (*goneWriter) Write([]byte) (int, error) { return 0, errGone }
+func (*goneWriter) FlushError() error         { return errGone }
+
+// TestRepeatsOfARunningStream: a repeat waits, here and in another process, and is refused if it does
+// not wait.
+func TestRepeatsOfARunningStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		l, other := newLocker(t, store), newLocker(t, store)
+		hasty := newLocker(t, store, lock.WithWait(0))
+		begun, goOn := make(chan struct{}), make(chan struct{})
+		var e effects
+		answer := e.then(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "a")
+			flush(w)
+			close(begun)
+			<-goOn
+			_, _ = io.WriteString(w, "b")
+		})
+		var wg sync.WaitGroup
+		wg.Go(func() { require.Equal(t, "ab", serve(once(l)(answer), keyed("k")).Body.String()) })
+		<-begun
+		for _, l := range []*lock.Locker{l, other} {
+			wg.Go(func() { require.Equal(t, "ab", serve(once(l)(answer), keyed("k")).Body.String()) })
+		}
+		requireProblem(t, wantProblem{status: 409, kind: "in-progress", retryAfter: "1"}, serve(once(hasty)(answer), keyed("k")))
+		time.Sleep(3 * time.Second)
+		close(goOn)
+		wg.Wait()
+		e.require(t, 1)
+	})
+}
+
+// TestStreamsThatAreNotKept: a repeat is refused, and the first client has got all that was sent.
+func TestStreamsThatAreNotKept(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]http.HandlerFunc{
+		"longer than the limit": func(w http.ResponseWriter, _ *http.Request) {
+			flush(w)
+			for range 101 {
+				_, _ = w.Write([]byte("x"))
+			}
+		},
+		"longer than its limit at once": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "x")
+			flush(w)
+			_, _ = io.WriteString(w, strings.Repeat("x", 100))
+		},
+		"longer than the limit by its length": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "101")
+			flush(w)
+			_, _ = io.WriteString(w, strings.Repeat("x", 101))
+		},
+		"trailers": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "x")
+			flush(w)
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+		},
+		"announced trailers": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Sum")
+			flush(w)
+			w.Header().Set("X-Sum", "1")
+		},
+		"taken over": func(w http.ResponseWriter, _ *http.Request) {
+			flush(w)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_ = conn.Close()
+			}
+		},
+		"not to be kept": func(w http.ResponseWriter, r *http.Request) {
+			flush(w)
+			latch.DoNotKeep(r.Context())
+		},
+		"ends in a panic": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "x")
+			flush(w)
+			panic(http.ErrAbortHandler)
+		},
+		"ends its goroutine": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "x")
+			flush(w)
+			runtime.Goexit()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, opts := range [][]lock.Option{{patient}, {patient, lock.WithRerunAbandoned()}} {
+				var e effects
+				server := startServer(t, once(newLocker(t, memstore.New(), opts...), latch.WithBodyLimits(100, 100))(e.then(answer)))
+				if res, err := server.Client().Do(clientRequest(t, server.URL, "k")); err == nil {
+					_, _ = io.Copy(io.Discard, res.Body)
+					require.NoError(t, res.Body.Close())
+				}
+				again := exchanged(t, server, clientRequest(t, server.URL, "k"))
+				require.Equal(t, 409, again.status)
+				require.Contains(t, string(again.body), "#result-not-replayable")
+				e.require(t, 1)
+			}
+		})
+	}
+}
+
+// TestStreamBeyondTheLimitEndsWithItsClient, as only the client needs what is not recorded.
+func TestStreamBeyondTheLimitEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, leave := newCancel(t)
+		h := once(newLocker(t, memstore.New()), latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			flush(w)
+			leave()
+			synctest.Wait()
+			require.NoError(t, r.Context().Err())
+			_, _ = io.WriteString(w, strings.Repeat("x", 101))
+			<-r.Context().Done()
+			require.ErrorIs(t, context.Cause(r.Context()), context.Canceled)
+		}))
+		serve(h, keyed("k").WithContext(ctx))
+	})
+}
+
+// TestStreamLongerThanItsLease goes on while its client is there, and is kept at its end.
+func TestStreamLongerThanItsLease(t *testing.T) {
+	t.Parallel()
+	for _, long := range []int{1, 200} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLocker(t, memstore.New(), lock.WithLogger(quiet))
+			var e effects
+			h := once(l, latch.WithBodyLimits(100, 100))(e.then(func(w http.ResponseWriter, r *http.Request) {
+				flush(w)
+				time.Sleep(time.Hour)
+				_, _ = io.WriteString(w, strings.Repeat("x", long))
+				synctest.Wait()
+				require.NoError(t, r.Context().Err())
+			}))
+			require.Len(t, serve(h, keyed("k")).Body.String(), long)
+			again := serve(h, keyed("k"))
+			if long <= 100 {
+				require.Equal(t, "x", again.Body.String())
+			} else {
+				requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, again)
+			}
+			e.require(t, 1)
+		})
+	}
+}
+
+// TestRemovedStreamEnds: an operator has freed the key of a stream, and another request may run.
+func TestRemovedStreamEnds(t *testing.T) {
+	t.Parallel()
+	for _, long := range []int{1, 200} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memstore.New()
+			l := newLocker(t, store, lock.WithLogger(quiet))
+			h := once(l, latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				flush(w)
+				operatorFrees(t, store)
+				serve(once(newLocker(t, store))(http.HandlerFunc(theirs)), keyed("k"))
+				_, _ = io.WriteString(w, strings.Repeat("x", long))
+				<-r.Context().Done()
+				require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost)
+			}))
+			serve(h, keyed("k"))
+			require.Equal(t, "theirs", serve(h, keyed("k")).Body.String(), "the answer that was settled first")
+		})
+	}
+}
+
+// TestStreamOverASilentStore: the store does not answer when a stream begins.
+func TestStreamOverASilentStore(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]lock.Option{"": nil, "run again": {lock.WithRerunAbandoned()}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &heldFirst{Store: memstore.New(), silent: true}
+			var e effects
+			h := once(newLocker(t, store, append(opts, lock.WithLogger(quiet))...))(e.then(events(3)))
+			require.Equal(t, eventsText(3), serve(h, keyed("k")).Body.String())
+			again := serve(h, keyed("k"))
+			if name == "" {
+				require.Equal(t, eventsText(3), again.Body.String())
+			} else { // a crash would let the work run again, so its outcome is settled before the first byte
+				requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, again)
+			}
+			e.require(t, 1)
+		})
+	}
+}
+
+// TestCutOffStreamIsNotWhole: the handler copies a stream of another service and does not look at
+// the error.
+func TestCutOffStreamIsNotWhole(t *testing.T) {
+	t.Parallel()
+	const head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+	for answer, kept := range map[string]bool{
+		head + "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n": true,
+		head + "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n":          false,
+		head + "\r\nok": false,
+	} {
+		w := startWire(t, whole, func(int) string { return answer })
+		client := upstream(&http.Transport{DisableKeepAlives: true})
+		guard := once(newLocker(t, memstore.New(), patient))
+		server := startServer(t, guard(guardOutside(t)(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+			call, err := http.NewRequestWithContext(r.Context(), http.MethodPost, w.url().String(), nil)
+			require.NoError(t, err)
+			res, err := client.RoundTrip(call)
+			require.NoError(t, err)
+			flush(out)
+			_, _ = io.Copy(out, res.Body)
+			require.NoError(t, res.Body.Close())
+		}))))
+		exchanged(t, server, clientRequest(t, server.URL, "k"))
+		again := exchanged(t, server, clientRequest(t, server.URL, "k"))
+		if kept {
+			require.Equal(t, "ok", string(again.body))
+		} else {
+			require.Contains(t, string(again.body), "#result-not-replayable", answer)
+		}
+	}
+}
+
+// guardOutside is another guard between the one that is tested and the handler.
+func guardOutside(t *testing.T) func(http.Handler) http.Handler {
+	t.Helper()
+	return once(newLocker(t, memstore.New(), patient))
+}
+
+// TestMemoryOfStreams: a stream that is recorded takes its own length, at most the limit, and one that
+// is not recorded takes none.
+func TestMemoryOfStreams(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "has 1,000 streams at once")
+	const streams, size, limit = 1000, 64 << 10, 128 << 10
+	for name, pieces := range map[string]int{"within the limit": 1, "beyond it": 3} {
+		t.Run(name, func(t *testing.T) {
+			l := newLocker(t, memstore.New(), patient, lock.WithLease(10*time.Minute))
+			goOn := make(chan struct{})
+			var begun, done sync.WaitGroup
+			piece := []byte(strings.Repeat("x", size))
+			h := once(l, latch.WithBodyLimits(limit, limit))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				for range pieces {
+					flush(w)
+					_, _ = w.Write(piece)
+				}
+				begun.Done()
+				<-goOn
+			}))
+			before := heap()
+			begun.Add(streams)
+			for i := range streams {
+				done.Go(func() { h.ServeHTTP(&nowhere{http.Header{}}, keyed(fmt.Sprint("k", i))) })
+			}
+			begun.Wait()
+			used := (heap() - before) / streams
+			close(goOn)
+			done.Wait()
+			t.Logf("%d bytes a stream", used)
+			if pieces == 1 {
+				require.Less(t, used, int64(2*size))
+			} else {
+				require.Less(t, used, int64(16<<10))
+			}
+		})
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+type nowhere struct{ header http.Header }
+
+func (d *nowhere) Header() http.Header       { return d.header }
+func (*nowhere) WriteHeader(int)             {}
+func (*nowhere) Write(p []byte) (int, error) { return len(p), nil }
+func (*nowhere) Flush()                      {}
