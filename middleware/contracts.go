@@ -133,17 +133,20 @@ func acpError(w http.ResponseWriter, _ *http.Request, p *Problem) {
 }
 
 func ucpError(w http.ResponseWriter, _ *http.Request, p *Problem) {
-	status := p.Status
-	switch is := p.Kind(); {
-	case is == ProblemKeyReused:
-		status = http.StatusConflict
-	case is != ProblemInProgress && status == http.StatusConflict: // such as an unknown outcome: in the protocol, 409 means a different body
-		status = http.StatusInternalServerError
-	}
-	sendJSON(w, status, struct {
+	sendJSON(w, ucpStatus(p), struct {
 		Code    string `json:"code"`
 		Content string `json:"content"`
 	}{p.code(), p.text()})
+}
+
+func ucpStatus(p *Problem) int {
+	switch is := p.Kind(); {
+	case is == ProblemKeyReused:
+		return http.StatusConflict
+	case is != ProblemInProgress && p.Status == http.StatusConflict: // such as an unknown outcome: in the protocol, 409 means a different body
+		return http.StatusInternalServerError
+	}
+	return p.Status
 }
 
 func stripeError(w http.ResponseWriter, _ *http.Request, p *Problem) {

@@ -52,7 +52,7 @@ import (
 // Options are [WithFinal], [WithFingerprint], [WithInProgressStatus], [WithBodyLimits],
 // [WithKeepHeaders], [WithName], [WithLabel], [WithLifetimeHeader], every [Option]: [With],
 // [WithFailOpen], [WithFailClosed], [WithErrorHandler] and [WithKeySecret], and the sets of
-// options for contracts: [ACP], [UCP] and [Stripe].
+// options for contracts: [ACP], [UCP], [Stripe], [JSONRPC], [UCPOverMCP] and [A2A].
 //
 // It panics on a nil Locker, a nil function and a nil option, if the Locker's store keeps no
 // receipts, as a [quorum.New], and under a contract if the Locker keeps them for less than 24

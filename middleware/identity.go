@@ -10,19 +10,29 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/middleware/internal/fingerprint"
 	"github.com/httplatch/httplatch/middleware/internal/identity"
+	"github.com/httplatch/httplatch/middleware/internal/jsonrpc"
 )
 
 // identify sets the record of x and its fingerprint. It reads the whole body before the claim, so
 // that a client that sends its body slowly does not hold the key meanwhile.
 func (x *onceRequest) identify() error {
 	g, r := x.guard, x.request
+	call, err := g.call(r)
+	if err != nil {
+		return err
+	}
 	scope, err := valueOf(g.scope, r)
 	if err != nil {
 		return err
 	}
 	var key string
 	if g.key != nil {
-		if key, err = valueOf(g.key, r); err != nil {
+		if call != nil {
+			key, err = g.rpc.key(call, g.key, r)
+		} else {
+			key, err = valueOf(g.key, r)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -31,7 +41,9 @@ func (x *onceRequest) identify() error {
 		return &bodyError{err}
 	}
 	path := identity.Path(r.URL)
-	if x.print, err = g.fingerprintOf(r, path); err != nil {
+	if call != nil && g.fingerprint == nil {
+		x.print = fingerprint.OfParts(call.Content(g.rpc.ignored))
+	} else if x.print, err = g.fingerprintOf(r, path); err != nil {
 		return err
 	}
 	if g.key == nil {
@@ -45,6 +57,14 @@ func (x *onceRequest) identify() error {
 	}
 	x.id = identity.Of(g.kind, scope, method, path, key)
 	return nil
+}
+
+// call returns the JSON-RPC call of r, nil without [JSONRPC].
+func (g *onceGuard) call(r *http.Request) (*jsonrpc.Call, error) {
+	if g.rpc == nil {
+		return nil, nil //nolint:nilnil // most guards have no calls
+	}
+	return g.rpc.call(r, g.requestLimit)
 }
 
 // methodOf returns the method of r. Middleware inside the guard may replace POST by the method that

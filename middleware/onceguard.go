@@ -156,6 +156,9 @@ const (
 
 // replay sends the answer of an earlier request, marked with mark.
 func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string) {
+	if g.rpc != nil {
+		receipt = g.rpc.readdressed(r, g.requestLimit, receipt)
+	}
 	err := recorder.Replay(w, r, receipt, mark)
 	if err != nil {
 		delete(w.Header(), recorder.LifetimeHeader) // a refusal has no lifetime

@@ -19,7 +19,7 @@ type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal], [WithFingerprint],
 // [WithInProgressStatus], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel],
-// [WithLifetimeHeader], and every [Option].
+// [WithLifetimeHeader], [JSONRPC], [UCPOverMCP], [A2A], and every [Option].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
@@ -73,6 +73,7 @@ type idempotentConfig struct {
 	echo         bool // answers repeat the request's Idempotency-Key
 	saysLifetime bool // answers announce for how long their key is remembered
 	contract     bool // the Locker has to keep answers for the time that a contract demands
+	rpc          *rpc // nil: requests are not calls of JSON-RPC
 	answers      recorder.Settings
 }
 

@@ -89,6 +89,13 @@ func MarkPending(b []byte) { b[1] |= flagPending }
 // MarkStreamed notes in a complete record that the answer was flushed before it was whole.
 func MarkStreamed(b []byte) { b[1] |= flagStreamed }
 
+// WithBody returns a record like b, which can be read, with another body.
+func WithBody(b, body []byte) []byte {
+	tail := len(b) - suffix
+	tail -= int(binary.BigEndian.Uint32(b[tail:]))
+	return slices.Concat(b[:Prefix], body, b[tail:])
+}
+
 // IsOpen reports whether b may be replaced by a final answer: b is pending, is empty, or says only that
 // the outcome of the request is unknown. The error says that b cannot be read.
 func IsOpen(b []byte) (open bool, err error) {

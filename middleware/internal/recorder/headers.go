@@ -97,7 +97,7 @@ func neverRecorded(name string, connection []string) bool {
 // NeverKept reports whether no record has the header with this canonical name.
 func NeverKept(name string) bool {
 	switch name {
-	case "Set-Cookie", "Set-Cookie2", // would give one session to every client with the key
+	case "Set-Cookie", "Set-Cookie2", "Mcp-Session-Id", // would give one session to every client with the key
 		"Authorization", "Www-Authenticate", "Authentication-Info",
 		"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 		"Content-Length", // set again from the body

@@ -1,0 +1,410 @@
+package integrations_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/redisstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// order is the argument of the tool that has an effect.
+type order struct {
+	SKU string `json:"sku"`
+	Key string `json:"idempotency_key,omitempty"`
+}
+
+// agentShop is an MCP server with one tool that has an effect, and one that has none.
+type agentShop struct {
+	orders, searches atomic.Int64
+	ordering         func(ctx context.Context) // called in each order, after its effect
+}
+
+func (s *agentShop) server(t *testing.T) *mcp.Server {
+	t.Helper()
+	server := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "order"}, func(ctx context.Context, _ *mcp.CallToolRequest, _ order) (*mcp.CallToolResult, any, error) {
+		n := s.orders.Add(1)
+		if s.ordering != nil {
+			s.ordering(ctx)
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint("order ", n)}}}, nil, nil
+	})
+	mcp.AddTool(server, &mcp.Tool{Name: "search"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint("search ", s.searches.Add(1))}}}, nil, nil
+	})
+	t.Cleanup(func() { // of agents that have lost their connection
+		for session := range server.Sessions() {
+			_ = session.Close()
+		}
+	})
+	return server
+}
+
+// mcpRoutes serves tools at /mcp. Each call of a tool that may have an effect needs a key.
+func mcpRoutes(locker *lock.Locker, server *mcp.Server, opts *mcp.StreamableHTTPOptions) http.Handler {
+	once := latch.Idempotent(locker, keyfunc.Header("X-Agent-ID"), keyfunc.IdempotencyKey,
+		latch.JSONRPC(func(method, tool string) bool { return method == "tools/call" && tool != "search" }))
+
+	tools := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, opts)
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", once(tools))
+	return mux
+}
+
+// mcpModes are the ways in which the SDK serves a call.
+var mcpModes = map[string]*mcp.StreamableHTTPOptions{
+	"events":            {},
+	"JSON":              {JSONResponse: true},
+	"events, stateless": {Stateless: true},
+}
+
+// cuts is a client's network, whose next connection breaks off after some bytes of the answer.
+type cuts struct {
+	mu    sync.Mutex
+	armed bool
+	after int
+	saw   int // bytes of the connection that was armed last
+}
+
+func (c *cuts) arm(after int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed, c.after, c.saw = true, after, 0
+}
+
+func (c *cuts) client() *http.Client {
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err == nil && c.armed {
+			c.armed = false
+			return &cutConn{Conn: conn, of: c}, nil
+		}
+		return conn, err
+	}
+	return &http.Client{Transport: agentHeader{&http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+type cutConn struct {
+	net.Conn
+	of *cuts
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	c.of.mu.Lock()
+	left := c.of.after - c.of.saw
+	c.of.mu.Unlock()
+	if left == 0 {
+		_ = c.Close()
+		return 0, errors.New("the connection is cut")
+	}
+	n, err := c.Conn.Read(p[:min(left, len(p))])
+	c.of.mu.Lock()
+	c.of.saw += n
+	c.of.mu.Unlock()
+	return n, err
+}
+
+// agentHeader names the agent, as its authentication would.
+type agentHeader struct{ base http.RoundTripper }
+
+func (a agentHeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("X-Agent-ID", "agent")
+	return a.base.RoundTrip(r)
+}
+
+// agent opens a session.
+func agent(t *testing.T, url string, client *http.Client) *mcp.ClientSession {
+	t.Helper()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: url, HTTPClient: client, DisableStandaloneSSE: true, MaxRetries: -1}, nil)
+	require.NoError(t, err)
+	return session
+}
+
+// buy calls the tool, and returns its text.
+func buy(ctx context.Context, session *mcp.ClientSession, key string) (string, error) {
+	result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "order", Arguments: order{SKU: "tea", Key: key}})
+	if err != nil {
+		return "", err
+	}
+	return result.Content[0].(*mcp.TextContent).Text, nil
+}
+
+// TestMCPCutAtEveryByte: the official SDK calls a tool over a connection that breaks off after each byte
+// of the answer, and calls it again in a new session, with another id. There is one order for each
+// key, and the agent learns of it.
+func TestMCPCutAtEveryByte(t *testing.T) {
+	t.Parallel()
+	for name, mode := range mcpModes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var s agentShop
+			server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mode))
+			t.Cleanup(server.Close)
+			var network cuts
+			client := network.client()
+			lost, whole := 0, false
+			for cut := 0; !whole; cut++ {
+				key := fmt.Sprint("key-of-the-agent-", cut)
+				session := agent(t, server.URL+"/mcp", client)
+				network.arm(cut)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				text, err := buy(ctx, session, key)
+				whole = network.saw < cut // there was no more to cut off
+				if err != nil {
+					lost++
+					_ = session.Close()
+					session = agent(t, server.URL+"/mcp", client)
+					text, err = buy(ctx, session, key)
+				}
+				cancel()
+				require.NoError(t, err, "cut after %d bytes", cut)
+				require.Equal(t, fmt.Sprint("order ", cut+1), text, "cut after %d bytes", cut)
+				require.EqualValues(t, cut+1, s.orders.Load(), "cut after %d bytes", cut)
+				_ = session.Close()
+			}
+			t.Logf("%d connections, %d answers lost, %d orders", s.orders.Load(), lost, s.orders.Load())
+			require.Greater(t, lost, 100)
+		})
+	}
+}
+
+// TestMCPWithoutAGuard is the twin: each lost answer is another order.
+func TestMCPWithoutAGuard(t *testing.T) {
+	t.Parallel()
+	var s agentShop
+	tools := s.server(t)
+	server := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil))
+	t.Cleanup(server.Close)
+	var network cuts
+	client := network.client()
+	session := agent(t, server.URL, client)
+	network.arm(10)
+	_, err := buy(t.Context(), session, "k")
+	require.Error(t, err)
+	_ = session.Close()
+	session = agent(t, server.URL, client)
+	_, err = buy(t.Context(), session, "k")
+	require.NoError(t, err)
+	require.NoError(t, session.Close())
+	require.EqualValues(t, 2, s.orders.Load())
+}
+
+// TestMCPAtOnce: one agent calls a tool ten times at once with one key, in two sessions. Each call has
+// its answer under its own id, or its caller would wait for ever.
+func TestMCPAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, mode := range mcpModes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := agentShop{ordering: func(context.Context) { time.Sleep(50 * time.Millisecond) }}
+			server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mode))
+			t.Cleanup(server.Close)
+			var network cuts
+			client := network.client()
+			var wg sync.WaitGroup
+			for range 2 {
+				session := agent(t, server.URL+"/mcp", client)
+				for range 5 {
+					wg.Go(func() {
+						text, err := buy(t.Context(), session, "k")
+						require.NoError(t, err)
+						require.Equal(t, "order 1", text)
+					})
+				}
+				defer func() { _ = session.Close() }()
+			}
+			wg.Wait()
+			require.EqualValues(t, 1, s.orders.Load())
+		})
+	}
+}
+
+// TestMCPRefusals reach the caller as errors of its call, and leave its session as it is.
+func TestMCPRefusals(t *testing.T) {
+	t.Parallel()
+	for name, mode := range mcpModes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var s agentShop
+			server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New()), s.server(t), mode))
+			t.Cleanup(server.Close)
+			var network cuts
+			session := agent(t, server.URL+"/mcp", network.client())
+			defer func() { _ = session.Close() }()
+			requireCode := func(code int64, kind string, err error) {
+				t.Helper()
+				var wire *jsonrpc.Error
+				require.ErrorAs(t, err, &wire)
+				require.Equal(t, code, wire.Code)
+				require.Contains(t, string(wire.Data), kind)
+			}
+			_, err := buy(t.Context(), session, "")
+			requireCode(-32602, "key_missing", err)
+			_, err = buy(t.Context(), session, "k")
+			require.NoError(t, err)
+			_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "order", Arguments: order{SKU: "coffee", Key: "k"}})
+			requireCode(-32000, "key_reused", err)
+			for n := range 2 {
+				result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search", Arguments: struct{}{}})
+				require.NoError(t, err)
+				require.Equal(t, fmt.Sprint("search ", n+1), result.Content[0].(*mcp.TextContent).Text)
+			}
+			require.EqualValues(t, 1, s.orders.Load())
+		})
+	}
+}
+
+// mcpOver makes the test binary an MCP server over Redis.
+const mcpOver = "TEST_MCP_OVER"
+
+// beMCP serves until it is killed. An order writes a line, and one with the key "dies" then waits for its
+// death.
+func beMCP(url string) error {
+	store, err := redisstore.Open(context.Background(), url, redisstore.WithPrefix("shop:"))
+	if err != nil {
+		return err
+	}
+	server := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "order"}, func(_ context.Context, _ *mcp.CallToolRequest, o order) (*mcp.CallToolResult, any, error) {
+		_, _ = fmt.Fprintln(os.Stdout, "order", o.Key)
+		if strings.HasPrefix(o.Key, "dies") {
+			select {}
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "order of " + o.Key}}}, nil, nil
+	})
+	l := lock.New(store, patient, lock.WithLease(10*time.Second))
+	desk := httptest.NewServer(mcpRoutes(l, server, nil))
+	_, _ = fmt.Fprintln(os.Stdout, desk.URL)
+	select {}
+}
+
+// TestMCPServerIsKilled before and after its answer, and another one takes its place.
+func TestMCPServerIsKilled(t *testing.T) {
+	t.Parallel()
+	_, redis := overRedis(t)
+	start := func() (url string, orders *bufio.Scanner, kill func()) {
+		program, err := os.Executable()
+		require.NoError(t, err)
+		cmd := exec.Command(program)
+		cmd.Env = append(os.Environ(), mcpOver+"="+redis.URL())
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		kill = sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		t.Cleanup(kill)
+		orders = bufio.NewScanner(out)
+		require.True(t, orders.Scan())
+		return orders.Text() + "/mcp", orders, kill
+	}
+	var network cuts
+	client := network.client()
+	url, orders, kill := start()
+	session := agent(t, url, client)
+	text, err := buy(t.Context(), session, "whole")
+	require.NoError(t, err)
+	require.Equal(t, "order of whole", text)
+	require.True(t, orders.Scan())
+
+	dies := make(chan error, 1)
+	go func() { _, err := buy(t.Context(), session, "dies"); dies <- err }()
+	require.True(t, orders.Scan())
+	require.Equal(t, "order dies", orders.Text())
+	kill()
+	require.Error(t, <-dies)
+	_ = session.Close()
+
+	url, orders, kill = start()
+	session = agent(t, url, client)
+	text, err = buy(t.Context(), session, "whole")
+	require.NoError(t, err)
+	require.Equal(t, "order of whole", text, "the answer of the killed server")
+	eventually(t, func() bool { // until its lease is over, the call is in progress
+		_, err = buy(t.Context(), session, "dies")
+		require.Error(t, err)
+		return !strings.Contains(err.Error(), "still being processed")
+	}, "the lease of the killed server")
+	require.ErrorContains(t, err, "it is not known whether it had an effect")
+	_ = session.Close()
+	kill()
+	require.False(t, orders.Scan(), "the second server has placed no order: %s", orders.Text())
+}
+
+// TestJSONRPCFromPython: a client in another language, whose ids are strings, over connections that break
+// off at every byte.
+func TestJSONRPCFromPython(t *testing.T) {
+	t.Parallel()
+	var s agentShop
+	server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mcpModes["events, stateless"]))
+	t.Cleanup(server.Close)
+	cmd := exec.Command("python3", "testdata/agent.py", server.Listener.Addr().String())
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") == "" {
+		t.Skip("no python3")
+	}
+	require.NoError(t, err, "%s", out)
+	t.Logf("%s", out)
+	var calls, lost int64
+	_, err = fmt.Fscanf(strings.NewReader(string(out)), "%d keys, %d answers lost", &calls, &lost)
+	require.NoError(t, err)
+	require.Greater(t, lost, int64(100))
+	require.Equal(t, calls, s.orders.Load())
+}
+
+// ofContracts are the guards for agents that follow a contract.
+func ofContracts(locker *lock.Locker, agent keyfunc.Func) []func(http.Handler) http.Handler {
+	ucp := latch.Idempotent(locker, agent, keyfunc.IdempotencyKey, latch.UCPOverMCP())
+	a2a := latch.Idempotent(locker, agent, keyfunc.IdempotencyKey, latch.A2A())
+	return []func(http.Handler) http.Handler{ucp, a2a}
+}
+
+// TestContractsOverTheSDK: a checkout of UCP, and the messages that A2A's option does not guard.
+func TestContractsOverTheSDK(t *testing.T) {
+	t.Parallel()
+	for i, want := range []int64{1, 2} {
+		var s agentShop
+		server := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
+		type checkout struct {
+			Meta map[string]string `json:"meta"`
+			ID   string            `json:"id"`
+		}
+		mcp.AddTool(server, &mcp.Tool{Name: "complete_checkout"}, func(context.Context, *mcp.CallToolRequest, checkout) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint(s.orders.Add(1))}}}, nil, nil
+		})
+		tools := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, mcpModes["events, stateless"])
+		web := httptest.NewServer(ofContracts(newLocker(t, memstore.New()), keyfunc.Header("X-Agent-ID"))[i](tools))
+		t.Cleanup(web.Close)
+		var network cuts
+		session := agent(t, web.URL, network.client())
+		for range 2 {
+			_, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "complete_checkout", Arguments: checkout{Meta: map[string]string{"idempotency-key": "k"}, ID: "c"}})
+			require.NoError(t, err)
+		}
+		require.Equal(t, want, s.orders.Load())
+		require.NoError(t, session.Close())
+	}
+}
