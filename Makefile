@@ -48,7 +48,7 @@ REST = $(SEARCHES)|$(FAULTY)|$(MODELS)|$(BROWSERS)|/(docs/integrations|example/.
 # The packages of make test-rest whose tests measure the time of real servers and processes are
 # tested alone, and those that keep browsers busy with another that waits.
 ALONE = /(lock|lock/redisstore)$$
-BROWSERS = /example/full(/internal/forms)?$$
+BROWSERS = /example/full(/internal/(forms|js))?$$
 
 # The packages that search for broken promises at random, by faults on real servers. They wait
 # more than they work. Those of FAULTY also measure time, and are tested alone.
@@ -278,7 +278,7 @@ lint-tools:
 	GOWORK=off go -C tools test ./...
 
 .PHONY: form-script
-form-script: # files: Make form/latch.min.js and its integrity value from form/latch.js
+form-script: # files: Make form/latch.min.js and its integrity value from form/latch.js and js
 	GOWORK=off go -C tools run ./formscript
 
 .PHONY: picture

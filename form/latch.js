@@ -1,21 +1,15 @@
 // One submission for each <form data-latch>, however often it is sent. docs/forms.md
-// says what to write, and what users see. latch.min.js is made from this file
-// (make form-script), and is what Script serves.
+// says what to write, and what users see. latch.min.js is made from this file and from those of
+// js that it imports (make form-script), and is what Script serves.
 //
 // All listeners are on window: forms that htmx or Turbo add later need nothing, and no
 // handler of the page comes before the first of them or after the last. A page that
 // has the script twice runs it once.
 
-const header = "Idempotency-Key";
-const selector = "form[data-latch]";
+import { forget, hash, newKey, put, store } from "../js/keys.js";
+import { ends, header, kindIn, repeat } from "../js/repeat.js";
 
-// Keys by form and content, until an answer is final; and by the name of each key's cookie
-// when and from which page it was sent last. Where the browser forbids sessionStorage, they
-// are kept as long as the page.
-let store = {};
-try {
-	store = sessionStorage;
-} catch {}
+const selector = "form[data-latch]";
 
 const here = () => location.pathname + location.search;
 const [load = {}] = performance.getEntriesByType("navigation");
@@ -23,30 +17,12 @@ const [load = {}] = performance.getEntriesByType("navigation");
 const buttons = new Map(); // of the forms under way
 const taken = new WeakSet(); // fields whose first value was used
 
-function put(name, value) {
-	try {
-		store[name] = value;
-	} catch {
-		store = { ...store, [name]: value }; // it is full
-	}
-}
-
 // now is on the clock of performance.timeOrigin, which is that of the next page too.
 const now = () => performance.timeOrigin + performance.now();
-
-// crypto.randomUUID exists on https only.
-const newKey = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
 
 // Attributes, because form.action is the field of that name if there is one.
 const actionOf = (form) => new URL(form.getAttribute("action") || "", document.baseURI);
 const fieldOf = (form) => [...form.elements].find((e) => e.name == "once");
-
-// FNV-1a over characters, as in the middleware.
-function hash(text) {
-	let sum = 0;
-	for (const c of text) sum = Math.imul(sum ^ c.codePointAt(), 16777619);
-	return sum >>> 0;
-}
 
 // cookieOf names the cookie by which the middleware reports that an answer to key was final.
 // Unlike what the browser says of a page, it survives a visit to another site.
@@ -68,8 +44,6 @@ function keyOf(form, submitter) {
 		[actionOf(form), form.getAttribute("method"), form.getAttribute("id"), ...content],
 		(_, v) => (v?.size >= 0 ? [v.name, v.size, v.size && v.lastModified] : v), // files
 	);
-	// Fields may be secret, so they are not kept. Two contents with one hash would share a
-	// key, and the server would refuse the second one.
 	const name = "latch" + hash(text);
 	recall(store[name]);
 	// The server's key may be under way: the form can be sent before this script is there.
@@ -92,14 +66,11 @@ function wake(form) {
 	buttons.delete(form);
 }
 
-// settle ends what was under way with key, and forgets the key, unless the answer is a problem
-// after which the form can be sent again (all kinds but those named here), or no answer of
-// the application.
-function settle(key, status, text) {
+// settle ends what was under way with key, and forgets the key if an answer of this kind ends it.
+function settle(key, status, kind) {
 	for (const form of buttons.keys()) if (fieldOf(form)?.value == key) wake(form);
-	const problem = /(?:latch-problem" content="|problems\.md#)(outcome|result|key-[^f])?/.exec(text);
-	if (problem ? problem[1] : status && status < 500) {
-		for (const name in store) if (store[name] == key) delete store[name];
+	if (ends(status, kind)) {
+		forget(key);
 		const cookie = cookieOf(key);
 		if (store[cookie] && !window.opener) setCookie(cookie + "=;max-age=0"); // the opener has the key too
 		delete store[cookie];
@@ -119,7 +90,7 @@ function recall(key = "", type) {
 	const ago = performance.timeOrigin - sent;
 	const seen = type == "navigate" ? other || document.referrer || ago < 500 || ago > 60_000 : type == "reload" && other;
 	if ((seen || how == "elsewhere") && (how == "blind" || document.cookie.includes(cookie + "=1"))) {
-		settle(key, load.responseStatus || 200, document.head.innerHTML);
+		settle(key, load.responseStatus || 200, kindIn(document.head.innerHTML));
 	}
 }
 
@@ -179,7 +150,7 @@ addEventListener("turbo:before-fetch-request", (e) => {
 addEventListener("turbo:submit-end", async (e) => {
 	const form = e.detail.formSubmission.formElement;
 	const answer = e.detail.fetchResponse;
-	if (form.matches(selector)) settle(fieldOf(form)?.value, answer?.statusCode, await answer?.responseText);
+	if (form.matches(selector)) settle(fieldOf(form)?.value, answer?.statusCode, kindIn(await answer?.responseText));
 });
 
 // htmx 2, and htmx 4, whose events have a ctx.
@@ -202,7 +173,7 @@ for (const [prepare, begin, end] of [
 	});
 	addEventListener("htmx:" + end, (e) => {
 		const { ctx, xhr = ctx.response, requestConfig = ctx.request } = e.detail;
-		settle(requestConfig.headers[header], xhr?.status, ctx ? ctx.text : xhr.responseText);
+		settle(requestConfig.headers[header], xhr?.status, kindIn(ctx ? ctx.text : xhr.responseText));
 	});
 }
 
@@ -211,30 +182,9 @@ window.latch = {
 	// that of the form which init.body was made from, or a new one. It repeats for a minute.
 	async fetch(url, init = {}) {
 		const request = new Request(url, init);
-		const { headers, signal } = request;
-		const key = headers.get(header) || init.body?.get?.("once") || newKey();
-		headers.set(header, key);
-		const end = now() + 60_000;
-		for (let wait = 500; ; wait *= 2) {
-			let answer, failure, text;
-			let pause = wait * (1 + Math.random());
-			try {
-				answer = await fetch(request.clone());
-				text = answer.ok ? "" : await answer.clone().text();
-				pause = Math.max(pause, 1000 * (+answer.headers.get("Retry-After") || 0));
-			} catch (e) {
-				failure = e;
-			}
-			const again = failure ? !signal.aborted : /^50[234]|problems\.md#in-progress/.test(answer.status + text);
-			if (!again || now() + pause > end) {
-				if (failure) throw failure;
-				settle(key, answer.status, text);
-				return answer;
-			}
-			await new Promise((resolve) => {
-				setTimeout(resolve, pause);
-				signal.addEventListener("abort", resolve); // the next attempt fails at once
-			});
-		}
+		const key = request.headers.get(header) || init.body?.get?.("once") || newKey();
+		const { answer, kind } = await repeat(request, key);
+		settle(key, answer.status, kind);
+		return answer;
 	},
 };

@@ -18,7 +18,7 @@ import (
 )
 
 // maxScript is the most bytes of the compressed script.
-const maxScript = 2048
+const maxScript = 2560
 
 func get(h http.Handler, method, target string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)

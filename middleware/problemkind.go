@@ -49,7 +49,7 @@ func (p *Problem) Kind() ProblemKind {
 type kindRow struct {
 	status     int           // unless an option or the cause chooses another
 	retryAfter time.Duration // 0: no Retry-After, unless the time left is known
-	endsKey    bool          // no answer to the key will come after this refusal; form/latch.js knows such kinds by name
+	endsKey    bool          // no answer to the key will come after this refusal; js/repeat.js knows such kinds by name
 	title      string        // a fixed sentence, true for every guard: behind Dedupe the client has sent no key
 	page       words
 }

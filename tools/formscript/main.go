@@ -1,5 +1,5 @@
-// Command formscript makes what package form serves from its source: latch.min.js, and its
-// integrity value. Run by make form-script; with -check it changes nothing, and fails if
+// Command formscript makes what package form serves from its source, latch.js and the files of js
+// that it imports: latch.min.js, and its integrity value. Run by make form-script; with -check it changes nothing, and fails if
 // the files are not what the source gives.
 package main
 
@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"crypto/sha512"
 	"encoding/base64"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -26,7 +27,7 @@ func main() {
 }
 
 func run(dir string, check bool) error {
-	script, err := minified(filepath.Join(dir, "latch.js"))
+	script, _, err := minified(filepath.Join(dir, "latch.js"))
 	if err != nil {
 		return err
 	}
@@ -52,23 +53,30 @@ func run(dir string, check bool) error {
 	return nil
 }
 
-func minified(path string) ([]byte, error) {
-	source, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	made := api.Transform(string(source), api.TransformOptions{
+// minified returns the script, and the files that it was made from.
+func minified(path string) (script []byte, from map[string]bool, err error) {
+	made := api.Build(api.BuildOptions{
+		EntryPoints:       []string{path},
+		Bundle:            true,
 		MinifyWhitespace:  true,
 		MinifyIdentifiers: true,
 		MinifySyntax:      true,
 		Format:            api.FormatIIFE, // a classic script whose names are its own
 		Target:            api.ES2020,     // any browser of the last five years
 		Charset:           api.CharsetUTF8,
-		Sourcefile:        path,
+		Metafile:          true,
 	})
 	for _, m := range made.Errors {
-		return nil, fmt.Errorf("%s:%d: %s", path, m.Location.Line, m.Text)
+		return nil, nil, fmt.Errorf("%s:%d: %s", m.Location.File, m.Location.Line, m.Text)
+	}
+	var about struct{ Inputs map[string]struct{} }
+	if err := json.Unmarshal([]byte(made.Metafile), &about); err != nil {
+		return nil, nil, err
+	}
+	from = map[string]bool{}
+	for name := range about.Inputs {
+		from[filepath.Base(name)] = true
 	}
 	// A page may have it twice. An element whose id is latch has no fetch.
-	return append([]byte("window.latch?.fetch||"), made.Code...), nil
+	return append([]byte("window.latch?.fetch||"), made.OutputFiles[0].Contents...), from, nil
 }

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -53,6 +54,20 @@ var (
 	}
 )
 
+// React has what a page of React is built from.
+var React = []Library{
+	{Name: "react", Version: "19.3.1", Integrity: "sha512-QNhWdt7nrgVWWQG58QuGsAR3jv3Hbe4mb4vz7w2csnHavciZJgda1CPNaldF6eVxv90ud3jUXpKlHL69gO38yw=="},
+	{Name: "react-dom", Version: "19.3.1", Integrity: "sha512-Y0bARz53lhEC1NMCASs0/j+faB/zqt3R8hpvg1e8+61ZVJ4UL0UdC4cBbXfZMcIuhrfgeILTLe+ZeBCavQPtKQ=="},
+	{Name: "scheduler", Version: "0.28.0", Integrity: "sha512-juorfCmIkIw8tT+p5BXSm6PJjQF/ycEYmKyzURCIt/RaZIhL+PulbQ9Yu2z1HdOJDdqDTlxA1+xKBmHXJsczAw=="},
+}
+
+// TypeScript is its compiler, and the types of React.
+var TypeScript = []Library{
+	{Name: "typescript", Version: "5.9.3", Integrity: "sha512-jl1vZzPDinLr9eUt3J/t7V6FgNEw9QjvBPdysz9KfQDD41fQrC2Y4vKQdiaUpFT4bXlb1RHhLpp8wtm6M5TgSw=="},
+	{Name: "@types/react", Version: "19.3.3", Integrity: "sha512-K8uWpJc4teiuOPdiP1umjeA9rGMgVPiXuoL66fcS1QlwBT1WMqY8PORmub9FadopIs+RCW6siYEs7Lpq+vDlog=="},
+	{Name: "csstype", Version: "3.2.4", Integrity: "sha512-PoKaoPzQapnEoqUSnHx1u6W6ku8CVEgKsnpmmzU3m1nwkidpPBQ8V/Zq2+bWNrsOKoKLwTGdbx6xF7BXP1zLVQ=="},
+}
+
 const howToInstall = `no npm: this test needs libraries of the npm registry.
 Install it (apt-get install npm, brew install node, dnf install npm), and let it reach its registry.`
 
@@ -60,15 +75,68 @@ Install it (apt-get install npm, brew install node, dnf install npm), and let it
 func (l Library) Load(tb testing.TB) []byte {
 	tb.Helper()
 	testmain.SkipIn(tb, testmain.Quick, "needs a library of npm")
-	content, err := l.cached()
+	var content []byte
+	packed, err := l.cached()
+	if err == nil {
+		content, err = unpack(packed, "package/"+l.File)
+	}
 	if err != nil {
 		testmain.Unavailable(tb, howToInstall, err)
 	}
 	return content
 }
 
+// Install puts whole packages into dir/node_modules, or ends the test.
+func Install(tb testing.TB, dir string, packages ...Library) {
+	tb.Helper()
+	testmain.SkipIn(tb, testmain.Quick, "needs libraries of npm")
+	for _, l := range packages {
+		packed, err := l.cached()
+		if err == nil {
+			err = unpackAll(packed, filepath.Join(dir, "node_modules", l.Name))
+		}
+		if err != nil {
+			testmain.Unavailable(tb, howToInstall, err)
+		}
+	}
+}
+
+// InstallPacked has npm pack the package in the directory source, as it does for its registry, and puts
+// it into dir/node_modules. It returns the names of its files, or ends the test.
+func InstallPacked(tb testing.TB, dir, source, name string) (files []string) {
+	tb.Helper()
+	testmain.SkipIn(tb, testmain.Quick, "needs npm")
+	into := tb.TempDir()
+	npm := exec.CommandContext(tb.Context(), "npm", "pack", "--ignore-scripts", "--pack-destination", into) //nolint:gosec // the directory of a test
+	npm.Dir = source
+	if output, err := npm.CombinedOutput(); err != nil {
+		testmain.Unavailable(tb, howToInstall, fmt.Errorf("npm pack: %w\n%s", err, output))
+	}
+	made, err := filepath.Glob(filepath.Join(into, "*.tgz"))
+	if err != nil || len(made) != 1 {
+		tb.Fatalf("npm pack made %q", made)
+	}
+	packed, err := os.ReadFile(made[0])
+	if err != nil {
+		tb.Fatal(err)
+	}
+	into = filepath.Join(dir, "node_modules", name)
+	if err := unpackAll(packed, into); err != nil {
+		tb.Fatal(err)
+	}
+	entries, err := os.ReadDir(into)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, e := range entries {
+		files = append(files, e.Name())
+	}
+	return files
+}
+
 var downloading sync.Mutex
 
+// cached returns the package, which it downloads unless the cache has it.
 func (l Library) cached() ([]byte, error) {
 	downloading.Lock()
 	defer downloading.Unlock()
@@ -77,18 +145,19 @@ func (l Library) cached() ([]byte, error) {
 		return nil, err
 	}
 	dir = filepath.Join(dir, "httplatch-tests")
-	path := filepath.Join(dir, filepath.Base(l.Name)+"-"+l.Version+".tgz")
-	packed, err := os.ReadFile(path) //nolint:gosec // a name of this package, in the user's cache
+	packed, err := os.ReadFile(filepath.Join(dir, l.cacheName())) //nolint:gosec // a name of this package, in the user's cache
 	if err == nil && l.verify(packed) == nil {
-		return unpack(packed, "package/"+l.File)
+		return packed, nil
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
 	}
-	if packed, err = l.download(dir); err != nil {
-		return nil, err
-	}
-	return unpack(packed, "package/"+l.File)
+	return l.download(dir)
+}
+
+// cacheName tells @types/react from react.
+func (l Library) cacheName() string {
+	return strings.ReplaceAll(strings.TrimPrefix(l.Name, "@"), "/", "-") + "-" + l.Version + ".tgz"
 }
 
 // download has npm fetch the package, and moves it to its place, where another process may
@@ -117,7 +186,7 @@ func (l Library) download(dir string) ([]byte, error) {
 	if err := l.verify(packed); err != nil {
 		return nil, err
 	}
-	return packed, os.Rename(found[0], filepath.Join(dir, filepath.Base(l.Name)+"-"+l.Version+".tgz"))
+	return packed, os.Rename(found[0], filepath.Join(dir, l.cacheName()))
 }
 
 func (l Library) verify(packed []byte) error {
@@ -128,19 +197,54 @@ func (l Library) verify(packed []byte) error {
 	return nil
 }
 
-func unpack(packed []byte, name string) ([]byte, error) {
+func unpack(packed []byte, name string) (content []byte, err error) {
+	err = each(packed, func(file string, from io.Reader) error {
+		if file == name {
+			content, err = io.ReadAll(from)
+		}
+		return err
+	})
+	if err == nil && content == nil {
+		err = fmt.Errorf("%s is not in the package", name)
+	}
+	return content, err
+}
+
+// unpackAll writes the files of a package into dir, without the directory in which a package has them.
+func unpackAll(packed []byte, dir string) error {
+	return each(packed, func(file string, from io.Reader) error {
+		_, file, _ = strings.Cut(file, "/")
+		file, err := filepath.Localize(file)
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(dir, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil { //nolint:gosec // Localize has checked it
+			return err
+		}
+		content, err := io.ReadAll(from)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(path, content, 0o600) //nolint:gosec // the same
+	})
+}
+
+func each(packed []byte, do func(file string, from io.Reader) error) error {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for files := tar.NewReader(z); ; {
-		switch h, err := files.Next(); {
-		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("%s is not in the package", name)
-		case err != nil:
-			return nil, err
-		case h.Name == name:
-			return io.ReadAll(files)
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && h.Typeflag == tar.TypeReg {
+			err = do(h.Name, files)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }

@@ -1,0 +1,93 @@
+package js_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/example/full/internal/browser/npm"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
+)
+
+const (
+	timeout = 30 * time.Second
+	tick    = 20 * time.Millisecond
+)
+
+// TestNode runs the tests of the package in node.
+func TestNode(t *testing.T) {
+	t.Parallel()
+	testmain.SkipIn(t, testmain.Quick, "starts node")
+	node := exec.CommandContext(t.Context(), "node", "--test", "test/")
+	if node.Err != nil {
+		testmain.Unavailable(t, "no node: that the npm package keeps its promises is not shown. Install it (apt-get install nodejs).", node.Err)
+	}
+	node.Dir = source
+	output, err := node.CombinedOutput()
+	require.NoError(t, err, string(output))
+}
+
+// The types of what the page of the test does, and mistakes that they find.
+const typed = `
+import { latchedFetch } from "httplatch";
+import { useSubmit, type Submission } from "httplatch/react";
+const answer: Response = await latchedFetch(new URL("https://shop.example"), { method: "PUT", place: "gift", signal: AbortSignal.timeout(1) });
+// @ts-expect-error
+await latchedFetch("/", { place: 7 });
+export function useTea(): Submission {
+	const s = useSubmit("/orders", { place: "tea" });
+	// @ts-expect-error: the body is that of submit
+	useSubmit("/orders", { body: "tea" });
+	void s.submit(new FormData()).then((a) => a?.ok);
+	// @ts-expect-error
+	s.answer.ok;
+	return s;
+}
+`
+
+// TestTypes: the compiler finds no mistake in the code of README.md, nor in typed.
+func TestTypes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	npm.InstallPacked(t, dir, source, "httplatch")
+	npm.Install(t, dir, npm.TypeScript...)
+	files := map[string]string{"typed.ts": typed, "package.json": `{"type":"module"}`}
+	readme, err := os.ReadFile(filepath.Join(source, "README.md"))
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```(js|jsx)\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
+	require.Len(t, blocks, 2)
+	for _, b := range blocks {
+		files["readme."+strings.Replace(b[1], "js", "ts", 1)] = strings.ReplaceAll(b[2], "order = (e)", "order = (e: FormEvent)")
+	}
+	files["readme.tsx"] = `import type { FormEvent } from "react";` + files["readme.tsx"]
+	for name, content := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	tsc := exec.CommandContext(t.Context(), "node", "node_modules/typescript/lib/tsc.js", "--noEmit", "--strict", "--noUncheckedSideEffectImports",
+		"--jsx", "react-jsx", "--module", "esnext", "--moduleResolution", "bundler", "--target", "es2022", "--lib", "dom,dom.iterable,es2022", "--types", "react",
+		"typed.ts", "readme.ts", "readme.tsx")
+	tsc.Dir = dir
+	output, err := tsc.CombinedOutput()
+	require.NoError(t, err, string(output))
+}
+
+// TestPacked: the package has what it needs, and no tests.
+func TestPacked(t *testing.T) {
+	t.Parallel()
+	files := npm.InstallPacked(t, t.TempDir(), source, "httplatch")
+	require.ElementsMatch(t, []string{
+		"LICENSE", "README.md", "package.json",
+		"index.js", "index.d.ts", "react.js", "react.d.ts", "keys.js", "repeat.js",
+	}, files)
+	theirs, err := os.ReadFile(filepath.Join(source, "LICENSE"))
+	require.NoError(t, err)
+	ours, err := os.ReadFile("../../../../LICENSE")
+	require.NoError(t, err)
+	require.Equal(t, string(ours), string(theirs))
+}

@@ -1,0 +1,2 @@
+export * from "httplatch";
+export * from "httplatch/react";
