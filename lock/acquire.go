@@ -114,11 +114,11 @@ func (l *Locker) take(ctx context.Context, e *Lease, oneOf bool, claim func(bega
 	switch {
 	case ctx.Err() != nil:
 		return notAcquired(ctx)
-	case !l.core.owners.Enter():
+	case !l.core.active.Enter():
 		return ErrClosed
 	}
 	began := clock.Now()
-	if err = claim(began); err == nil && l.core.owners.Closed() {
+	if err = claim(began); err == nil && l.core.active.Closed() {
 		err = ErrClosed // Close may have listed the leases before this one was granted
 	}
 	if err == nil {
@@ -152,14 +152,14 @@ func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment
 
 // enter takes e's key in this process, or waits for the key behind another lease. at is the
 // moment at which e got the key. known is the refusal by the holder for which e has waited, nil
-// if there was none. See queue for entered with an error.
+// if there was none. See waitBehind for entered with an error.
 func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (entered bool, at clock.Moment, known, err error) {
 	for at = began; ; {
 		found := l.core.keys.Enter(&e.local, wait > 0)
 		if found.Open {
 			return true, at, nil, nil
 		}
-		entered, err = l.queue(ctx, e, found, began, wait)
+		entered, err = l.waitBehind(ctx, e, found, began, wait)
 		at = clock.Now()
 		if w := found.Waiter; entered && (w.FoundElsewhere() || w.FoundHolder() && !l.cfg.failOpen) {
 			known = heldBy(e, found.Owner)

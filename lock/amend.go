@@ -20,10 +20,10 @@ func (m *forMiddleware) Amend(ctx context.Context, t tickettext.Ticket, change f
 		return l.core.noAmends
 	case ctx.Err() != nil:
 		return fmt.Errorf("lock: not amended: %w", context.Cause(ctx))
-	case !l.core.owners.Enter():
+	case !l.core.active.Enter():
 		return ErrClosed
 	}
-	defer l.core.owners.Leave()
+	defer l.core.active.Leave()
 	a := amendment{l, t, change}
 	return a.run(ctx)
 }

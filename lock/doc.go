@@ -54,6 +54,29 @@
 // budget ([Stats] shows it). The budget grows by a fifth for each answered call, and by ten a
 // second. So an overloaded store gets fewer calls, and serves all calls again as soon as it can.
 //
+// # Words
+//
+//	key         what callers name; a record of Once has a key of its own in the store
+//	entry       what a store has under a key: Held, Abandoned, Settled, or none
+//	claim       the call that asks a store for a key; its answer is a grant or a refusal
+//	lease       the time for which a grant is valid, and what its caller gets (Lease)
+//	holder      the caller that has a lease; its process is the owner of the entry
+//	token       the random name of one acquisition, and the right to change its entry
+//	fence       a number that grows with every grant of a key
+//	run         the work of Once under one lease; a record's runs are its attempts
+//	receipt     what a run leaves for later callers; a replay gives it to one of them
+//	record      an entry of Once, from its first claim to the end of its keep
+//	abandoned   held by a process that has vanished; the outcome of its work is unknown
+//	linger      how long an abandoned entry is remembered; keep is that of a receipt
+//	takeover    a claim of an abandoned entry, for the next attempt
+//	release     an end that frees the key; a settle leaves a receipt, or a cool-down
+//	loss        the end of a lease before the end of its work
+//	call        one operation of a store, sent once or more within a budget
+//	flight      the sends of a call that may still be applied, or were with no answer
+//	unknown     the outcome of a call with a send that got no answer
+//	orphan      an entry, or a possible one, that has a token of this process and no holder
+//	clean-up    a removal of an orphan, or a repeated end, in the background
+//
 // # What is not promised
 //
 // A lease is not mutual exclusion under every fault. A process that is paused for longer than

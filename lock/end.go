@@ -194,7 +194,7 @@ func (e *Lease) close(answered bool) {
 		e.cleanUpClaim()
 	}
 	e.locker.core.keys.Leave(&e.local)
-	e.locker.core.owners.Leave()
+	e.locker.core.active.Leave()
 }
 
 // discard ends a lease, or its claim, that no caller gets because of err. err also answers the callers
@@ -207,7 +207,7 @@ func (e *Lease) discard(ctx context.Context, err error) {
 		e.endBypassed()
 	default:
 		e.locker.leave(ctx, e, err)
-		e.locker.core.owners.Leave()
+		e.locker.core.active.Leave()
 	}
 }
 
@@ -253,7 +253,7 @@ func (e *Lease) endBypassed() (first bool) {
 	if _, first = e.validity.End(false); !first {
 		return false
 	}
-	defer e.locker.core.owners.Leave()
+	defer e.locker.core.active.Leave()
 	if how := e.validity.Close(); how != validity.OpensNothing { // else the work took longer than a lease, and the key is free already
 		e.admitNext(how)
 	}

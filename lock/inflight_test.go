@@ -23,7 +23,7 @@ const (
 // its reply has come, or, if the reply is lost, when the entry is found. Otherwise it may land for
 // as long as the network takes.
 func TestArrivalEndsTheCleanUp(t *testing.T) {
-	for name, outcome := range map[string]send.Outcome{"answered": send.Answered, "lost": send.Lost} {
+	for name, outcome := range map[string]send.Landing{"answered": send.Answered, "lost": send.Lost} {
 		t.Run(name, func(t *testing.T) {
 			for when, land := range map[string]bool{"landed": true, "not landed": false} {
 				t.Run(when, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestArrivalEndsTheCleanUp(t *testing.T) {
 
 // The same if no caller got the key, and if the reply comes only when Close waits.
 func TestArrivalEndsClose(t *testing.T) {
-	for name, outcome := range map[string]send.Outcome{"answered": send.Answered, "lost": send.Lost} {
+	for name, outcome := range map[string]send.Landing{"answered": send.Answered, "lost": send.Lost} {
 		t.Run(name, func(t *testing.T) {
 			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				s.Lag = longLag

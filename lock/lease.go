@@ -21,7 +21,7 @@ type Lease struct {
 	set    []string     // all keys of its set, sorted; nil without one
 
 	claim    leaseClaim              // written before the grant, and only read after it
-	local    local.Entry             // locked with the shard of the key
+	local    local.Holding           // locked with the shard of the key
 	validity validity.Validity[loss] // has a lock of its own
 	end      leaseEnd                // belongs to one goroutine at a time
 }
@@ -227,24 +227,24 @@ func (e *Lease) checkValidity() {
 	case lost != nil:
 		e.cancel(lost) // the goroutine that noted the loss may not have cancelled it yet
 	case expired != validity.NotExpired:
-		owners := &e.locker.core.owners
-		owners.Join() // first: once the loss is noted the work may end, and Close return
+		active := &e.locker.core.active
+		active.Join() // first: once the loss is noted the work may end, and Close return
 		if lost, first := e.markLost(lossBy(expired, e.locker.cfg.maxHold)); first {
 			go func() {
-				defer owners.Leave()
+				defer active.Leave()
 				e.dropLost(lost)
 			}()
 		} else {
-			owners.Leave()
+			active.Leave()
 		}
 	}
 }
 
 // lose ends the lease before its work is over. Its entry no longer has a holder.
 func (e *Lease) lose(why *loss) error {
-	owners := &e.locker.core.owners
-	owners.Join() // as in checkValidity
-	defer owners.Leave()
+	active := &e.locker.core.active
+	active.Join() // as in checkValidity
+	defer active.Leave()
 	lost, first := e.markLost(why)
 	if first {
 		e.dropLost(lost)

@@ -44,7 +44,7 @@ type core struct {
 	keys       *local.Table
 	lines      local.Lines // of callers that wait for one of several keys
 	cleaner    *cleanup.Cleaner
-	owners     send.Counter // leases and acquires that their callers have not ended
+	active     send.Counter // leases and acquires that their callers have not ended
 
 	backlog backlog
 
@@ -175,12 +175,12 @@ func (l *Locker) lastingTerms() send.Terms {
 // while the store does not answer, clean-ups do not end by themselves.
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
-	c.owners.Close()
+	c.active.Close()
 	c.cleaner.Advance(cleanup.Expedited)
 	c.checks.Close()
 	c.closeOnce.Do(func() { close(c.closing) })
 	var err error
-	if c.owners.Wait(ctx) > 0 {
+	if c.active.Wait(ctx) > 0 {
 		err = context.Cause(ctx)
 		for k := range c.keys.Keys() {
 			abort(leaseOf(k.Holder))
@@ -192,7 +192,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		defer cancel()
 	}
 	c.cleaner.Advance(cleanup.Draining)
-	working := c.owners.Wait(ctx)
+	working := c.active.Wait(ctx)
 	unfinished := c.cleaner.Tasks().Wait(ctx)
 	calls := c.sender.Calls.Wait(ctx)
 	c.cleaner.Stop()

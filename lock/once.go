@@ -203,7 +203,7 @@ func Commit(ctx context.Context) error {
 // findReceipt need not ask the local table first. A settled record stays settled until its keep
 // is over, so a lease that still has the key is about to end.
 func findReceipt(ctx context.Context, l *Locker, call *oncecall.Call, label string, name entryName, fingerprint []byte) (receipt []byte, ok bool) {
-	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {
+	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.active.Closed() {
 		return nil, false
 	}
 	var began time.Time

@@ -94,7 +94,7 @@ func (c *setClaim) discard(ctx context.Context, err error) {
 // caller that does not wait is refused if one of them is held.
 func (c *setClaim) enter() error {
 	for i, e := range c.leases {
-		if !c.core.owners.Enter() {
+		if !c.core.active.Enter() {
 			c.leases = c.leases[:i]
 			return errInOrder
 		}
@@ -103,7 +103,7 @@ func (c *setClaim) enter() error {
 			continue
 		}
 		c.leases = c.leases[:i]
-		c.core.owners.Leave()
+		c.core.active.Leave()
 		if taken == local.TakenUndecided || c.cfg.wait > 0 {
 			return errInOrder
 		}
@@ -143,7 +143,7 @@ func (c *setClaim) start(ctx context.Context, sent clock.Moment) error {
 		}
 		c.set.leases = append(c.set.leases, e)
 	}
-	if c.core.owners.Closed() {
+	if c.core.active.Closed() {
 		return ErrClosed // Close may have listed the leases before these were granted
 	}
 	return nil

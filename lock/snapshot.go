@@ -137,7 +137,7 @@ type Stats struct {
 func (l *Locker) Stats() Stats {
 	c := l.core
 	s := Stats{
-		Active: c.owners.Count(), Backlog: c.cleaner.Count(), BacklogBytes: c.backlog.bytes.Load(),
+		Active: c.active.Count(), Backlog: c.cleaner.Count(), BacklogBytes: c.backlog.bytes.Load(),
 		Dropped: c.cleaner.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.Class(),
 	}
 	about := Describe(c.store)

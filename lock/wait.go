@@ -11,14 +11,14 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
-// queue waits for e's key behind another lease of this process. A held key is refused without
+// waitBehind waits for e's key behind another lease of this process. A held key is refused without
 // a round trip, unless the caller waits. For a key whose claim is pending, or whose end the store
 // has not confirmed, every caller waits.
 //
 //	entered, nil  e has the key in this process
 //	entered, err  it has, but the store has not freed it: only work without the store can go on
 //	false, err    it has not
-func (l *Locker) queue(ctx context.Context, e *Lease, found local.Entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
+func (l *Locker) waitBehind(ctx context.Context, e *Lease, found local.Entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
 	held := heldBy(e, found.Owner)
 	e.observed.noteFound(found.Owner)
 	switch {
@@ -49,9 +49,9 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found local.Entrance, bega
 // budget, whichever is longer.
 func (l *Locker) await(ctx context.Context, found local.Entrance, began clock.Moment, wait time.Duration, held *RefusedError) (entered bool, err error) {
 	c, w := l.core, found.Waiter
-	terms := local.AwaitAnswer
+	allowed := local.AwaitAnswer
 	if l.cfg.failOpen {
-		terms |= local.Usurp
+		allowed |= local.Usurp
 	}
 	latest := began.Add(max(wait, l.cfg.budget))
 	until := latest
@@ -66,9 +66,9 @@ func (l *Locker) await(ctx context.Context, found local.Entrance, began clock.Mo
 			return waited(w)
 		case <-timer.C:
 			if clock.Now() >= latest {
-				terms &^= local.AwaitAnswer
+				allowed &^= local.AwaitAnswer
 			}
-			stopped := c.keys.StopWaiting(w, terms)
+			stopped := c.keys.StopWaiting(w, allowed)
 			if stopped == local.StillWaiting {
 				timer.Reset(latest.Until())
 				continue

@@ -111,7 +111,7 @@ func (v *vote) claimOn(ctx context.Context, node int) (lock.Entry, error) {
 }
 
 // landed returns the outcome of the claim. It is called when no call of the claim is in flight.
-func (v *vote) landed() send.Outcome {
+func (v *vote) landed() send.Landing {
 	v.token.leave()
 	if v.loose.Load() {
 		return send.Lost

@@ -113,7 +113,7 @@ type ballot struct {
 // is neither carried nor lost, a node without an answer may decide, and the outcome is unknown.
 // vote leaves t at the end.
 func (q *Store) vote(ctx context.Context, t *calls, m *ballot) (ok bool, err error) {
-	r := askNodes(ctx, q, q.all, func() send.Outcome { t.leave(); return send.Nothing }, m.send)
+	r := askNodes(ctx, q, q.all, func() send.Landing { t.leave(); return send.Nothing }, m.send)
 	defer r.done()
 	var all []answer[bool]
 	yes, no := 0, 0

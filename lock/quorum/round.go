@@ -46,11 +46,11 @@ type round[T any] struct {
 }
 
 // nothingLeft is the argument over of askNodes for a round that leaves nothing to clean up.
-func nothingLeft() send.Outcome { return send.Nothing }
+func nothingLeft() send.Landing { return send.Nothing }
 
 // askNodes starts a round. The caller must call decide and, at the end, done. over is called when
 // no part of the round runs, and returns its outcome.
-func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() send.Outcome, call func(ctx context.Context, node int) (T, error)) *round[T] {
+func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() send.Landing, call func(ctx context.Context, node int) (T, error)) *round[T] {
 	common, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
 	flight := send.InFlight(ctx)
 	flight.Depart()

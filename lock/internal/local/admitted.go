@@ -9,7 +9,7 @@ import (
 // in this process. If one of these callers has the key in the table, the store will refuse its
 // claim, and h is kept among the admitted leases of the shard until that caller leaves. Then h has
 // the key.
-func (t *Table) Admit(h *Entry) {
+func (t *Table) Admit(h *Holding) {
 	s, key := t.shardOf(h), h.lease.Key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -18,14 +18,14 @@ func (t *Table) Admit(h *Entry) {
 		return
 	}
 	if s.admitted == nil {
-		s.admitted = make(map[*Entry]struct{})
+		s.admitted = make(map[*Holding]struct{})
 	}
 	s.admitted[h] = struct{}{}
 }
 
 // Admitted returns another lease that has the key of h by a ticket ([Table.Admit]) while h has it in
 // the table, if there is one.
-func (t *Table) Admitted(h *Entry) (other Lease, is bool) {
+func (t *Table) Admitted(h *Holding) (other Lease, is bool) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,8 +38,8 @@ func (t *Table) Admitted(h *Entry) (other Lease, is bool) {
 }
 
 // leases yields all leases of s. The shard is locked.
-func (s *shard) leases() iter.Seq[*Entry] {
-	return func(yield func(*Entry) bool) {
+func (s *shard) leases() iter.Seq[*Holding] {
+	return func(yield func(*Holding) bool) {
 		for h := range maps.Values(s.holders) {
 			if !yield(h) {
 				return
@@ -55,7 +55,7 @@ func (s *shard) leases() iter.Seq[*Entry] {
 
 // promote gives the key of h to an admitted lease, and reports whether there is one. The queue of h
 // then waits for the admitted lease.
-func (s *shard) promote(h *Entry) bool {
+func (s *shard) promote(h *Holding) bool {
 	if len(s.admitted) == 0 { // an iterator would be a tenth of the cost of the table
 		return false
 	}
@@ -79,14 +79,14 @@ func (s *shard) promote(h *Entry) bool {
 }
 
 // hasAdmitted reports whether h is an admitted lease.
-func (s *shard) hasAdmitted(h *Entry) bool {
+func (s *shard) hasAdmitted(h *Holding) bool {
 	_, admitted := s.admitted[h]
 	return admitted
 }
 
 // leaveAdmitted removes h, if it is an admitted lease, and makes the caller that claims the key ask
 // the store again.
-func (s *shard) leaveAdmitted(h *Entry) {
+func (s *shard) leaveAdmitted(h *Holding) {
 	if !s.hasAdmitted(h) {
 		return
 	}

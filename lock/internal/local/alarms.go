@@ -15,13 +15,13 @@ import (
 // queue. The shard looks through all of its leases before the first alarm of a new one, and
 // queues the new leases that it finds. Most have ended by then.
 type alarms struct {
-	clock.Queue[*Entry]
+	clock.Queue[*Holding]
 
 	nextLook atomic.Int64 // the moment of the next look; Never if all leases of the shard are queued
 }
 
 func (a *alarms) init(wake func()) {
-	a.Queue = clock.NewQueue[*Entry](wake)
+	a.Queue = clock.NewQueue[*Holding](wake)
 	a.nextLook.Store(int64(clock.Never))
 }
 
@@ -41,20 +41,20 @@ func (a *alarms) announceLook(due clock.Moment) {
 }
 
 // add queues h.
-func (a *alarms) add(h *Entry, due clock.Moment) {
+func (a *alarms) add(h *Holding, due clock.Moment) {
 	a.Put(h, due)
 	a.Arm(due)
 }
 
 // keep queues h, which is about to leave the shard.
-func (a *alarms) keep(h *Entry) {
+func (a *alarms) keep(h *Holding) {
 	if h.isNew() {
 		a.add(h, h.Due)
 	}
 }
 
 // ring rings the leases that are due. If a look is due, it also looks through all leases.
-func (a *alarms) ring(all iter.Seq[*Entry]) {
+func (a *alarms) ring(all iter.Seq[*Holding]) {
 	a.Fired()
 	at := clock.Now()
 	if a.lookComesBefore(at) {
@@ -78,11 +78,11 @@ func (a *alarms) forget() {
 }
 
 // isNew reports whether the lease was granted and never queued for an alarm.
-func (e *Entry) isNew() bool { return e.Granted() && e.NeverQueued() }
+func (h *Holding) isNew() bool { return h.Granted() && h.NeverQueued() }
 
-// ScheduleNew rings h, which was granted just now, at due. due was the Due of the Entry of h, which
+// ScheduleNew rings h, which was granted just now, at due. due was the Due of the Holding of h, which
 // an alarm may have changed by now.
-func (t *Table) ScheduleNew(h *Entry, due clock.Moment) {
+func (t *Table) ScheduleNew(h *Holding, due clock.Moment) {
 	s := t.shardOf(h)
 	if s.alarms.lookComesBefore(due) {
 		return
@@ -93,7 +93,7 @@ func (t *Table) ScheduleNew(h *Entry, due clock.Moment) {
 }
 
 // Schedule rings h at due.
-func (t *Table) Schedule(h *Entry, due clock.Moment) {
+func (t *Table) Schedule(h *Holding, due clock.Moment) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,11 +17,11 @@ func TestALeaseGrantedDuringTheLookIsRenewed(t *testing.T) {
 	var a alarms
 	a.init(func() {})
 	defer a.Clear()
-	h := new(Entry)
+	h := new(Holding)
 	h.Due = clock.Now().Add(time.Hour)
 	a.announceLook(clock.Now())
 	waitsForShard := false
-	a.ring(func(yield func(*Entry) bool) {
+	a.ring(func(yield func(*Holding) bool) {
 		yield(h)
 		h.Grant()
 		waitsForShard = !a.lookComesBefore(h.Due) // as Table.ScheduleNew

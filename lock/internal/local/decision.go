@@ -17,7 +17,7 @@ type Decision interface {
 
 // Share gives d to the waiters behind h that it answers, before the next of them gets the
 // key.
-func (t *Table) Share(h *Entry, d Decision) {
+func (t *Table) Share(h *Holding, d Decision) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	answered := s.takeAnswered(h, d)
@@ -27,7 +27,7 @@ func (t *Table) Share(h *Entry, d Decision) {
 
 // Rest notes that h is about to wait for another process, and gives d to the waiters behind
 // h that d answers. asked has a value when other callers want a new answer.
-func (t *Table) Rest(h *Entry, d Decision) (asked <-chan struct{}) {
+func (t *Table) Rest(h *Holding, d Decision) (asked <-chan struct{}) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	sl, again := h.needSlot(), make(chan struct{}, 1)
@@ -40,7 +40,7 @@ func (t *Table) Rest(h *Entry, d Decision) (asked <-chan struct{}) {
 
 // takeAnswered takes the waiters that d answers from the queue behind h. A poll that the store
 // did not serve answers no waiter that knows of a holder: the next in the queue polls.
-func (s *shard) takeAnswered(h *Entry, d Decision) (answered []*Waiter) {
+func (s *shard) takeAnswered(h *Holding, d Decision) (answered []*Waiter) {
 	sl := h.slot
 	if d == nil || sl == nil || !s.has(h) {
 		return nil

@@ -30,8 +30,8 @@ const shards = 64
 
 type shard struct {
 	mu       sync.Mutex
-	holders  map[string]*Entry   // of the keys that are pending or granted in this process
-	admitted map[*Entry]struct{} // see Table.Admit
+	holders  map[string]*Holding   // of the keys that are pending or granted in this process
+	admitted map[*Holding]struct{} // see Table.Admit
 	alarms   alarms
 
 	watches map[string][]chan struct{} // see Table.WatchFreed
@@ -42,20 +42,20 @@ func New() *Table {
 	t := &Table{seed: maphash.MakeSeed()}
 	for i := range t.shards {
 		s := &t.shards[i]
-		s.holders = make(map[string]*Entry)
+		s.holders = make(map[string]*Holding)
 		s.alarms.init(s.ring)
 	}
 	return t
 }
 
-// Prepare makes h the entry of lease. It comes before all other calls with h.
-func (t *Table) Prepare(h *Entry, lease Lease) {
+// Prepare makes h the part of lease in t. It comes before all other calls with h.
+func (t *Table) Prepare(h *Holding, lease Lease) {
 	h.lease = lease
 	h.shard = uint8(maphash.String(t.seed, lease.Key()) % shards)
 }
 
 // shardOf returns the shard of h's key.
-func (t *Table) shardOf(h *Entry) *shard { return &t.shards[h.shard] }
+func (t *Table) shardOf(h *Holding) *shard { return &t.shards[h.shard] }
 
 // Entrance is the result of [Table.Enter].
 type Entrance struct {
@@ -70,7 +70,7 @@ type Entrance struct {
 // or if it is not certain that the key is held. It is not certain while the claim of the other
 // lease is pending. It is not certain either after the work of the other lease is over: a refusal
 // would then lock the process out because of its own unanswered call.
-func (t *Table) Enter(h *Entry, patient bool) Entrance {
+func (t *Table) Enter(h *Holding, patient bool) Entrance {
 	s, key := t.shardOf(h), h.lease.Key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *Table) Enter(h *Entry, patient bool) Entrance {
 
 // TryEnter gives h its key if no lease has the key. Otherwise it returns the state of the key, and
 // the owner of the lease that has it. It does not mark the key as contended.
-func (t *Table) TryEnter(h *Entry) (taken Taken, owner string) {
+func (t *Table) TryEnter(h *Holding) (taken Taken, owner string) {
 	s, key := t.shardOf(h), h.lease.Key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (t *Table) TryEnter(h *Entry) (taken Taken, owner string) {
 }
 
 // MarkEnding notes that the work of h is over. confirm asks the store to confirm the end.
-func (t *Table) MarkEnding(h *Entry, confirm func()) {
+func (t *Table) MarkEnding(h *Holding, confirm func()) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,18 +124,18 @@ func (t *Table) MarkEnding(h *Entry, confirm func()) {
 }
 
 // has reports whether h has its key.
-func (s *shard) has(h *Entry) bool {
+func (s *shard) has(h *Holding) bool {
 	holder, taken := s.holders[h.lease.Key()]
 	return taken && holder == h
 }
 
 // Leave frees the key of h if h has it. It may be called again: at the loss of a lease and
 // at its end. There is no renewal after the first call.
-func (t *Table) Leave(h *Entry) { t.LeaveWith(h, nil) }
+func (t *Table) Leave(h *Holding) { t.LeaveWith(h, nil) }
 
 // LeaveWith is Leave after a claim that ended. decide returns the decision for callers behind
 // the claim. It is called if there may be such callers.
-func (t *Table) LeaveWith(h *Entry, decide func() Decision) {
+func (t *Table) LeaveWith(h *Holding, decide func() Decision) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	s.alarms.Drop(h)
@@ -156,7 +156,7 @@ func (t *Table) LeaveWith(h *Entry, decide func() Decision) {
 }
 
 // pass gives the key of h to an admitted lease, or else to the first of its queue.
-func (s *shard) pass(h *Entry) {
+func (s *shard) pass(h *Holding) {
 	if s.promote(h) {
 		return
 	}
@@ -174,7 +174,7 @@ func (s *shard) pass(h *Entry) {
 }
 
 // hand gives the key of holder to next.
-func (s *shard) hand(holder, next *Entry) {
+func (s *shard) hand(holder, next *Holding) {
 	next.slot, holder.slot = holder.slot, nil
 	next.slot.confirmEnd, next.slot.trigger, next.slot.unserved = nil, nil, nil
 	next.contend() // by the rest of the queue
@@ -182,7 +182,7 @@ func (s *shard) hand(holder, next *Entry) {
 }
 
 // Bypass notes that the work of h runs although its claim was not granted.
-func (t *Table) Bypass(h *Entry) {
+func (t *Table) Bypass(h *Holding) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	h.bypass()
@@ -190,7 +190,7 @@ func (t *Table) Bypass(h *Entry) {
 }
 
 // Update calls change. No caller looks at h meanwhile.
-func (t *Table) Update(h *Entry, change func()) {
+func (t *Table) Update(h *Holding, change func()) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	change()

@@ -11,7 +11,7 @@ import (
 
 // lease is a lease of one key. Leases with the same request have the same print.
 type lease struct {
-	local.Entry
+	local.Holding
 
 	print   string
 	settles bool
@@ -32,8 +32,8 @@ func (*refusal) FoundHolder() bool              { return true }
 func (r *refusal) Detach()                      { r.detached++ }
 
 func entered(t *local.Table, h *lease, patient bool) local.Entrance {
-	t.Prepare(&h.Entry, h)
-	return t.Enter(&h.Entry, patient)
+	t.Prepare(&h.Holding, h)
+	return t.Enter(&h.Holding, patient)
 }
 
 // The state in which a lease finds a key of this process, and the end of its wait when its time is
@@ -47,19 +47,19 @@ func TestWhatALeaseFinds(t *testing.T) {
 	)
 	pending := func(*local.Table, *lease) {}
 	granted := func(_ *local.Table, h *lease) { h.Grant() }
-	bypassed := func(t *local.Table, h *lease) { t.Bypass(&h.Entry) }
+	bypassed := func(t *local.Table, h *lease) { t.Bypass(&h.Holding) }
 	ending := func(settles bool) func(*local.Table, *lease) {
 		return func(table *local.Table, h *lease) {
 			h.Grant()
 			h.settles = settles
-			table.MarkEnding(&h.Entry, func() {})
+			table.MarkEnding(&h.Holding, func() {})
 		}
 	}
 	for name, tt := range map[string]struct {
 		holder  func(*local.Table, *lease) // nil: there is none
 		print   string                     // of the lease that comes
 		patient bool
-		terms   local.Terms
+		terms   local.Allowed
 		found   found
 		confirm bool          // it can ask for the confirmation of the holder's end
 		stopped local.Stopped // if it waits
@@ -112,7 +112,7 @@ func TestWhatALeaseFinds(t *testing.T) {
 				usurped, settles := e.Waiter.Usurped()
 				require.Same(t, holder, usurped)
 				require.Equal(t, holder.settles, settles)
-				table.Leave(&holder.Entry) // is no longer its key
+				table.Leave(&holder.Holding) // is no longer its key
 				require.False(t, entered(table, &lease{print: "b"}, false).Open)
 			}
 		})
@@ -127,15 +127,15 @@ func TestKeyGoesToTheNext(t *testing.T) {
 	require.True(t, entered(table, first, false).Open)
 	first.Grant()
 	w2, w3 := entered(table, second, true).Waiter, entered(table, third, true).Waiter
-	table.Leave(&first.Entry)
+	table.Leave(&first.Holding)
 	<-w2.Ready()
 	require.Nil(t, w2.Decided())
 	require.True(t, w2.FoundHolder(), "it has waited for a holder")
 	require.Equal(t, local.FoundGiven, table.StopWaiting(w2, 0))
-	table.Leave(&first.Entry) // again: it is not its key
+	table.Leave(&first.Holding) // again: it is not its key
 	require.Equal(t, local.FoundHeld, table.CancelWait(w3))
 	second.Grant()
-	table.Leave(&second.Entry)
+	table.Leave(&second.Holding)
 	require.True(t, entered(table, &lease{}, false).Open)
 }
 
@@ -147,7 +147,7 @@ func TestCancelledWaitPassesTheKeyOn(t *testing.T) {
 	require.True(t, entered(table, first, false).Open)
 	first.Grant()
 	w2, w3 := entered(table, &lease{print: "a"}, true).Waiter, entered(table, &lease{print: "a"}, true).Waiter
-	table.Leave(&first.Entry)
+	table.Leave(&first.Holding)
 	require.Equal(t, local.FoundGiven, table.CancelWait(w2))
 	<-w3.Ready()
 	require.Nil(t, w3.Decided())
@@ -159,34 +159,34 @@ func TestAdmittedLease(t *testing.T) {
 	t.Parallel()
 	table := local.New()
 	alone := &lease{print: "a"}
-	table.Prepare(&alone.Entry, alone)
-	table.Admit(&alone.Entry)
+	table.Prepare(&alone.Holding, alone)
+	table.Admit(&alone.Holding)
 	alone.Grant()
 	require.Equal(t, "owner of a", entered(table, &lease{print: "a"}, false).Owner, "the key was free here")
-	table.Leave(&alone.Entry)
+	table.Leave(&alone.Holding)
 
 	claims, resumed, brief, waits := &lease{print: "a"}, &lease{print: "b"}, &lease{print: "c"}, &lease{print: "a"}
 	require.True(t, entered(table, claims, true).Open)
-	asked := table.Rest(&claims.Entry, nil)
+	asked := table.Rest(&claims.Holding, nil)
 	w := entered(table, waits, true).Waiter
 	for _, h := range []*lease{resumed, brief} {
-		table.Prepare(&h.Entry, h)
-		table.Admit(&h.Entry)
+		table.Prepare(&h.Holding, h)
+		table.Admit(&h.Holding)
 		h.Grant()
 	}
 	require.Len(t, slices.Collect(table.Keys()), 3)
-	table.Leave(&brief.Entry)
+	table.Leave(&brief.Holding)
 	require.Len(t, asked, 1, "the one that claims asks the store again")
 	confirmed := 0
-	table.MarkEnding(&resumed.Entry, func() { confirmed++ })
+	table.MarkEnding(&resumed.Holding, func() { confirmed++ })
 	require.Equal(t, "owner of a", entered(table, &lease{print: "a"}, false).Owner)
 
-	table.Leave(&claims.Entry)
+	table.Leave(&claims.Holding)
 	e := entered(table, &lease{print: "b"}, false)
 	require.Equal(t, "owner of b", e.Owner)
 	e.ConfirmEnd()
 	require.Equal(t, 1, confirmed)
-	table.Leave(&resumed.Entry)
+	table.Leave(&resumed.Holding)
 	<-w.Ready()
 	require.Nil(t, w.Decided())
 	require.Len(t, slices.Collect(table.Keys()), 1)
@@ -201,7 +201,7 @@ func TestDecisionIsOfAllThatHaveMetTheClaim(t *testing.T) {
 	require.True(t, entered(table, first, false).Open)
 	w2, w3 := entered(table, &lease{print: "a"}, false).Waiter, entered(table, &lease{print: "b"}, false).Waiter
 	d := new(refusal)
-	table.LeaveWith(&first.Entry, func() local.Decision { return d })
+	table.LeaveWith(&first.Holding, func() local.Decision { return d })
 	for _, w := range []*local.Waiter{w2, w3} {
 		<-w.Ready()
 		require.Same(t, d, w.Decided())

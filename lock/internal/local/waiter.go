@@ -4,7 +4,7 @@ import "container/list"
 
 // Waiter waits for a key that another lease of this process has, or claims.
 type Waiter struct {
-	lease *Entry
+	lease *Holding
 	ready chan struct{} // closed when the lease has the key, or there is a decision
 
 	// Locked with the shard of the key.
@@ -20,7 +20,7 @@ type Waiter struct {
 
 	// Written when the waiter leaves the queue by itself.
 	unserved Decision // of the slot
-	usurped  *Entry   // the lease from which the waiter took the key
+	usurped  *Holding // the lease from which the waiter took the key
 	settles  bool     // the lease in usurped ends with a settle
 }
 
@@ -63,7 +63,7 @@ func waiterAt(place *list.Element) *Waiter {
 }
 
 // enqueue queues h behind holder. The shard is locked.
-func enqueue(h, holder *Entry, patient bool) *Waiter {
+func enqueue(h, holder *Holding, patient bool) *Waiter {
 	behind := holder.needSlot()
 	w := &Waiter{
 		lease: h, patient: patient, ready: make(chan struct{}), finds: behind.finds,
@@ -73,13 +73,13 @@ func enqueue(h, holder *Entry, patient bool) *Waiter {
 	return w
 }
 
-// Terms choose how a waiter goes on after its time is over.
-type Terms uint8
+// Allowed says how a waiter may go on after its time is over.
+type Allowed uint8
 
 const (
 	// AwaitAnswer lets the waiter wait for the answer to a pending claim, and no longer for
 	// holders.
-	AwaitAnswer Terms = 1 << iota
+	AwaitAnswer Allowed = 1 << iota
 	// Usurp lets the waiter take the key from a holder whose work is over, although the store has
 	// not confirmed the end.
 	Usurp
@@ -107,7 +107,7 @@ const (
 )
 
 // StopWaiting ends the wait of w.
-func (t *Table) StopWaiting(w *Waiter, terms Terms) Stopped {
+func (t *Table) StopWaiting(w *Waiter, allowed Allowed) Stopped {
 	s := t.shardOf(w.lease)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (t *Table) StopWaiting(w *Waiter, terms Terms) Stopped {
 	}
 	sl := holder.slot
 	pending := holder.pending() && !w.knowsHolder(sl)
-	if terms&AwaitAnswer != 0 && (pending || holder.pending() && sl.trigger != nil) {
+	if allowed&AwaitAnswer != 0 && (pending || holder.pending() && sl.trigger != nil) {
 		w.patient = false
 		sl.triggerClaim()
 		return StillWaiting
@@ -132,7 +132,7 @@ func (t *Table) StopWaiting(w *Waiter, terms Terms) Stopped {
 		return FoundPending
 	case sl.confirmEnd == nil:
 		return FoundHeld
-	case terms&Usurp != 0:
+	case allowed&Usurp != 0:
 		s.alarms.keep(holder) // it is renewed until the store has confirmed its end
 		s.hand(holder, w.lease)
 		w.usurped, w.settles = holder, holder.lease.Settles()

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Outcome is the possible effect of a send in the store.
-type Outcome uint8
+// Landing is the possible effect of a send in the store.
+type Landing uint8
 
 const (
 	// Nothing says that the send was not applied, and will not be applied later.
-	Nothing Outcome = iota
+	Nothing Landing = iota
 	// Answered says that the send may have been applied, and will not be applied later.
 	Answered
 	// Lost says that the send may have been applied, or may be applied later.
@@ -66,7 +66,7 @@ func (f *Flight) Depart() {
 }
 
 // Arrive notes the end of a departed send.
-func (f *Flight) Arrive(how Outcome) {
+func (f *Flight) Arrive(how Landing) {
 	if f == nil {
 		return
 	}
@@ -85,7 +85,7 @@ func (f *Flight) Arrive(how Outcome) {
 }
 
 // end counts the end of a send. f.mu is held.
-func (f *Flight) end(how Outcome) {
+func (f *Flight) end(how Landing) {
 	switch how {
 	case Answered:
 		f.doubt.Answered++

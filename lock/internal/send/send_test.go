@@ -144,13 +144,13 @@ func TestFlight(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		how  []send.Outcome
+		how  []send.Landing
 		want send.Doubt
 	}{
-		{"nothing", []send.Outcome{send.Nothing}, send.Doubt{}},
-		{"answered", []send.Outcome{send.Answered}, send.Doubt{Answered: 1}},
-		{"lost", []send.Outcome{send.Lost}, send.Doubt{Lost: 1}},
-		{"all", []send.Outcome{send.Lost, send.Nothing, send.Answered, send.Lost}, send.Doubt{Lost: 2, Answered: 1}},
+		{"nothing", []send.Landing{send.Nothing}, send.Doubt{}},
+		{"answered", []send.Landing{send.Answered}, send.Doubt{Answered: 1}},
+		{"lost", []send.Landing{send.Lost}, send.Doubt{Lost: 1}},
+		{"all", []send.Landing{send.Lost, send.Nothing, send.Answered, send.Lost}, send.Doubt{Lost: 2, Answered: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -29,7 +29,7 @@ type Command struct {
 	caller   context.Context //nolint:containedctx // of a call, which waits for the command
 	try      *send.Try       // the context of the call, if it is one
 	flight   *send.Flight    // of a call that has left; nil: the end of the command is not counted
-	how      send.Outcome    // for the flight
+	how      send.Landing    // for the flight
 	arrived  time.Time
 	deadline time.Time     // of the caller
 	over     chan struct{} // gets a value when the caller need no longer wait; nil: the caller sends the command itself

@@ -7,9 +7,9 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
-// Entry is the state of a lease in a [Table]. It is part of the lease, and locked with the
+// Holding is the state of a lease in a [Table]. It is part of the lease, and locked with the
 // shard of its key, except as the fields say.
-type Entry struct {
+type Holding struct {
 	clock.Schedule // of the next alarm; also written before the lease is granted, without the lock
 
 	claimState // needs no lock
@@ -68,13 +68,13 @@ type slot struct {
 
 // ending reports whether the work is over, and the store has not confirmed the end. The shard is
 // locked.
-func (e *Entry) ending() bool { return e.slot != nil && e.slot.confirmEnd != nil }
+func (h *Holding) ending() bool { return h.slot != nil && h.slot.confirmEnd != nil }
 
-func (e *Entry) needSlot() *slot {
-	if e.slot == nil {
-		e.slot = new(slot)
+func (h *Holding) needSlot() *slot {
+	if h.slot == nil {
+		h.slot = new(slot)
 	}
-	return e.slot
+	return h.slot
 }
 
 // triggerClaim makes the lease that waits for another process claim the key soon.
