@@ -56,10 +56,10 @@ func sameRequest(a, b []byte) bool {
 type effects struct {
 	mu              sync.Mutex
 	committed       bool
-	possibleEffects int    // calls that may have had an effect elsewhere
-	unknownReceipt  []byte // of a run that failed after such calls
-	begun           []byte // the receipt of a run that failed after its answer had begun to leave; nil: it has not
+	begun           bool   // the answer has begun to leave
 	freed           bool   // the run ended without a receipt, so the key is free for the next
+	possibleEffects int    // calls that may have had an effect elsewhere
+	failedReceipt   []byte // of a run that failed after such calls, or after its answer had begun to leave
 }
 
 // free ends the run without a receipt and returns true, unless the run may have had an effect
@@ -67,7 +67,7 @@ type effects struct {
 func (f *effects) free() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.freed = !f.committed && f.possibleEffects == 0 && f.begun == nil
+	f.freed = !f.committed && f.possibleEffects == 0 && !f.begun
 	return f.freed
 }
 
@@ -82,16 +82,19 @@ func (f *effects) wasFreed() bool {
 func (f *effects) receipt() (receipt []byte, elsewhere bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.begun != nil || f.possibleEffects == 0 {
-		return f.begun, false
+	switch {
+	case f.begun:
+		return f.failedReceipt, false
+	case f.possibleEffects == 0:
+		return nil, false
 	}
-	return f.unknownReceipt, true
+	return f.failedReceipt, true
 }
 
 func (f *effects) hasBegun() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.begun != nil
+	return f.begun
 }
 
 func (f *effects) wasCommitted() bool {
@@ -112,7 +115,7 @@ func (f *effects) noteNone() {
 func (f *effects) possible() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.committed || f.possibleEffects > 0 || f.begun != nil
+	return f.committed || f.possibleEffects > 0 || f.begun
 }
 
 // note calls mark unless the run was freed.

@@ -174,7 +174,7 @@ func (r *run) settle(ctx context.Context, receipt []byte) error {
 // always confirmed by the store: a run whose key an operator has given to another run must not
 // answer.
 func (r *run) Hold(ctx context.Context, receipt []byte) error {
-	if !r.record.effects.note(func() { r.record.effects.begun = receipt }) {
+	if !r.record.effects.note(func() { r.record.effects.begun, r.record.effects.failedReceipt = true, receipt }) {
 		return errReleased
 	}
 	err := r.noteInStore(ctx)
@@ -198,7 +198,12 @@ func (r *run) NotePossibleEffect(ctx context.Context, receipt []byte) error {
 		return nil // the key will not be freed
 	}
 	noted, f := false, &r.record.effects
-	err := r.note(ctx, func() { noted, f.possibleEffects, f.unknownReceipt = true, f.possibleEffects+1, receipt })
+	err := r.note(ctx, func() {
+		noted, f.possibleEffects = true, f.possibleEffects+1
+		if !f.begun {
+			f.failedReceipt = receipt
+		}
+	})
 	if err != nil && noted {
 		r.NoteNoEffect()
 	}

@@ -15,11 +15,13 @@ import (
 
 // identify sets the record of x and its fingerprint. It reads the whole body before the claim, so
 // that a client that sends its body slowly does not hold the key meanwhile.
-func (x *onceRequest) identify() error {
+func (x *onceRequest) identify() (err error) {
 	g, r := x.guard, x.request
-	call, err := g.call(r)
-	if err != nil {
-		return err
+	var call *jsonrpc.Call // nil without JSONRPC
+	if g.rpc != nil {
+		if call, err = g.rpc.call(r, g.requestLimit); err != nil {
+			return err
+		}
 	}
 	scope, err := valueOf(g.scope, r)
 	if err != nil {
@@ -57,14 +59,6 @@ func (x *onceRequest) identify() error {
 	}
 	x.id = identity.Of(g.kind, scope, method, path, key)
 	return nil
-}
-
-// call returns the JSON-RPC call of r, nil without [JSONRPC].
-func (g *onceGuard) call(r *http.Request) (*jsonrpc.Call, error) {
-	if g.rpc == nil {
-		return nil, nil //nolint:nilnil // most guards have no calls
-	}
-	return g.rpc.call(r, g.requestLimit)
 }
 
 // methodOf returns the method of r. Middleware inside the guard may replace POST by the method that

@@ -230,6 +230,7 @@ func (g *lockGuard) locked(ctx context.Context, w http.ResponseWriter, x *locked
 	if g.cooldown == 0 && g.unknownHold == 0 && !recorder.IsOfFiber(w) {
 		defer release(ctx, lease)
 		x.serve(w, next)
+		x.noteCutOff(ctx)
 		return
 	}
 
@@ -254,11 +255,20 @@ func (g *lockGuard) locked(ctx context.Context, w http.ResponseWriter, x *locked
 	}()
 	x.serve(watched, next)
 	returned = true
+	x.noteCutOff(ctx)
 	if watched.Code == 0 {
 		var outside bool
 		if watched.Code, outside = recorder.AnsweredOutside(w); outside {
 			g.hints.AnsweredOutside(work)
 		}
+	}
+}
+
+// noteCutOff notes in the runs of the guards further out, which ctx belongs to, that the lease was lost:
+// the handler may have stopped in the middle of a stream.
+func (x *lockedRequest) noteCutOff(ctx context.Context) {
+	if r := runOf(ctx); r != nil && x.context.Err() != nil {
+		r.markCutOff()
 	}
 }
 

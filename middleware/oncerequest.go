@@ -67,6 +67,9 @@ func (x *onceRequest) Run(ctx context.Context) ([]byte, error) {
 	*x.request = *x.request.WithContext(&r.context) // no handler has seen it yet
 	x.next.ServeHTTP(&r.answer, x.request)
 	returned = true
+	if r.context.Err() != nil { // a handler that looks at its context may have stopped in the middle of a stream
+		r.markCutOff()
+	}
 	switch r.answer.Complete() {
 	case recorder.Outside:
 		g.hints.AnsweredOutside(ctx)

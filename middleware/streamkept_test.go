@@ -381,6 +381,47 @@ func TestRemovedStreamEnds(t *testing.T) {
 	}
 }
 
+// TestStoppedStreamIsNotWhole: a handler that stops because its context has ended leaves a part, which
+// must not be kept as the whole.
+func TestStoppedStreamIsNotWhole(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(t *testing.T, l *lock.Locker, locks lock.Store, leave func()){
+		"its client has gone, and its lease is over": func(_ *testing.T, _ *lock.Locker, _ lock.Store, leave func()) { leave() },
+		"its lock is lost":                           func(t *testing.T, _ *lock.Locker, locks lock.Store, _ func()) { t.Helper(); operatorFrees(t, locks) },
+		"the Locker is closed": func(t *testing.T, l *lock.Locker, _ lock.Store, _ func()) {
+			t.Helper()
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			go func() { _ = l.Close(ctx) }()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store, locks := memstore.New(), memstore.New()
+				l := lock.New(store, lock.WithLogger(quiet))
+				t.Cleanup(func() { end(l) })
+				ctx, leave := newCancel(t)
+				var e effects
+				answer := e.then(func(w http.ResponseWriter, r *http.Request) {
+					_, _ = io.WriteString(w, "a part")
+					flush(w)
+					stop(t, l, locks, leave)
+					<-r.Context().Done()
+				})
+				outer := once(newLocker(t, memstore.New(), lock.WithMaxHold(time.Hour)))
+				inner := latch.Lock(newLocker(t, locks, lock.WithLogger(quiet)), "user", byUser)(answer)
+				guarded := outer(once(l)(inner))
+				serve(guarded, keyed("k").WithContext(ctx))
+				requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(guarded, keyed("k")))
+				again := once(newLocker(t, store))(mustNotRun(t))
+				requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(again, keyed("k")))
+				e.require(t, 1)
+			})
+		})
+	}
+}
+
 // TestStreamOverASilentStore: the store does not answer when a stream begins.
 func TestStreamOverASilentStore(t *testing.T) {
 	t.Parallel()
