@@ -276,6 +276,11 @@ func TestStreamsThatAreNotKept(t *testing.T) {
 			flush(w)
 			w.Header().Set("X-Sum", "1")
 		},
+		"gRPC-Web, whose status is at its end": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/grpc-web+proto")
+			_, _ = io.WriteString(w, "\x80\x00\x00\x00\x10grpc-status: 14\r\n")
+			flush(w)
+		},
 		"taken over": func(w http.ResponseWriter, _ *http.Request) {
 			flush(w)
 			conn, _, err := http.NewResponseController(w).Hijack()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
@@ -49,7 +50,7 @@ func (a *Answer) stream(flushed bool) error {
 // it is complete is recorded now, as a whole. Of any other answer, only its outcome is recorded.
 func (a *Answer) secure(flushed bool) error {
 	switch {
-	case !flushed || !a.replays() || a.declared > a.settings.Limit:
+	case !flushed || !a.replays() || a.declared > a.settings.Limit || a.statusAtEnd():
 	case a.announced():
 		return a.settle(a.whole(), a.header)
 	default:
@@ -66,6 +67,13 @@ func (a *Answer) secure(flushed bool) error {
 		}
 	}
 	return a.settle(a.tombstone(), a.header)
+}
+
+// statusAtEnd reports whether the answer is one of gRPC or gRPC-Web: only its end says whether it is a
+// failure, such as one to be tried again, which must not be the answer of a day.
+func (a *Answer) statusAtEnd() bool {
+	kind := a.buffers.values("Content-Type")
+	return len(kind) > 0 && strings.HasPrefix(kind[0], "application/grpc")
 }
 
 // stopRecording records that the answer, a part of which was sent, cannot be replayed.
