@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -12,6 +13,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
+	latchconnect "github.com/httplatch/httplatch/middleware/connect"
 )
 
 func mountOverConnect(mux *http.ServeMux, locker *lock.Locker, service string, handler http.Handler) {
@@ -20,6 +22,12 @@ func mountOverConnect(mux *http.ServeMux, locker *lock.Locker, service string, h
 	once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey, latch.WithErrorHandler(refuse))
 	mux.Handle(service, auth.Require(handler))
 	mux.Handle(createProcedure, auth.Require(once(handler)))
+}
+
+func ordersHandler(locker *lock.Locker, create connectCreate) http.Handler {
+	patient := locker.With(lock.WithWait(10 * time.Second)) // a repeat waits for the first answer
+	once := latchconnect.Once(patient, auth.UserID, latchconnect.IdempotencyKey)
+	return auth.Require(connect.NewUnaryHandler(createMethod, create, connect.WithInterceptors(once)))
 }
 
 var refusals = connect.NewErrorWriter()
@@ -45,7 +53,7 @@ func refuse(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
 		code = connect.CodeInvalidArgument
 	}
 	err := connect.NewError(code, errors.New(p.Title))
-	if detail, failed := connect.NewErrorDetail(&errdetails.ErrorInfo{Reason: kind, Domain: "github.com/httplatch/httplatch"}); failed == nil {
+	if detail, failed := connect.NewErrorDetail(&errdetails.ErrorInfo{Reason: strings.ToUpper(strings.ReplaceAll(kind, "-", "_")), Domain: "github.com/httplatch/httplatch"}); failed == nil {
 		err.AddDetail(detail)
 	}
 	_ = refusals.Write(w, r, err)

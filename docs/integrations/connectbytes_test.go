@@ -14,6 +14,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
+	latchconnect "github.com/httplatch/httplatch/middleware/connect"
 )
 
 // A message with a map has other bytes each time that it is sent, and Idempotent compares
@@ -33,7 +34,7 @@ func TestConnectComparesBytes(t *testing.T) {
 	}{
 		"Idempotent":                           {idempotent(), false},
 		"Idempotent that compares nothing":     {idempotent(latch.WithFingerprint(keyfunc.Global)), true},
-		"interceptor, which compares messages": {connect.NewUnaryHandler(createMethod, create, connect.WithInterceptors(onceEachUnary(newLocker(t, memstore.New())))), true},
+		"interceptor, which compares messages": {connect.NewUnaryHandler(createMethod, create, connect.WithInterceptors(latchconnect.Once(newLocker(t, memstore.New()), auth.UserID, latchconnect.IdempotencyKey))), true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -81,7 +81,7 @@ func TestConnectStorm(t *testing.T) {
 			case "Idempotent":
 				h = guardedConnect(locker, create)
 			case "interceptor":
-				h = requireUser(connect.NewUnaryHandler(createMethod, create, connect.WithInterceptors(onceEachUnary(locker))))
+				h = ordersHandler(locker, create)
 			}
 			call := serveConnect(t, h)
 			answers := sendTwice(t, ids, func(id string) (string, bool) {

@@ -10,6 +10,8 @@ require (
 	github.com/graph-gophers/graphql-go v1.11.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/httplatch/httplatch v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/middleware/connect v0.0.0-00010101000000-000000000000
+	github.com/httplatch/httplatch/middleware/grpc v0.0.0-00010101000000-000000000000
 	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/stretchr/testify v1.12.1
 	github.com/twmb/franz-go v1.22.2
@@ -74,4 +76,6 @@ require (
 replace (
 	github.com/httplatch/httplatch => ../..
 	github.com/httplatch/httplatch/lock/pgstore => ../../lock/pgstore
+	github.com/httplatch/httplatch/middleware/connect => ../../middleware/connect
+	github.com/httplatch/httplatch/middleware/grpc => ../../middleware/grpc
 )

@@ -15,8 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/memstore"
+	latchgrpc "github.com/httplatch/httplatch/middleware/grpc"
 )
 
 type grpcCall func(ctx context.Context, user, key, order string) (string, error)
@@ -62,11 +61,15 @@ func serveGRPC(t *testing.T, create createFunc, guard grpc.UnaryServerIntercepto
 		require.NoError(t, <-served)
 	})
 	return func(ctx context.Context, user, key, order string) (string, error) {
-		ctx = metadata.AppendToOutgoingContext(ctx, "user", user, "idempotency-key", key)
-		reply := new(wrapperspb.StringValue)
-		err := conn.Invoke(ctx, createMethod, wrapperspb.String(order), reply)
-		return reply.GetValue(), err
+		return invoke(ctx, conn, user, key, order)
 	}
+}
+
+func invoke(ctx context.Context, conn *grpc.ClientConn, user, key, order string) (string, error) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "user", user, "idempotency-key", key)
+	reply := new(wrapperspb.StringValue)
+	err := conn.Invoke(ctx, createMethod, wrapperspb.String(order), reply)
+	return reply.GetValue(), err
 }
 
 func recoverPanics(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
@@ -122,7 +125,7 @@ func sendTwice(t *testing.T, ids []string, send func(id string) (answer string, 
 func TestGRPCStorm(t *testing.T) {
 	t.Parallel()
 	locker, _ := overRedis(t)
-	for name, guard := range map[string]grpc.UnaryServerInterceptor{"Once": onceEachCall(locker, callerOf), "nothing": unguarded} {
+	for name, guard := range map[string]grpc.UnaryServerInterceptor{"Once": latchgrpc.Once(locker, callerOf, latchgrpc.IdempotencyKey), "nothing": unguarded} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ids := newStorm(t), messages(150)
@@ -149,54 +152,4 @@ func TestGRPCStorm(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestGRPCRefusals(t *testing.T) {
-	t.Parallel()
-	store := memstore.New()
-	locker := newLocker(t, store)
-	arrived, finish := make(chan struct{}), make(chan struct{})
-	runs := 0
-	call := serveGRPC(t, func(ctx context.Context, order *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
-		switch order.GetValue() {
-		case "slow":
-			close(arrived)
-			<-finish
-		case "committed":
-			runs++
-			require.NoError(t, lock.Commit(ctx))
-			return nil, status.Error(codes.Internal, "the mail was not sent")
-		case "sold out":
-			runs++
-			return nil, status.Error(codes.ResourceExhausted, "sold out")
-		}
-		return wrapperspb.String("created"), nil
-	}, onceEachCall(locker, callerOf))
-	code := func(user, key, order string) codes.Code {
-		_, err := call(t.Context(), user, key, order)
-		return status.Code(err)
-	}
-	require.Equal(t, codes.InvalidArgument, code("42", "", "tea"), "no key")
-	require.Equal(t, codes.InvalidArgument, code("", "a", "tea"), "no user")
-	require.Equal(t, codes.OK, code("42", "a", "tea"))
-	require.Equal(t, codes.OK, code("42", "a", "tea"), "a replay")
-	require.Equal(t, codes.InvalidArgument, code("42", "a", "coffee"), "another request")
-	require.Equal(t, codes.OK, code("43", "a", "coffee"), "another user")
-
-	first := make(chan codes.Code)
-	go func() { first <- code("42", "b", "slow") }()
-	<-arrived
-	require.Equal(t, codes.Unavailable, code("42", "b", "slow"), "it still runs")
-	close(finish)
-	require.Equal(t, codes.OK, <-first)
-
-	require.Equal(t, codes.Internal, code("42", "c", "committed"))
-	require.Equal(t, codes.FailedPrecondition, code("42", "c", "committed"))
-	require.Equal(t, 1, runs)
-	require.Equal(t, codes.ResourceExhausted, code("42", "d", "sold out"))
-	require.Equal(t, codes.ResourceExhausted, code("42", "d", "sold out"), "an error is not kept")
-	require.Equal(t, 3, runs)
-
-	abandon(t, store, lock.Key("call", "42", createMethod, "e"))
-	require.Equal(t, codes.FailedPrecondition, code("42", "e", "tea"), "the outcome is unknown")
 }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +36,9 @@ const workerOver = "INTEGRATIONS_WORKER_OVER"
 // beWorker works on jobs until it is killed. It returns an error if it cannot.
 func beWorker(queue, url string) error {
 	ctx := context.Background()
+	if kind, is := strings.CutPrefix(queue, "rpc-"); is {
+		return beServer(kind, url)
+	}
 	if queue == "asynq" {
 		options, err := redis.ParseURL(url)
 		if err != nil {

@@ -1,0 +1,19 @@
+module github.com/httplatch/httplatch/middleware/connect
+
+go 1.26.0
+
+require (
+	connectrpc.com/connect v1.21.1
+	github.com/httplatch/httplatch v0.0.0-00010101000000-000000000000
+	github.com/stretchr/testify v1.12.1
+	go.uber.org/goleak v1.3.0
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
+	google.golang.org/protobuf v1.36.12
+)
+
+require (
+	github.com/google/uuid v1.6.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+)
+
+replace github.com/httplatch/httplatch => ../..
