@@ -74,7 +74,7 @@ VETTED = -vet=off
 
 # The packages whose tests read files outside of their module, such as pages. The cache of go test
 # does not notice when these change.
-OUTSIDE = /(docs/snippets|example|internal/telemetry|lock/pgstore)$$
+OUTSIDE = /(docs/snippets|example|internal/telemetry|lock/pgstore|middleware/grpc)$$
 
 # How long the tests of a package may take. A machine that is busy with something else needs
 # more than the ten minutes of the go command for the longest.
