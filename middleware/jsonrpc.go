@@ -109,16 +109,6 @@ func A2A() IdempotentOption {
 	}, "/params/message/messageId")
 }
 
-// rpc are the settings of JSONRPC.
-type rpc struct {
-	effect   func(method, tool string) bool
-	keyless  func(tool string) bool // calls that may lack a key; nil: none
-	status   func(p *Problem) int   // nil: that of the problem
-	keys     []jsonrpc.Path
-	ignored  []jsonrpc.Path // besides the keys
-	onlyBody bool           // the key function does not count
-}
-
 func newRPC(o rpc, keys ...string) IdempotentOption {
 	for _, k := range keys {
 		_ = keyfunc.JSON(k) // panics if it is malformed

@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/jsonrpc"
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
@@ -75,6 +76,16 @@ type idempotentConfig struct {
 	contract     bool // the Locker has to keep answers for the time that a contract demands
 	rpc          *rpc // nil: requests are not calls of JSON-RPC
 	answers      recorder.Settings
+}
+
+// rpc are the settings of JSONRPC.
+type rpc struct {
+	effect   func(method, tool string) bool
+	keyless  func(tool string) bool // calls that may lack a key; nil: none
+	status   func(p *Problem) int   // nil: that of the problem
+	keys     []jsonrpc.Path
+	ignored  []jsonrpc.Path // besides the keys
+	onlyBody bool           // the key function does not count
 }
 
 type option func(s *settings)
