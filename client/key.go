@@ -33,13 +33,8 @@ type noKeyError struct{ error }
 
 func (e noKeyError) Unwrap() error { return e.error }
 
-// intentContext is the key of a context's value: a givenKey, or the name of a step.
-type intentContext struct{}
-
-type (
-	givenKey string // of WithKey
-	stepName string // of Step; the key is derived from it
-)
+// givenKey is the intent of WithKey.
+type givenKey string
 
 // WithKey returns a context whose requests [Transport] sends with key, and for which
 // [CheckRetry] may repeat a request. One key stands for one intent: use the context for
@@ -51,7 +46,7 @@ type (
 // a key, and repeated only if its method allows it. If the request has its own Idempotency-Key
 // header, that header is used.
 func WithKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, intentContext{}, givenKey(key))
+	return context.WithValue(ctx, submission.IntentKey{}, givenKey(key))
 }
 
 // Step returns a context whose request [Transport] sends with a key that is derived from the
@@ -70,12 +65,12 @@ func WithKey(ctx context.Context, key string) context.Context {
 // around ctx, as in a worker or in a request that middleware lets pass unguarded, Step has no
 // effect. If both Step and [WithKey] are used, the last call counts.
 func Step(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, intentContext{}, stepName(name))
+	return submission.WithStep(ctx, name)
 }
 
 // keyOf returns the key of the requests of ctx. ok is false if they need a new one.
 func keyOf(ctx context.Context) (key string, ok bool, err error) {
-	intent := ctx.Value(intentContext{})
+	intent := ctx.Value(submission.IntentKey{})
 	if given, is := intent.(givenKey); is {
 		return string(given), true, nil
 	}
@@ -83,7 +78,7 @@ func keyOf(ctx context.Context) (key string, ok bool, err error) {
 	if serves == nil {
 		return "", false, nil
 	}
-	step, is := intent.(stepName)
+	step, is := intent.(submission.StepName)
 	if !is {
 		return "", false, noKeyError{errNoKey}
 	}

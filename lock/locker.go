@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/ratelog"
@@ -53,6 +54,9 @@ type core struct {
 	outage outage
 	recent recent
 	names  names
+
+	stepHint   sync.Once    // logs a step that is not resumed
+	unfinished atomic.Int64 // submissions that the last Unfinished has listed
 
 	closeOnce sync.Once
 	closing   chan struct{} // closed by Close: no caller waits after that

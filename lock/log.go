@@ -30,6 +30,12 @@ func (l *reporter) log(ctx context.Context, level slog.Level, message string, of
 	l.logger.LogAttrs(ctx, level, message, append(which, attrs...)...)
 }
 
+// logStepNotResumed reports work with steps that no later attempt would go on with.
+func (l *reporter) logStepNotResumed(ctx context.Context, of *identity) {
+	l.log(ctx, slog.LevelWarn, "lock: work has steps, and is not run again if its process vanishes", of,
+		attrDo("Set WithRerunAbandoned, so that the next request goes on where the work stopped. Without it, repeats are refused for WithKeep."))
+}
+
 // logLost reports work that goes on, or went on, without its lease.
 func (l *reporter) logLost(ctx context.Context, of *identity, held time.Duration, lost error) {
 	do := ""

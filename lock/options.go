@@ -69,6 +69,10 @@ func (c *config) validate() error {
 	return nil
 }
 
+// stepKeep is how long a step is kept. A submission that was abandoned is remembered for keep after
+// the end of its lease, and a step may be as old as the run.
+func (c *config) stepKeep() time.Duration { return c.keep + c.maxHold + c.lease }
+
 func positive(name string, d time.Duration) {
 	if d <= 0 {
 		panic(fmt.Sprintf("lock: %s(%v): the duration must be positive", name, d))

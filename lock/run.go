@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
@@ -19,7 +20,8 @@ type run struct {
 	settledEarly bool  // SettleEarly has settled the run, before its function returned
 	earlyErr     error // the result of SettleEarly
 
-	tx *transaction // of the function; nil if it runs in none
+	tx    *transaction          // of the function; nil if it runs in none
+	steps atomic.Pointer[steps] // nil until the first
 }
 
 // remoteRun is a run over a store outside this process, with the same room as remoteLease.
@@ -167,7 +169,7 @@ func (r *run) earlyResult() (settled bool, end error) {
 }
 
 func (r *run) settle(ctx context.Context, receipt []byte) error {
-	return r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
+	return r.lease.Settle(ctx, receipt, r.kept())
 }
 
 // Hold implements oncecall.Run. Unlike a possible effect elsewhere, the beginning of an answer is
@@ -182,6 +184,15 @@ func (r *run) Hold(ctx context.Context, receipt []byte) error {
 		return nil // a crash does not free the key: abandoned work is not run again
 	}
 	return err
+}
+
+// kept returns how long the receipt of r is kept. It is not forgotten before the steps of r: a new
+// submission with the same key must not find them done.
+func (r *run) kept() time.Duration {
+	if r.steps.Load() != nil {
+		return r.lease.locker.cfg.stepKeep()
+	}
+	return r.lease.locker.cfg.keep
 }
 
 // InTransaction implements oncecall.Run.

@@ -79,7 +79,7 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	l := e.locker
 	why, _ := e.validity.End(true) // the lease is renewed until there is an answer
 	lost := why.orNil()
-	e.setEnd(leaseEnd{settles: true, receipt: receipt, keep: l.cfg.keep})
+	e.setEnd(leaseEnd{settles: true, receipt: receipt, keep: r.kept()})
 	if l.hasObservers() {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -173,7 +173,7 @@ func (r *run) undo(ctx context.Context) error {
 	e, end := &r.lease, leaseEnd{}
 	if !r.record.effects.free() {
 		receipt, _ := r.record.effects.receipt()
-		end = leaseEnd{settles: true, receipt: receipt, keep: e.locker.cfg.keep}
+		end = leaseEnd{settles: true, receipt: receipt, keep: r.kept()}
 	}
 	e.locker.core.keys.Update(&e.local, func() { e.setEnd(end) })
 	switch {

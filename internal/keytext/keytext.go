@@ -72,6 +72,20 @@ func Record(key string) string {
 	return string(hex.AppendEncode(append(room[:0], RecordPrefix...), sum[:]))
 }
 
+// stepMark separates the key of a record from the name of its step. No key of a record has it.
+const stepMark = "/"
+
+// Step returns the key under which a store has a step of a record.
+func Step(record, name string) string { return record + stepMark + name }
+
+// CutStep returns the record and the name of a step. ok is false if key is not the key of a step.
+func CutStep(key string) (record, name string, ok bool) {
+	if record, name, ok = strings.Cut(key, stepMark); ok && IsRecord(key) {
+		return record, name, true
+	}
+	return "", "", false
+}
+
 // Digest returns the text that stands for key in logs: the beginning of the hash in [Record].
 func Digest(key string) string {
 	sum := sha256.Sum256([]byte(key))

@@ -26,6 +26,17 @@ func Of(ctx context.Context) *Submission {
 	return s
 }
 
+// IntentKey is the key of the intent of a request in a context: a [StepName], or a type of package client.
+type IntentKey struct{}
+
+// StepName is the name from which the key of a request is derived.
+type StepName string
+
+// WithStep returns a context whose request has the key that is derived from name.
+func WithStep(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, IntentKey{}, StepName(name))
+}
+
 var (
 	errNoName   = errors.New("the call has no name; give it one that no other call of the handler has")
 	errNoID     = errors.New("the requests of Dedupe have no key to derive one from; use Idempotent, or a key of your own")
