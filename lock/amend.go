@@ -68,16 +68,21 @@ func (a *amendment) run(ctx context.Context) error {
 			return err
 		}
 		inTheWay := errAmended
+		claims := a.ticket.Claims() // the entry of such a token has no run
 		switch {
-		case entry.State == Free && time.Now().Before(a.ticket.Until):
+		case entry.State == Free && claims && !inTransaction(ctx):
+			if err := a.claim(ctx); err != nil {
+				return err
+			}
+		case entry.State == Free && !claims && time.Now().Before(a.ticket.Until):
 			return errRecordAbsent
-		case entry.State == Free:
+		case entry.State == Free && !claims:
 			return errRecordOver
-		case entry.Token != a.ticket.Token:
+		case entry.State != Free && entry.Token != a.ticket.Token:
 			return errRecordOther
-		case entry.State == Held:
+		case entry.State == Held && !claims:
 			inTheWay = &RefusedError{Reason: ErrHeld, Entry: entry}
-		case entry.State == Abandoned && inTransaction(ctx): // the settle would not be part of the transaction
+		case entry.State != Settled && inTransaction(ctx): // the settle would not be part of the transaction
 			return &RefusedError{Reason: ErrAbandoned, Entry: entry}
 		default:
 			if done, err := a.replace(ctx, &entry); done || err != nil {
@@ -116,8 +121,16 @@ func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 	return entry, err
 }
 
-// replace replaces the receipt of entry. An abandoned entry has none, because the process of the
-// run has vanished: it gets the receipt as the outcome of that run. done is false if the entry
+// claim claims the free key of an unfinished submission for the token of the ticket. Whether it was
+// granted, the next read shows.
+func (a *amendment) claim(ctx context.Context) error {
+	l := a.locker
+	c := Claim{Token: a.ticket.Token, Attempt: 1, Owner: l.core.owner, Lease: l.cfg.lease, Linger: l.cfg.keep}
+	return l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, &claimRequest{store: l.core.store, key: a.ticket.Name, claim: c})
+}
+
+// replace replaces the receipt of entry. An entry that is not settled has none, because the process of the
+// run has vanished, or its work has failed: it gets the receipt as the outcome of that run. done is false if the entry
 // has changed since it was read.
 func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err error) {
 	l := a.locker
@@ -129,9 +142,9 @@ func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err e
 		return true, nil
 	}
 	err = l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
-		if entry.State == Abandoned {
-			_, err = l.core.store.Settle(ctx, a.ticket.Name, Claim{Token: a.ticket.Token}, to, l.cfg.keep)
-			return err // not done: the next read finds the receipt that is there
+		if entry.State != Settled {
+			_, err = l.core.store.Settle(ctx, a.ticket.Name, Claim{Token: a.ticket.Token}, to, l.cfg.stepKeep()) // no shorter than a step
+			return err                                                                                           // not done: the next read finds the receipt that is there
 		}
 		done, err = l.core.store.(Amender).Amend(ctx, a.ticket.Name, a.ticket.Token, entry.Receipt, to) //nolint:errcheck,forcetypeassert // noAmends says that it is one
 		return err

@@ -126,6 +126,10 @@ type Stats struct {
 	// if the check has found none, before the first check, and for a store without [Checker].
 	Trouble string
 
+	// Unfinished is the number of submissions that the last [Locker.Unfinished] has found in this
+	// process; 0 before the first.
+	Unfinished int
+
 	// Entries and Bytes are the size of a store in this process, as in [Description]; 0 for
 	// a server.
 	Entries int
@@ -139,6 +143,7 @@ func (l *Locker) Stats() Stats {
 	s := Stats{
 		Active: c.active.Count(), Backlog: c.cleaner.Count(), BacklogBytes: c.backlog.bytes.Load(),
 		Dropped: c.cleaner.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.Class(),
+		Unfinished: int(c.unfinished.Load()),
 	}
 	about := Describe(c.store)
 	s.Entries, s.Bytes = about.Entries, about.Bytes

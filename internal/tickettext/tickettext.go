@@ -31,9 +31,13 @@ type Ticket struct {
 	Name, Token string // of the entry
 
 	// Until is when the entry ends by itself, in seconds. If it is missing before then, something
-	// else has ended it, or it was never in the store that is asked.
+	// else has ended it, or it was never in the store that is asked. It is zero if no run has the
+	// token: its bearer claims the key.
 	Until time.Time
 }
+
+// Claims reports whether the token is to be claimed first.
+func (t *Ticket) Claims() bool { return t.Until.Unix() <= 0 }
 
 const (
 	// MaxBytes is the length of the longest ticket.
