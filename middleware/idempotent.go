@@ -31,7 +31,7 @@ import (
 // service has several; headers, unless [WithFingerprint] reads them, except the
 // X-HTTP-Method-Override of a POST, which counts as its method; and the rights of the
 // caller. A repeat gets the stored answer even if a check inside the guard would now refuse the
-// request: authorise outside.
+// request: authorise outside, or with [WithReplay].
 //
 // The handler's context outlives the client's connection: a browser gives up the first
 // request of a double click, and its work must be completed. The context ends when the
@@ -50,7 +50,7 @@ import (
 // records by these texts.
 //
 // Options are [WithFinal], [WithFingerprint], [WithInProgressStatus], [WithBodyLimits],
-// [WithKeepHeaders], [WithName], [WithLabel], [WithLifetimeHeader], every [Option]: [With],
+// [WithKeepHeaders], [WithName], [WithLabel], [WithLifetimeHeader], [WithReplay], every [Option]: [With],
 // [WithFailOpen], [WithFailClosed], [WithErrorHandler] and [WithKeySecret], and the sets of
 // options for contracts: [ACP], [UCP], [Stripe], [JSONRPC], [UCPOverMCP] and [A2A].
 //

@@ -5,15 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http"
-	"slices"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/internal/tickettext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/record"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
 // Later says that the answer of the running handler is not the final one: a worker, here or in
@@ -50,13 +46,6 @@ func Later(ctx context.Context) (ticket string, err error) {
 	return ticket, nil
 }
 
-// Answer is the final answer to a request, for [Finish].
-type Answer struct {
-	Status int         // 200 to 999
-	Header http.Header // Content-Type, for example; without Set-Cookie and other headers that no record has
-	Body   []byte
-}
-
 // Finish gives the final answer to the request of a ticket of [Later]. From then on, every
 // repeat gets this answer, for as long as the record would have been kept anyway. l is a Locker
 // over the store of the guard.
@@ -87,7 +76,8 @@ type Answer struct {
 //
 // If the process of the handler has vanished before its answer was recorded, the outcome of the
 // request is unknown, and Finish settles it with the final answer. In a transaction, Finish
-// returns an error that matches [lock.ErrAbandoned] instead.
+// returns an error that matches [lock.ErrAbandoned] instead. The same for the ticket of a
+// [lock.Unfinished].
 func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) error {
 	if l == nil {
 		panic("middleware.Finish: nil *lock.Locker")
@@ -98,7 +88,7 @@ func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) e
 	}
 	final, err := answer.record()
 	if err != nil {
-		return err
+		return fmt.Errorf("middleware: Finish: %w", err)
 	}
 	return oncecall.Of(l).Amend(ctx, t, func(receipt []byte) ([]byte, error) {
 		if bytes.Equal(receipt, final) {
@@ -113,27 +103,4 @@ func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) e
 		}
 		return final, nil
 	})
-}
-
-// record returns the record of a, the same bytes for equal answers.
-func (a *Answer) record() ([]byte, error) {
-	switch {
-	case a.Status < http.StatusOK || a.Status > 999:
-		return nil, fmt.Errorf("middleware: Finish: %d is no status of a final answer", a.Status)
-	case len(a.Body) > 0 && !record.BodyAllowed(a.Status):
-		return nil, fmt.Errorf("middleware: Finish: an answer of status %d has no body", a.Status)
-	}
-	header := make(http.Header, len(a.Header))
-	for _, name := range slices.Sorted(maps.Keys(a.Header)) {
-		canonical := http.CanonicalHeaderKey(name)
-		if recorder.NeverKept(canonical) {
-			return nil, fmt.Errorf("middleware: Finish: no answer is kept with the header %q", name)
-		}
-		header[canonical] = append(header[canonical], a.Header[name]...)
-	}
-	var headers []byte
-	for _, name := range slices.Sorted(maps.Keys(header)) {
-		headers = record.AppendHeader(headers, name, header[name])
-	}
-	return record.Close(append(record.Open(nil), a.Body...), headers, a.Status, false), nil
 }

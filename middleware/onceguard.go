@@ -159,7 +159,13 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 	if g.rpc != nil {
 		receipt = g.rpc.readdressed(r, g.requestLimit, receipt)
 	}
-	err := recorder.Replay(w, r, receipt, mark)
+	receipt, err := adapted(g.onReplay, r, receipt)
+	if err != nil {
+		delete(w.Header(), recorder.LifetimeHeader)
+		g.refuseReplay(w, r, err)
+		return
+	}
+	err = recorder.Replay(w, r, receipt, mark)
 	if err != nil {
 		delete(w.Header(), recorder.LifetimeHeader) // a refusal has no lifetime
 	}
@@ -170,6 +176,16 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 	default:
 		g.refuse(w, r, ProblemResultNotReplayable.problem(err))
 	}
+}
+
+// refuseReplay refuses a repeat because of err.
+func (g *onceGuard) refuseReplay(w http.ResponseWriter, r *http.Request, err error) {
+	if own, ok := errors.AsType[*keyfunc.Error](err); ok {
+		g.refuse(w, r, keyProblem(own))
+		return
+	}
+	g.hints.FunctionFailed(r.Context(), err)
+	g.refuse(w, r, &Problem{Status: http.StatusInternalServerError, Title: http.StatusText(http.StatusInternalServerError), Err: err})
 }
 
 // replayFailure sends the answer of a failed request to a repeat that has waited for it. err is the

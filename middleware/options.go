@@ -20,7 +20,7 @@ type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal], [WithFingerprint],
 // [WithInProgressStatus], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel],
-// [WithLifetimeHeader], [JSONRPC], [UCPOverMCP], [A2A], and every [Option].
+// [WithLifetimeHeader], [WithReplay], [JSONRPC], [UCPOverMCP], [A2A], and every [Option].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
@@ -66,9 +66,10 @@ var lockDefaults = lockConfig{
 
 type idempotentConfig struct {
 	settings
-	guardName    string                     // "" unless set
-	label        func(*http.Request) string // nil: the scope
-	fingerprint  keyfunc.Func               // nil: of the whole request
+	guardName    string                             // "" unless set
+	label        func(*http.Request) string         // nil: the scope
+	onReplay     func(*http.Request, *Answer) error // nil: replays are sent as they are
+	fingerprint  keyfunc.Func                       // nil: of the whole request
 	requestLimit int64
 	inProgress   int  // the status of a repeat that gets no answer of the first request in time
 	echo         bool // answers repeat the request's Idempotency-Key
@@ -346,6 +347,29 @@ func WithLabel(f func(r *http.Request) string) IdempotentOption {
 		panic("middleware.WithLabel: nil function")
 	}
 	return idempotentOption(func(c *idempotentConfig) { c.label = f })
+}
+
+// WithReplay calls f before each answer of an earlier request is sent to a repeat. f can authorise
+// again, because a right may have been revoked since, and it can change a, a copy of the answer. The
+// record stays as it is, and the next repeat gets it.
+//
+//	latch.WithReplay(func(r *http.Request, a *latch.Answer) error {
+//		if !mayOrder(r.Context()) {
+//			return &keyfunc.Error{Status: http.StatusForbidden}
+//		}
+//		return nil
+//	})
+//
+// If f returns a [keyfunc.Error], the repeat is refused with its status, header and detail, and after every
+// other error, with 500. The handler does not run. r is the guard's own request, with the context of the
+// repeat and a body that was read. f is not called for an answer that cannot be replayed, nor for the first
+// answer, so check before the handler too. It must be safe for concurrent use, and a must not be used
+// afterwards. Unless set, replays are sent as they are. WithReplay panics if f is nil.
+func WithReplay(f func(r *http.Request, a *Answer) error) IdempotentOption {
+	if f == nil {
+		panic("middleware.WithReplay: nil function")
+	}
+	return idempotentOption(func(c *idempotentConfig) { c.onReplay = f })
 }
 
 // must panics if err is not nil. err is a mistake in the arguments of a constructor.

@@ -1,0 +1,57 @@
+package middleware
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Step runs fn once for the submission that the handler of ctx serves, and returns its result. It is
+// [lock.Step] with a result that is kept as JSON:
+//
+//	charge, err := latch.Step(ctx, "charge", func(ctx context.Context) (Charge, error) { return provider.Charge(ctx, amount) })
+//
+// Requests of client.Transport in fn have the key that [DeriveKey] returns for name, and other libraries get
+// it from DeriveKey. So fn makes one call, which has one effect even if fn runs again. Give a second call in
+// fn another name (client.Step), or make it a step of its own.
+//
+// The result is what its JSON says, in the first attempt too, so that all attempts go on with the same: fields
+// that are not exported are lost. If a result that an earlier version of the program has kept does not fit T, or
+// has a field that T lacks, Step returns an error, and the result stays: have T read it. In work of
+// [lock.Locker.Once] without a handler, Step is the same, without the key. Behind [Dedupe], whose requests
+// have no key, it returns an error. The other errors are those of lock.Step. A handler answers them with
+// a status that is not kept, such as 503, and the next attempt goes on.
+func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error)) (T, error) {
+	var result, none T
+	kept, err := lock.Step(ctx, name, func(ctx context.Context) ([]byte, error) {
+		value, err := fn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		kept, err := json.Marshal(value)
+		if err == nil {
+			err = readResult(kept, new(T))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("middleware.Step: %q has run, and its result is not kept, because a %T is not read from its own JSON: %w", name, value, err)
+		}
+		return kept, nil
+	})
+	if err != nil {
+		return none, err
+	}
+	if err := readResult(kept, &result); err != nil {
+		return none, fmt.Errorf("middleware.Step: the result of %q, kept by another version of the program, does not fit a %T: %w; "+
+			"it stays: have the type read it, and do not rename the step, which would then run again", name, result, err)
+	}
+	return result, nil
+}
+
+func readResult(kept []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(kept))
+	d.DisallowUnknownFields() // a renamed field would be lost
+	return d.Decode(into)
+}
