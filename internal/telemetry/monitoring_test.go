@@ -95,7 +95,7 @@ func TestAlertsParse(t *testing.T) {
 			require.NoError(t, runbookOf(rule.Alert, rule.Annotations, runbook))
 		}
 	}
-	require.Equal(t, 10, n)
+	require.Equal(t, 11, n)
 }
 
 // runbookOf says what is wrong with where the annotations of an alert lead to: a section of

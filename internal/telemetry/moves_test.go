@@ -63,6 +63,21 @@ var situations = []situation{
 		synctest.Wait()
 		require.InDelta(t, 1, te.scrape(t)["lock_store_trouble{error_type=EVICTION}"], 0)
 	}, []string{"lock_acquisitions_total{outcome=acquired,policy=user}"}},
+	{"a submission is not finished", func(t *testing.T, te *telemetry) {
+		l := te.locker(t, memstore.New())
+		_, _, err := l.Once(t.Context(), "task=1", nil, func(ctx context.Context) ([]byte, error) {
+			_, err := lock.Step(ctx, "charge", answer)
+			return nil, errors.Join(err, errFailed)
+		})
+		require.ErrorIs(t, err, errFailed)
+		for _, err := range l.Unfinished(t.Context()) {
+			require.NoError(t, err)
+		}
+		require.InDelta(t, 1, te.scrape(t)["idempotency_unfinished"], 0)
+	}, []string{
+		"idempotency_requests_total{outcome=executed,policy=task}", "idempotency_acquire_duration_seconds{outcome=executed,policy=task}",
+		"lock_hold_duration_seconds{end=released,policy=task}", "lock_validity_remaining_seconds{policy=task}",
+	}},
 	{"contention", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, memstore.New())
 		require.NoError(t, l.Do(t.Context(), "user=42", func(ctx context.Context) error {

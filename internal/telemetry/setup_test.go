@@ -70,7 +70,7 @@ func TestPrometheusOfThePage(t *testing.T) {
 	check.Dir = dir
 	out, err := check.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "10 rules found")
+	require.Contains(t, string(out), "11 rules found")
 	lint := exec.CommandContext(t.Context(), promtool, "check", "metrics")
 	lint.Stdin = strings.NewReader(scrape)
 	out, err = lint.CombinedOutput()

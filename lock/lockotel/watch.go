@@ -12,7 +12,8 @@ import (
 
 // Watch reports the gauges of l, and of all Lockers made from it by With, until stop is called:
 // the number in flight, the backlog of the clean-up, the retry budget, the last check of the
-// store, and the entries and bytes of an embedded store. Watch one Locker of each store: the
+// store, the entries and bytes of an embedded store, and the submissions that the last
+// [lock.Locker.Unfinished] has found. Watch one Locker of each store: the
 // gauges have no attributes, so a second one would overwrite the first. It panics if l is nil.
 func (t *Telemetry) Watch(l *lock.Locker) (stop func()) {
 	if l == nil {
@@ -43,6 +44,10 @@ func (t *Telemetry) Watch(l *lock.Locker) (stop func()) {
 		metric.WithDescription("Bytes of the embedded store, as its limit counts them; 0 for any other."))
 	handle(err)
 
+	unfinished, err := t.meter.Int64ObservableGauge("idempotency.unfinished", metric.WithUnit("{submission}"),
+		metric.WithDescription("Submissions that were begun and not finished, as of the last Locker.Unfinished in this process."))
+	handle(err)
+
 	registration, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		stats := l.Stats()
 		o.ObserveInt64(inflight, int64(stats.Active))
@@ -57,8 +62,9 @@ func (t *Telemetry) Watch(l *lock.Locker) (stop func()) {
 		}
 		o.ObserveInt64(entries, int64(stats.Entries))
 		o.ObserveInt64(size, stats.Bytes)
+		o.ObserveInt64(unfinished, int64(stats.Unfinished))
 		return nil
-	}, inflight, backlog, waiting, dropped, retries, trouble, entries, size)
+	}, inflight, backlog, waiting, dropped, retries, trouble, entries, size, unfinished)
 	if err != nil {
 		handle(err)
 		return func() {}

@@ -49,6 +49,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case query.Has("style"):
 			a.style()
+		case query.Has("unfinished"):
+			h.showUnfinished(a)
 		case query.Get("key") != "":
 			h.showEntry(a, query.Get("key"), "")
 		case query.Get("id") != "":

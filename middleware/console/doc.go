@@ -18,6 +18,7 @@
 //	GET ?q=TEXT&limit=N&after=CURSOR   entries with TEXT in their key, and records of requests with TEXT in their label, path
 //	                                   or guard, about N of them (50, at most 200); next is the cursor of the next page;
 //	                                   answers=1 shows stored answers too
+//	GET ?unfinished=1                  requests that were begun and not finished, with their steps: see [lock.Locker.Unfinished]
 //	GET ?key=KEY                       one entry; as JSON 404 if the key is free
 //	GET ?scope=S&method=M&path=P&id=K  the record of the request of S to a route behind [latch.Idempotent] with the Idempotency-Key K
 //	DELETE ?key=KEY&token=TOKEN        frees KEY: 204; 404 if there is no entry, 409 if it has another token by now

@@ -80,6 +80,12 @@ func storedAnswer(e lock.Entry) bool {
 	return e.State == lock.Settled && keytext.IsRecord(e.Key) && !record.IsUnknown(e.Receipt)
 }
 
+// isStep reports whether e is the record of a step.
+func isStep(e lock.Entry) bool {
+	_, _, is := keytext.CutStep(e.Key)
+	return is
+}
+
 // urgency is 0 for an entry that needs a decision, and 1 for all others.
 func (e *entry) urgency() int {
 	if e.Situation == situationUnknown {
@@ -107,9 +113,12 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 			c.Here = &heldHere{h.Key, h.Since, h.Renewed, h.Waiting, h.Set}
 		}
 	}
+	_, step, isStep := keytext.CutStep(e.Key)
 	switch {
 	case e.State == lock.Free:
 		c.unreadable()
+	case isStep:
+		c.step(step, e.State)
 	case storedAnswer(*e):
 		c.answer(e.Receipt)
 	case e.State == lock.Settled && record.IsUnknown(e.Receipt):

@@ -77,7 +77,11 @@ func (h *handler) erase(ctx context.Context, label, cursor string) (done erasure
 			return r == nil || r.Label != requestinfo.Short(label)
 		})
 		for i := range page {
-			if !storedAnswer(page[i]) {
+			erasable, err := h.erasable(ctx, &page[i])
+			if err != nil {
+				return done, err
+			}
+			if !erasable {
 				done.Left++
 				continue
 			}
@@ -93,6 +97,17 @@ func (h *handler) erase(ctx context.Context, label, cursor string) (done erasure
 			return done, nil
 		}
 	}
+}
+
+// erasable reports whether e can be erased: a stored answer, or a step of a request that neither runs nor has an
+// unknown outcome.
+func (h *handler) erasable(ctx context.Context, e *lock.Entry) (bool, error) {
+	record, _, isStep := keytext.CutStep(e.Key)
+	if !isStep {
+		return storedAnswer(*e), nil
+	}
+	of, err := h.get(ctx, record)
+	return of.State == lock.Free || of.State == lock.Settled, err
 }
 
 func (h *handler) logErased(ctx context.Context, done erasure) {

@@ -10,6 +10,7 @@ const (
 	situationUnknown    situation = "outcome-unknown"
 	situationCooldown   situation = "cool-down"
 	situationAnswer     situation = "stored-answer"
+	situationStep       situation = "step"
 	situationUnreadable situation = "unreadable"
 )
 
@@ -22,6 +23,7 @@ func (s situation) Label() string {
 		situationUnknown:    "Outcome unknown",
 		situationCooldown:   "Cool-down",
 		situationAnswer:     "Stored answer",
+		situationStep:       "Step",
 		situationUnreadable: "Unreadable",
 	}[s]
 }
