@@ -19,6 +19,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 	once.Faults(200)
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	// pgx is done with a connection whose server is silent after a quarter of a minute.
-	goleak.VerifyTestMain(mysqltest.Main(pgtest.Main(m)), goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
+	goleak.VerifyTestMain(redistest.Main(mysqltest.Main(pgtest.Main(m))), goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
 }
 
 // shop is a database with its programs, and the campaign there.
