@@ -106,6 +106,13 @@ func (c *cuts) client() *http.Client {
 	return &http.Client{Transport: agentHeader{&http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
+// seen returns how many bytes of the answer have come.
+func (c *cuts) seen() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.saw
+}
+
 type cutConn struct {
 	net.Conn
 	of *cuts
@@ -173,7 +180,7 @@ func TestMCPCutAtEveryByte(t *testing.T) {
 				network.arm(cut)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				text, err := buy(ctx, session, key)
-				whole = network.saw < cut // there was no more to cut off
+				whole = network.seen() < cut // there was no more to cut off
 				if err != nil {
 					lost++
 					_ = session.Close()
