@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -341,6 +342,7 @@ func TestSetThatLosesAKeyWhileItWaits(t *testing.T) {
 					require.LessOrEqual(t, time.Since(began), lease/2, "the next renewal finds the loss")
 					requireFree(t, s, setKeys[:2]...)
 					require.NoError(t, held.Release(t.Context()))
+					synctest.Wait() // the goroutine that has noticed the loss reports it meanwhile
 					require.Zero(t, l.Stats().Active)
 				})
 			})
