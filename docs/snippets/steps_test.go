@@ -172,6 +172,13 @@ func (s *shopOfServices) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"id":"%s-1"}`, call)
 }
 
+// do calls f, and no request is served meanwhile.
+func (s *shopOfServices) do(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
 // openShop starts the services, and returns the guarded handler.
 func openShop(t *testing.T, locker *lock.Locker) (*shopOfServices, http.Handler) {
 	t.Helper()
@@ -195,33 +202,39 @@ func orderOfSteps(h http.Handler) *httptest.ResponseRecorder {
 // Each reply of each service is lost once: every service has one effect, and every repeat after the answer gets it.
 func TestChainOfThreeCalls(t *testing.T) { //nolint:paralleltest // the services are variables
 	s, h := openShop(t, newLocker(t, memstore.New()))
-	s.loses = func(_ string, n int) bool { return n == 1 }
+	s.do(func() { s.loses = func(_ string, n int) bool { return n == 1 } })
 	for _, status := range []int{503, 503, 503, 201, 201} {
 		require.Equal(t, status, orderOfSteps(h).Code)
 	}
-	require.Equal(t, map[string]int{"reserve": 1, "charge": 1, "courier": 1}, s.effects)
-	require.Equal(t, map[string]int{"reserve": 2, "charge": 2, "courier": 2}, s.requests)
+	s.do(func() {
+		require.Equal(t, map[string]int{"reserve": 1, "charge": 1, "courier": 1}, s.effects)
+		require.Equal(t, map[string]int{"reserve": 2, "charge": 2, "courier": 2}, s.requests)
+	})
 }
 
 // Charged, refused by the courier, refunded, and the reply to the refund is lost. Meanwhile the courier would say yes:
 // the repeat decides as the first attempt did. Without the kept refusal it answers 201, for an order that is not paid.
 func TestTakingItBack(t *testing.T) { //nolint:paralleltest // the services are variables
 	s, h := openShop(t, newLocker(t, memstore.New()))
-	s.refuses = "courier"
-	s.loses = func(call string, n int) bool {
-		return n == 1 && (call == "charge" || call == "courier" || call == "refund")
-	}
+	s.do(func() {
+		s.refuses = "courier"
+		s.loses = func(call string, n int) bool { return n == 1 && call != "reserve" }
+	})
 	for _, status := range []int{503, 503, 503} {
 		require.Equal(t, status, orderOfSteps(h).Code)
 	}
-	s.refuses = ""
-	clear(s.answers) // the services forget their keys, too
+	s.do(func() {
+		s.refuses = ""
+		clear(s.answers) // the services forget their keys, too
+	})
 	for range 2 {
 		require.Equal(t, http.StatusConflict, orderOfSteps(h).Code)
 	}
-	require.Equal(t, 1, s.effects["charge"])
-	require.Zero(t, s.effects["courier"])
-	require.Equal(t, 2, s.requests["refund"])
+	s.do(func() {
+		require.Equal(t, 1, s.effects["charge"])
+		require.Zero(t, s.effects["courier"])
+		require.Equal(t, 2, s.requests["refund"])
+	})
 }
 
 // refundsOfTest is a table of refunds in memory, with the provider's view.
@@ -249,7 +262,7 @@ func TestEndUnfinished(t *testing.T) { //nolint:paralleltest // the services are
 	store := memstore.New()
 	locker := newLocker(t, store)
 	s, h := openShop(t, locker)
-	s.loses = func(call string, _ int) bool { return call == "courier" }
+	s.do(func() { s.loses = func(call string, _ int) bool { return call == "courier" } })
 	require.Equal(t, http.StatusServiceUnavailable, orderOfSteps(h).Code)
 	var refunds refundsOfTest
 	require.NoError(t, endUnfinished(t.Context(), locker, &refunds))
@@ -261,7 +274,7 @@ func TestEndUnfinished(t *testing.T) { //nolint:paralleltest // the services are
 	}
 	require.NoError(t, endUnfinished(t.Context(), locker, &refunds))
 	require.Len(t, refunds.refunded, 1)
-	require.Contains(t, s.answers, "charge "+refunds.refunded[0].Charge)
+	s.do(func() { require.Contains(t, s.answers, "charge "+refunds.refunded[0].Charge) })
 	require.Empty(t, refunds.open)
 	w := orderOfSteps(h)
 	require.Equal(t, http.StatusConflict, w.Code)
