@@ -53,7 +53,7 @@ func callStep(ctx context.Context, name, about string) (reply, error) {
 		}
 		defer resp.Body.Close()
 		switch resp.StatusCode {
-		case http.StatusOK:
+		case http.StatusOK, http.StatusCreated:
 			err = json.NewDecoder(resp.Body).Decode(&answer)
 		case http.StatusPaymentRequired, http.StatusUnprocessableEntity:
 			answer.Refused = true
@@ -67,7 +67,7 @@ func callStep(ctx context.Context, name, about string) (reply, error) {
 func buyLamp(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	stock, err := callStep(ctx, "reserve", "a lamp")
-	var charge, parcel reply
+	var charge, parcel, back reply
 	if err == nil && !stock.Refused {
 		charge, err = callStep(ctx, "charge", stock.ID)
 	}
@@ -75,11 +75,13 @@ func buyLamp(w http.ResponseWriter, r *http.Request) {
 		parcel, err = callStep(ctx, "courier", charge.ID)
 	}
 	if err == nil && parcel.Refused {
-		_, err = callStep(ctx, "refund", charge.ID) // taken back, by a step
+		back, err = callStep(ctx, "refund", charge.ID) // taken back, by a step
 	}
 	switch {
 	case err != nil:
 		http.Error(w, "try again", http.StatusServiceUnavailable) // not kept: the next attempt goes on
+	case back.Refused:
+		http.Error(w, "not placed, and charged: we will contact you", http.StatusConflict) // kept
 	case parcel.ID == "":
 		http.Error(w, "not placed, and nothing was charged", http.StatusConflict) // kept
 	default:
@@ -146,7 +148,7 @@ type shopOfServices struct {
 	effects  map[string]int                // by call
 	loses    func(call string, n int) bool // the reply to the n-th request
 	requests map[string]int
-	refuses  string // a call that is refused
+	refuses  string // calls that are refused
 }
 
 func (s *shopOfServices) serve(w http.ResponseWriter, r *http.Request) {
@@ -158,7 +160,7 @@ func (s *shopOfServices) serve(w http.ResponseWriter, r *http.Request) {
 	status, known := s.answers[key]
 	if !known {
 		status = http.StatusOK
-		if call == s.refuses {
+		if strings.Contains(s.refuses, call) {
 			status = http.StatusUnprocessableEntity
 		} else {
 			s.effects[call]++
@@ -235,6 +237,17 @@ func TestTakingItBack(t *testing.T) { //nolint:paralleltest // the services are 
 		require.Zero(t, s.effects["courier"])
 		require.Equal(t, 2, s.requests["refund"])
 	})
+}
+
+// The refund is refused: the answer does not say that nothing was charged.
+func TestRefundThatIsRefused(t *testing.T) { //nolint:paralleltest // the services are variables
+	s, h := openShop(t, newLocker(t, memstore.New()))
+	s.do(func() { s.refuses = "courier refund" })
+	for range 2 {
+		w := orderOfSteps(h)
+		require.Equal(t, http.StatusConflict, w.Code)
+		require.Contains(t, w.Body.String(), "and charged")
+	}
 }
 
 // refundsOfTest is a table of refunds in memory, with the provider's view.
