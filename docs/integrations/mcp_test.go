@@ -371,7 +371,7 @@ func TestJSONRPCFromPython(t *testing.T) {
 	cmd := exec.Command("python3", "testdata/agent.py", server.Listener.Addr().String())
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") == "" {
-		t.Skip("no python3")
+		t.Skip("SKIPPED: no python3, so no JSON-RPC client in another language")
 	}
 	require.NoError(t, err, "%s", out)
 	t.Logf("%s", out)

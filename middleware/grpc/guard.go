@@ -48,8 +48,8 @@ func WithFinal(final func(codes.Code) bool) Option {
 // A handler goes on when its client has left or its deadline is over, until the lease ends. While it
 // runs, a repeat waits as long as lock.WithWait of the Locker says, and not at all unless it is set, and is
 // then refused with Unavailable. A panic frees the key. A handler that fails after its effect calls
-// lock.Commit first, and cannot call grpc.SetSendCompressor. A message that is no protobuf message, or an answer of more than 1 MiB, is not kept:
-// repeats are refused.
+// lock.Commit first, and cannot call grpc.SetSendCompressor. A message that is no protobuf message, or an
+// answer of more than 1 MiB, is not kept: repeats are refused.
 //
 // Once panics on a nil Locker, function or Option, and if the store keeps no receipts. The interceptor is
 // safe for concurrent use.
