@@ -22,10 +22,6 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, beWorker(queue, url))
 		os.Exit(1)
 	}
-	if url := os.Getenv(mcpOver); url != "" {
-		fmt.Fprintln(os.Stderr, beMCP(url))
-		os.Exit(1)
-	}
 	goleak.VerifyTestMain(
 		pgtest.Main(redistest.Main(m)),
 		// The map of watermill's Deduplicator is cleaned up by a goroutine that never ends.

@@ -1,15 +1,18 @@
 package integrations_test
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,8 +21,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -203,8 +209,7 @@ func TestMCPCutAtEveryByte(t *testing.T) {
 func TestMCPWithoutAGuard(t *testing.T) {
 	t.Parallel()
 	var s agentShop
-	tools := s.server(t)
-	server := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil))
+	server := httptest.NewServer(unguardedTools(s.server(t), nil))
 	t.Cleanup(server.Close)
 	var network cuts
 	client := network.client()
@@ -220,32 +225,100 @@ func TestMCPWithoutAGuard(t *testing.T) {
 	require.EqualValues(t, 2, s.orders.Load())
 }
 
-// TestMCPAtOnce: one agent calls a tool ten times at once with one key, in two sessions. Each call has
-// its answer under its own id, or its caller would wait for ever.
+// mcpCaller calls the tool n times at once with one key, and returns the text of each answer or error.
+type mcpCaller func(t *testing.T, url, key string, n int) []string
+
+// callBySDK has a session for each five calls, so that some calls share their id, and others do not.
+func callBySDK(t *testing.T, url, key string, n int) []string {
+	t.Helper()
+	answers := make([]string, n)
+	client := new(cuts).client()
+	var wg sync.WaitGroup
+	for some := range slices.Chunk(answers, 5) {
+		session := agent(t, url+"/mcp", client)
+		defer func() { _ = session.Close() }()
+		for i := range some {
+			wg.Go(func() {
+				text, err := buy(t.Context(), session, key)
+				if err != nil {
+					text = err.Error()
+				}
+				some[i] = text
+			})
+		}
+	}
+	wg.Wait()
+	return answers
+}
+
+// callByPython fails if an answer has not the id of its call.
+func callByPython(t *testing.T, url, key string, n int) []string {
+	t.Helper()
+	out, err := python(t, url, key, strconv.Itoa(n))
+	require.NoError(t, err, out)
+	return strings.Split(strings.TrimSpace(out), "\n")
+}
+
+// python runs the agent in another language.
+func python(t *testing.T, url string, args ...string) (out string, err error) {
+	t.Helper()
+	cmd := exec.Command("python3", append([]string{"testdata/agent.py", strings.TrimPrefix(url, "http://")}, args...)...)
+	text, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		testmain.Unavailable(t, "apt-get install python3", err)
+	}
+	return string(text), err
+}
+
+// unguardedTools is the twin of mcpRoutes.
+func unguardedTools(server *mcp.Server, opts *mcp.StreamableHTTPOptions) http.Handler {
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, opts)
+}
+
+// TestMCPAtOnce: ten calls with one key are one order. Each has its answer under its own id, or its caller
+// would wait for ever. Without the guard they are ten.
 func TestMCPAtOnce(t *testing.T) {
 	t.Parallel()
-	for name, mode := range mcpModes {
+	const calls = 10
+	type row struct {
+		call mcpCaller
+		mode string
+		bare bool
+	}
+	tests := map[string]row{
+		"Python":               {call: callByPython, mode: "events, stateless"},
+		"Python without guard": {call: callByPython, mode: "events, stateless", bare: true},
+		"SDK without guard":    {call: callBySDK, mode: "events", bare: true},
+	}
+	for mode := range mcpModes {
+		tests["SDK, "+mode] = row{call: callBySDK, mode: mode}
+	}
+	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := agentShop{ordering: func(context.Context) { time.Sleep(50 * time.Millisecond) }}
-			server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mode))
-			t.Cleanup(server.Close)
-			var network cuts
-			client := network.client()
-			var wg sync.WaitGroup
-			for range 2 {
-				session := agent(t, server.URL+"/mcp", client)
-				for range 5 {
-					wg.Go(func() {
-						text, err := buy(t.Context(), session, "k")
-						require.NoError(t, err)
-						require.Equal(t, "order 1", text)
-					})
-				}
-				defer func() { _ = session.Close() }()
+			var arrived sync.WaitGroup
+			arrived.Add(calls)
+			s := agentShop{ordering: func(context.Context) { arrived.Wait() }}
+			h := mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mcpModes[tt.mode])
+			if tt.bare {
+				h = unguardedTools(s.server(t), mcpModes[tt.mode])
 			}
-			wg.Wait()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				if err == nil && bytes.Contains(body, []byte("tools/call")) {
+					arrived.Done()
+				}
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				h.ServeHTTP(w, r)
+			}))
+			t.Cleanup(server.Close)
+			answers := tt.call(t, server.URL, "k", calls)
+			if tt.bare {
+				require.EqualValues(t, calls, s.orders.Load())
+				return
+			}
 			require.EqualValues(t, 1, s.orders.Load())
+			require.Equal(t, slices.Repeat([]string{"order 1"}, calls), answers)
 		})
 	}
 }
@@ -285,101 +358,98 @@ func TestMCPRefusals(t *testing.T) {
 	}
 }
 
-// mcpOver makes the test binary an MCP server over Redis.
-const mcpOver = "TEST_MCP_OVER"
-
-// beMCP serves until it is killed. An order writes a line, and one with the key "dies" then waits for its
-// death.
-func beMCP(url string) error {
+// beMCP serves until it is killed. An order is a line in a list of Redis. Over "hang", one with the key "dies"
+// is not answered, and "bare" has no guard.
+func beMCP(kind, url string) error {
 	store, err := redisstore.Open(context.Background(), url, redisstore.WithPrefix("shop:"))
 	if err != nil {
 		return err
 	}
-	server := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
-	mcp.AddTool(server, &mcp.Tool{Name: "order"}, func(_ context.Context, _ *mcp.CallToolRequest, o order) (*mcp.CallToolResult, any, error) {
-		_, _ = fmt.Fprintln(os.Stdout, "order", o.Key)
-		if strings.HasPrefix(o.Key, "dies") {
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return err
+	}
+	orders := redis.NewClient(options)
+	tools := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
+	mcp.AddTool(tools, &mcp.Tool{Name: "order"}, func(ctx context.Context, _ *mcp.CallToolRequest, o order) (*mcp.CallToolResult, any, error) {
+		if err := orders.RPush(ctx, "placed", o.Key).Err(); err != nil {
+			return nil, nil, err
+		}
+		if strings.Contains(kind, "hang") && o.Key == "dies" {
+			_, _ = os.Stdout.WriteString("placed\n")
 			select {}
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "order of " + o.Key}}}, nil, nil
 	})
-	l := lock.New(store, patient, lock.WithLease(10*time.Second))
-	desk := httptest.NewServer(mcpRoutes(l, server, nil))
-	_, _ = fmt.Fprintln(os.Stdout, desk.URL)
+	opts := &mcp.StreamableHTTPOptions{Stateless: strings.Contains(kind, "stateless")}
+	h := mcpRoutes(lock.New(store, patient, lock.WithLease(10*time.Second)), tools, opts)
+	if strings.Contains(kind, "bare") {
+		h = unguardedTools(tools, opts)
+	}
+	_, _ = fmt.Fprintln(os.Stdout, httptest.NewServer(h).URL)
 	select {}
 }
 
-// TestMCPServerIsKilled before and after its answer, and another one takes its place.
+// TestMCPServerIsKilled before and after its answer, and another one takes its place. Without the guard, each
+// call that is repeated is another order.
 func TestMCPServerIsKilled(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "waits for the lease of a killed server")
 	t.Parallel()
-	_, redis := overRedis(t)
-	start := func() (url string, orders *bufio.Scanner, kill func()) {
-		program, err := os.Executable()
-		require.NoError(t, err)
-		cmd := exec.Command(program)
-		cmd.Env = append(os.Environ(), mcpOver+"="+redis.URL())
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		kill = sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		t.Cleanup(kill)
-		orders = bufio.NewScanner(out)
-		require.True(t, orders.Scan())
-		return orders.Text() + "/mcp", orders, kill
+	for kind, orders := range map[string]int{"mcp": 2, "mcp-bare": 4, "mcp-stateless": 2, "mcp-stateless-bare": 4} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			call := callBySDK
+			if strings.Contains(kind, "stateless") { // the client in Python has no sessions
+				call = callByPython
+			}
+			store := redistest.Start(t)
+			url, placed, kill := startServer(t, kind+"-hang", store.URL())
+			require.Equal(t, []string{"order of whole"}, call(t, url, "whole", 1))
+			dies := make(chan string, 1)
+			go func() { dies <- call(t, url, "dies", 1)[0] }()
+			placed()
+			kill()
+			require.NotContains(t, <-dies, "order of")
+
+			url, _, _ = startServer(t, kind, store.URL())
+			require.Equal(t, []string{"order of whole"}, call(t, url, "whole", 1), "the answer of the killed server")
+			var last string
+			eventually(t, func() bool { // until its lease is over, the call is in progress
+				last = call(t, url, "dies", 1)[0]
+				return !strings.Contains(last, "still being processed")
+			}, "the lease of the killed server")
+			if strings.Contains(kind, "bare") {
+				require.Equal(t, "order of dies", last)
+			} else {
+				require.Contains(t, last, "it is not known whether it had an effect")
+			}
+			require.EqualValues(t, orders, store.Do(t, "LLEN", "placed"))
+		})
 	}
-	var network cuts
-	client := network.client()
-	url, orders, kill := start()
-	session := agent(t, url, client)
-	text, err := buy(t.Context(), session, "whole")
-	require.NoError(t, err)
-	require.Equal(t, "order of whole", text)
-	require.True(t, orders.Scan())
-
-	dies := make(chan error, 1)
-	go func() { _, err := buy(t.Context(), session, "dies"); dies <- err }()
-	require.True(t, orders.Scan())
-	require.Equal(t, "order dies", orders.Text())
-	kill()
-	require.Error(t, <-dies)
-	_ = session.Close()
-
-	url, orders, kill = start()
-	session = agent(t, url, client)
-	text, err = buy(t.Context(), session, "whole")
-	require.NoError(t, err)
-	require.Equal(t, "order of whole", text, "the answer of the killed server")
-	eventually(t, func() bool { // until its lease is over, the call is in progress
-		_, err = buy(t.Context(), session, "dies")
-		require.Error(t, err)
-		return !strings.Contains(err.Error(), "still being processed")
-	}, "the lease of the killed server")
-	require.ErrorContains(t, err, "it is not known whether it had an effect")
-	_ = session.Close()
-	kill()
-	require.False(t, orders.Scan(), "the second server has placed no order: %s", orders.Text())
 }
 
 // TestJSONRPCFromPython: a client in another language, whose ids are strings, over connections that break
-// off at every byte.
+// off at every byte. Without the guard, a call that is repeated is another order.
 func TestJSONRPCFromPython(t *testing.T) {
 	t.Parallel()
-	var s agentShop
-	server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mcpModes["events, stateless"]))
+	mode := mcpModes["events, stateless"]
+	var s, twin agentShop
+	server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mode))
 	t.Cleanup(server.Close)
-	cmd := exec.Command("python3", "testdata/agent.py", server.Listener.Addr().String())
-	out, err := cmd.CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") == "" {
-		t.Skip("SKIPPED: no python3, so no JSON-RPC client in another language")
-	}
-	require.NoError(t, err, "%s", out)
-	t.Logf("%s", out)
+	out, err := python(t, server.URL)
+	require.NoError(t, err, out)
+	t.Log(out)
 	var calls, lost int64
-	_, err = fmt.Fscanf(strings.NewReader(string(out)), "%d keys, %d answers lost", &calls, &lost)
+	_, err = fmt.Fscanf(strings.NewReader(out), "%d keys, %d answers lost", &calls, &lost)
 	require.NoError(t, err)
 	require.Greater(t, lost, int64(100))
 	require.Equal(t, calls, s.orders.Load())
+
+	bare := httptest.NewServer(unguardedTools(twin.server(t), mode))
+	t.Cleanup(bare.Close)
+	out, err = python(t, bare.URL)
+	require.Error(t, err)
+	require.Contains(t, out, "AssertionError: order")
 }
 
 // ofContracts are the guards for agents that follow a contract.
@@ -402,7 +472,7 @@ func TestContractsOverTheSDK(t *testing.T) {
 		mcp.AddTool(server, &mcp.Tool{Name: "complete_checkout"}, func(context.Context, *mcp.CallToolRequest, checkout) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint(s.orders.Add(1))}}}, nil, nil
 		})
-		tools := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, mcpModes["events, stateless"])
+		tools := unguardedTools(server, mcpModes["events, stateless"])
 		web := httptest.NewServer(ofContracts(newLocker(t, memstore.New()), keyfunc.Header("X-Agent-ID"))[i](tools))
 		t.Cleanup(web.Close)
 		var network cuts

@@ -26,9 +26,12 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
-// beServer serves orders by gRPC or Connect until it is killed. "bare" has no guard, and "hang" does not
+// beServer serves orders by MCP, gRPC or Connect until it is killed. "bare" has no guard, and "hang" does not
 // answer after the order is placed.
 func beServer(kind, url string) error {
+	if strings.HasPrefix(kind, "mcp") {
+		return beMCP(kind, url)
+	}
 	pool, err := pgxpool.New(context.Background(), url)
 	if err != nil {
 		return err

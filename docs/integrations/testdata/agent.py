@@ -1,4 +1,9 @@
-"""An agent without a library: JSON-RPC over sockets that it closes after each number of bytes."""
+"""An agent without a library: JSON-RPC over sockets.
+
+agent.py HOST:PORT closes them after each number of bytes, and calls again.
+agent.py HOST:PORT KEY N calls N times at once, and prints the text of each answer or error.
+"""
+import concurrent.futures
 import json
 import socket
 import sys
@@ -11,7 +16,8 @@ HEADERS = ("POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n
 def call(key, ident, limit=None):
     """Sends a call, and returns what it has read: all, or limit bytes."""
     body = json.dumps({"jsonrpc": "2.0", "id": ident, "method": "tools/call",
-                       "params": {"name": "order", "arguments": {"sku": "tea"}, "_meta": {"progressToken": ident}}}).encode()
+                       "params": {"name": "order", "arguments": {"sku": "tea", "idempotency_key": key},
+                                  "_meta": {"progressToken": ident}}}).encode()
     with socket.create_connection((host, int(port))) as s:
         s.sendall((HEADERS % (sys.argv[1], key, len(body))).encode() + body)
         got = b""
@@ -23,10 +29,9 @@ def call(key, ident, limit=None):
     return got, False
 
 
-def response(got):
-    """Returns the response of an answer in chunks or with a length, as JSON or as events."""
+def text(got, ident):
+    """Returns the text of an answer in chunks or with a length, as JSON or as events."""
     head, _, body = got.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200"), got
     if b"chunked" in head.lower():
         whole = b""
         while body:
@@ -36,18 +41,38 @@ def response(got):
         body = whole
     for line in body.splitlines():
         if line.startswith(b"data: ") and b'"result"' in line:
-            return json.loads(line[6:])
-    return json.loads(body)
+            body = line[6:]
+    response = json.loads(body)
+    assert response["id"] == ident, response
+    if "error" in response:
+        return response["error"]["message"]
+    return response["result"]["content"][0]["text"]
 
 
-cut, lost, whole = 0, 0, False
-while not whole:
-    key = "python-%d" % cut
-    got, whole = call(key, "first-%d" % cut, cut)
-    lost += not whole
-    ident = "zweite \u00fc-%d" % cut
-    again = response(call(key, ident)[0])
-    assert again["id"] == ident, again
-    assert again["result"]["content"][0]["text"] == "order %d" % (cut + 1), again
-    cut += 1
-print("%d keys, %d answers lost" % (cut, lost))
+def once(key, ident):
+    try:
+        got, _ = call(key, ident)
+    except OSError as lost:
+        return "lost: %s" % lost
+    return text(got, ident) if got else "lost"
+
+
+def cut_at_every_byte():
+    cut, lost, whole = 0, 0, False
+    while not whole:
+        key = "python-%d" % cut
+        got, whole = call(key, "first-%d" % cut, cut)
+        lost += not whole
+        ident = "zweite \u00fc-%d" % cut
+        again = text(call(key, ident)[0], ident)
+        assert again == "order %d" % (cut + 1), again
+        cut += 1
+    print("%d keys, %d answers lost" % (cut, lost))
+
+
+if len(sys.argv) == 2:
+    cut_at_every_byte()
+else:
+    key, n = sys.argv[2], int(sys.argv[3])
+    with concurrent.futures.ThreadPoolExecutor(n) as pool:
+        print(*pool.map(lambda i: once(key, "call \u00fc-%d" % i), range(n)), sep="\n")
