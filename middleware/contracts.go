@@ -185,6 +185,14 @@ func (p *Problem) text() string {
 	return p.Title
 }
 
+// next returns the sentence that says what a program has to do, "" for a problem of the application.
+func (p *Problem) next() string {
+	if p.RetryAfter > 0 {
+		return sendAgain + " after " + plural(p.retrySeconds(), "second") + "."
+	}
+	return kinds[p.Kind()].next
+}
+
 // sendJSON sends v in place of the default body.
 func sendJSON(w http.ResponseWriter, status int, v any) {
 	w.Header()["Content-Type"] = []string{"application/json"}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
@@ -39,8 +38,9 @@ import (
 //   - A replay has the id of the repeated call, byte by byte, in JSON and in each event of a stream.
 //     The events lose their own ids, with which a client would resume the stream of the first call.
 //   - A refusal is a JSON-RPC error with this id. Its HTTP status is that of the [Problem], and
-//     error.data has type, code, content and retry_after. The code is -32700 or -32600 for a
-//     body that is no call, -32602 for a key that is missing or malformed, and -32000 otherwise.
+//     error.data has type, code, content and retry_after. error.message is the content and a
+//     sentence that says what to do, for a model that sees nothing else. The code is -32700 or -32600 for
+//     a body that is no call, -32602 for a key that is missing or malformed, and -32000 otherwise.
 //   - A call without an id, a notification, has no response: its repeat gets the same status.
 //
 // A batch is refused: some of its calls may be done and others not, and one answer could not say so.
@@ -110,6 +110,7 @@ func A2A() IdempotentOption {
 }
 
 func newRPC(o rpc, keys ...string) IdempotentOption {
+	o.places = strings.Join(keys, ", ")
 	for _, k := range keys {
 		_ = keyfunc.JSON(k) // panics if it is malformed
 		o.keys = append(o.keys, jsonrpc.PathOf(k))
@@ -174,10 +175,23 @@ func (o *rpc) key(c *jsonrpc.Call, f keyfunc.Func, r *http.Request) (string, err
 		key = outside
 	case missing && key == "" && o.keyless != nil && o.keyless(c.Tool):
 		return "", keyfunc.ErrSkip
+	case missing && key == "":
+		return "", o.missing(err)
 	case key == "" || !missing && !errors.Is(err, keyfunc.ErrSkip):
 		return "", err
 	}
 	return string(lenprefix.Append(lenprefix.Append(nil, c.Method), c.Tool)) + key, nil
+}
+
+// missing returns err with the places of a key in the body, for clients that can set no header.
+func (o *rpc) missing(err error) error {
+	own, ok := errors.AsType[*keyfunc.Error](err)
+	if !ok || own.Detail == "" {
+		return err
+	}
+	with := *own
+	with.Detail += " A key can be at " + o.places + "."
+	return &with
 }
 
 // readdressed returns receipt with the id of the call of r.
@@ -216,7 +230,7 @@ func (o *rpc) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 		Code    int    `json:"code"`
 		Message string `json:"message"`
 		Data    data   `json:"data"`
-	}{rpcCode(p), p.Title, data{p.Type, p.code(), p.text(), int64((p.RetryAfter + time.Second - 1) / time.Second)}})
+	}{rpcCode(p), strings.TrimSpace(p.text() + " " + p.next()), data{p.Type, p.code(), p.text(), p.retrySeconds()}})
 	w.Header()["Content-Type"] = []string{"application/json"}
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":%s}`, id, text)

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -350,7 +352,8 @@ func TestRefusalsOfCalls(t *testing.T) {
 			again := calls(guard(mustNotRun(t)), name, complete("2", `{"id":"c1"}`))
 			require.Equal(t, tt.inProgress.status, again.Code)
 			require.Equal(t, "1", again.Header().Get("Retry-After"))
-			require.JSONEq(t, `{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"The same request was sent before, and is still being processed.",
+			require.JSONEq(t, `{"jsonrpc":"2.0","id":2,"error":{"code":-32000,
+				"message":"The same request was sent before, and is still being processed. Send the same call again after 1 second.",
 				"data":{"type":"https://github.com/httplatch/httplatch/blob/main/docs/problems.md#in-progress","code":"in_progress",
 				"content":"The same request was sent before, and is still being processed.","retry_after":1}}}`, again.Body.String())
 			_, _ = io.WriteString(w, `{"id":1,"result":{}}`)
@@ -360,6 +363,60 @@ func TestRefusalsOfCalls(t *testing.T) {
 		require.Equal(t, tt.reused.status, again.Code)
 		require.Contains(t, again.Body.String(), `"code":"key_reused"`)
 		require.Contains(t, again.Body.String(), `{"jsonrpc":"2.0","id":3,"error":{"code":-32000,`)
+	}
+}
+
+// TestMessageSaysWhatToDo, since a model sees nothing else: "Send the same call again" where the table of
+// problems.md says yes, and something else where it does not.
+func TestMessageSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/problems.md")
+	require.NoError(t, err)
+	agents, err := os.ReadFile("../docs/agents.md")
+	require.NoError(t, err)
+	for _, p := range refusals(t) {
+		kind := string(p.Kind())
+		switch p.Kind() {
+		case latch.ProblemHeld, latch.ProblemCoolingDown, latch.ProblemKeyNotSupported: // of Lock and Refuse
+			continue
+		}
+		row := regexp.MustCompile("(?m)^\\| \\[`" + kind + "`\\].*\\| ([^|]*) \\|$").FindStringSubmatch(string(page))
+		require.NotNil(t, row, kind)
+		w := httptest.NewRecorder()
+		latch.RefuseCall(w, keyedBody("k", buy("7", "{}")), p)
+		var answer struct{ Error struct{ Message string } }
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+		next, is := strings.CutPrefix(answer.Error.Message, p.Title+" ")
+		require.True(t, is, answer.Error.Message)
+		require.NotEmpty(t, next)
+		if p.Kind() == latch.ProblemInProgress {
+			_, example, _ := strings.Cut(string(agents), "```json\n")
+			example, _, _ = strings.Cut(example, "```")
+			require.JSONEq(t, w.Body.String(), example, "docs/agents.md")
+		}
+		require.Equal(t, strings.HasPrefix(row[1], "yes"), strings.HasPrefix(next, "Send the same call again"), "%s: %s", kind, next)
+	}
+}
+
+// TestMessageNamesThePlacesOfAKey, since some clients can set no header.
+func TestMessageNamesThePlacesOfAKey(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	for want, guard := range map[string]func(http.Handler) http.Handler{
+		"The header Idempotency-Key is missing. A key can be at /params/arguments/key, /params/key. Correct that, and send the call again.": latch.Idempotent(l, byUser,
+			keyfunc.IdempotencyKey, latch.JSONRPC(buys, "/params/arguments/key", "/params/key")),
+		"The messageId is missing. A key can be at /params/message/messageId. Correct that, and send the call again.": latch.Idempotent(l, byUser,
+			keyfunc.IdempotencyKey, latch.A2A()),
+		"The header X-Org is missing. Correct that, and send the call again.": latch.Idempotent(l, keyfunc.Header("X-Org"),
+			keyfunc.IdempotencyKey, latch.JSONRPC(buys)),
+	} {
+		body := buy("1", "{}")
+		if strings.Contains(want, "messageId") {
+			body = `{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"message":{}}}`
+		}
+		w := calls(guard(mustNotRun(t)), "", body)
+		require.Equal(t, 400, w.Code)
+		require.Contains(t, w.Body.String(), `"message":"`+want+`"`)
 	}
 }
 

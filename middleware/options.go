@@ -85,6 +85,7 @@ type rpc struct {
 	keyless  func(tool string) bool // calls that may lack a key; nil: none
 	status   func(p *Problem) int   // nil: that of the problem
 	keys     []jsonrpc.Path
+	places   string         // the pointers of keys
 	ignored  []jsonrpc.Path // besides the keys
 	onlyBody bool           // the key function does not count
 }

@@ -92,11 +92,12 @@ func (p *Problem) writeHeader(h http.Header) {
 		setOnce(h, "Connection", "close")
 	}
 	if p.RetryAfter > 0 {
-		// Rounded up: a client that repeats too early is refused again.
-		seconds := int64((p.RetryAfter + time.Second - 1) / time.Second)
-		setOnce(h, "Retry-After", strconv.FormatInt(seconds, 10))
+		setOnce(h, "Retry-After", strconv.FormatInt(p.retrySeconds(), 10))
 	}
 }
+
+// retrySeconds is RetryAfter in seconds, rounded up: a client that repeats too early is refused again.
+func (p *Problem) retrySeconds() int64 { return int64((p.RetryAfter + time.Second - 1) / time.Second) }
 
 // setOnce sets the header with this canonical name unless it already has this value: a guard sets
 // the headers before ServeHTTP.

@@ -51,8 +51,16 @@ type kindRow struct {
 	retryAfter time.Duration // 0: no Retry-After, unless the time left is known
 	endsKey    bool          // no answer to the key will come after this refusal; js/repeat.js knows such kinds by name
 	title      string        // a fixed sentence, true for every guard: behind Dedupe the client has sent no key
+	next       string        // says to a program what to do, unless Retry-After says when to repeat; "" for refusals of Lock and Refuse
 	page       words
 }
+
+// What programs do after a refusal. With Dedupe, they have no key to name.
+const (
+	correctIt = "Correct that, and send the call again."
+	sendAgain = "Send the same call again"
+	inVain    = "A repeat would end in the same way."
+)
 
 // kinds has a row for each kind.
 var kinds = map[ProblemKind]kindRow{
@@ -70,26 +78,26 @@ var kinds = map[ProblemKind]kindRow{
 		effect: notDone + " A request for the same thing was processed just before it.",
 		advice: look + ". Only if you want it once more, send the form again later.", wait: true,
 	}},
-	ProblemKeyMissing:      {status: http.StatusBadRequest, title: "The request lacks the value that says which requests are the same.", page: unusable},
-	ProblemKeyInvalid:      {status: http.StatusBadRequest, title: "The value that says which requests are the same is malformed.", page: unusable},
+	ProblemKeyMissing:      {status: http.StatusBadRequest, title: "The request lacks the value that says which requests are the same.", next: correctIt, page: unusable},
+	ProblemKeyInvalid:      {status: http.StatusBadRequest, title: "The value that says which requests are the same is malformed.", next: correctIt, page: unusable},
 	ProblemKeyNotSupported: {status: http.StatusBadRequest, title: "The request has an Idempotency-Key, which is not supported here, so it was not processed.", page: serverFault},
-	ProblemUnauthenticated: {status: http.StatusUnauthorized, title: "The request does not say whose it is.", page: words{
+	ProblemUnauthenticated: {status: http.StatusUnauthorized, title: "The request does not say whose it is.", next: "Authenticate, and send the call again.", page: words{
 		title:  "Please sign in",
 		effect: notDone + " The server does not know who has sent it.",
 		advice: "Sign in, and send the form again.",
 	}},
-	ProblemBodyTooLarge: {status: http.StatusRequestEntityTooLarge, title: "The request body is too large.", page: words{
+	ProblemBodyTooLarge: {status: http.StatusRequestEntityTooLarge, title: "The request body is too large.", next: correctIt, page: words{
 		title:  "Too large",
 		effect: notDone + " It is larger than this site accepts.",
 		advice: "Go back, and send less text, or smaller files.",
 	}},
-	ProblemBodyUnreadable: {status: http.StatusBadRequest, title: "The request body could not be read to its end.", page: words{
+	ProblemBodyUnreadable: {status: http.StatusBadRequest, title: "The request body could not be read to its end.", next: sendAgain + ".", page: words{
 		title:  "Not all of it has arrived",
 		effect: notDone + " The connection ended too early, or the form was damaged on its way.",
 		advice: reload, alone: notDone + " It has not arrived as a whole. " + firstGone,
 	}},
-	ProblemBodyConsumed: {status: http.StatusInternalServerError, title: "The server could not read the request body any more, and did not process the request.", page: serverFault},
-	ProblemKeyFailed:    {status: http.StatusInternalServerError, title: "The server could not find out which requests are the same, and did not process this one.", page: serverFault},
+	ProblemBodyConsumed: {status: http.StatusInternalServerError, title: "The server could not read the request body any more, and did not process the request.", next: inVain, page: serverFault},
+	ProblemKeyFailed:    {status: http.StatusInternalServerError, title: "The server could not find out which requests are the same, and did not process this one.", next: sendAgain + " later.", page: serverFault},
 	ProblemInProgress: {status: http.StatusConflict, retryAfter: time.Second, title: "The same request was sent before, and is still being processed.", page: words{
 		title:  "Still being processed",
 		effect: "Your form has arrived and is being processed. It is processed only once, however often you send it.",
@@ -101,22 +109,22 @@ var kinds = map[ProblemKind]kindRow{
 		effect: "You have sent this form more than once. The first time has failed, and this time it was not processed.",
 		advice: reload, again: "Send again", underAgain: "Please send it again.",
 	}},
-	ProblemKeyReused: {status: http.StatusUnprocessableEntity, endsKey: true, title: "The key was used for a different request.", page: words{
+	ProblemKeyReused: {status: http.StatusUnprocessableEntity, endsKey: true, title: "The key was used for a different request.", next: "The first request may have had its effect. Only if this is another intention, send it with a new key.", page: words{
 		title:  "This form was sent before, with something else in it",
 		effect: "What you have just sent was not processed. What you sent first may be done, or on its way.",
 		advice: "Look for that first. If you want to send something else, open the form again, and send it from there.",
 	}},
-	ProblemOutcomeUnknown: {status: http.StatusConflict, endsKey: true, title: "The same request was sent before and did not finish, and it is not known whether it had an effect.", page: words{
+	ProblemOutcomeUnknown: {status: http.StatusConflict, endsKey: true, title: "The same request was sent before and did not finish, and it is not known whether it had an effect.", next: "Find out whether it had. Only if it had none, send it as a new one, with another key if it has one.", page: words{
 		title:  "It is not known whether this was done",
 		effect: "The server was interrupted while it processed your form. What you wanted may be there, in part, or not at all.",
 		advice: look + ". Sending this form again does nothing. If it is not there, open the form again, and send it from there.",
 	}},
-	ProblemResultNotReplayable: {status: http.StatusConflict, endsKey: true, title: "The request was processed, but its answer cannot be sent again.", page: words{
+	ProblemResultNotReplayable: {status: http.StatusConflict, endsKey: true, title: "The request was processed, but its answer cannot be sent again.", next: "Do not send it again. Look for its result.", page: words{
 		title:  "This was done",
 		effect: "Your form was processed, once. Only the answer to it cannot be shown again.",
 		advice: "Do not send it again. Look for the result where you would look for it otherwise.",
 	}},
-	ProblemRolledBack: {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "The request was processed, but could not be completed, and nothing of it was kept.", page: words{
+	ProblemRolledBack: {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "The request was processed, but could not be completed, and nothing of it was kept.", next: inVain, page: words{
 		title:  "That did not work",
 		effect: "Your form could not be processed to its end, and everything was undone. There is nothing of it.",
 		advice: reload, again: "Send again", underAgain: "Please send it again.",
