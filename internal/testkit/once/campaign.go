@@ -21,6 +21,10 @@ import (
 // active is the number of keys that are in use at the same time.
 const active = 4
 
+// patience is how long the orders that are left may take once there are no more faults. An order that
+// is not answered by then has locked its customer out.
+const patience = 5 * time.Minute
+
 // Campaign is one run of faults against one shop.
 type Campaign struct {
 	Book
@@ -32,8 +36,9 @@ type Campaign struct {
 	began time.Time
 
 	mu    sync.Mutex
-	quiet bool // no more faults
-	next  int  // number of the oldest order that is not answered yet
+	quiet bool             // no more faults
+	next  int              // number of the oldest order that is not answered yet
+	last  map[string]error // of the orders that are not answered yet
 }
 
 // New returns a campaign with the seed of [SeedFlag].
@@ -94,19 +99,33 @@ func (c *Campaign) Run(shop Shop, plan Plan, faults int) {
 	if found {
 		cancel() // the rest need not end by itself: a twin may hang, and so may a shop that has ended the test
 	}
+	limited := time.AfterFunc(patience, cancel)
 	processes.Wait()
 	strikes.Wait()
-	if found {
-		return
+	if !found {
+		c.finish(ctx, shop, c.begun(), c.dice(plan.Processes+1))
 	}
-	dice := c.dice(plan.Processes + 1)
-	p := shop.Open(dice)
-	for _, name := range c.begun() {
-		for answered := false; !answered && ctx.Err() == nil; {
-			answered, _ = c.order(ctx, p, name, dice) // also orders of clients whose process has ended
+	if !limited.Stop() && !found {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for name, err := range c.last {
+			c.Complain("%s is not answered %v after the last fault: %v", name, patience, err)
 		}
 	}
-	p.Close(ctx)
+}
+
+// finish makes orders until all are answered, also those of clients whose process has ended. A process
+// whose way to the database has ended for good is replaced.
+func (c *Campaign) finish(ctx context.Context, shop Shop, names []string, dice *rand.Rand) {
+	for ctx.Err() == nil && len(names) > 0 {
+		p := shop.Open(dice)
+		for tries := 100; tries > 0 && len(names) > 0 && ctx.Err() == nil; tries-- {
+			if answered, _ := c.order(ctx, p, names[0], dice); answered {
+				names, tries = names[1:], 100
+			}
+		}
+		p.Close(ctx)
+	}
 }
 
 func (c *Campaign) dice(of int) *rand.Rand {
@@ -247,11 +266,25 @@ func (c *Campaign) order(ctx context.Context, p Process, name string, r *rand.Ra
 		c.Complain("%s: its outcome is said to be unknown", name)
 		return true, false
 	default:
+		c.note(name, reply.Err)
 		time.Sleep(time.Duration(5+r.IntN(50)) * time.Millisecond)
 		return false, errors.Is(reply.Err, ErrGone)
 	}
+	c.note(name, nil)
 	c.Gets(name, reply.Receipt)
 	return true, false
+}
+
+// note remembers why an order is not answered. nil: it is.
+func (c *Campaign) note(name string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == nil {
+		c.last = map[string]error{}
+	}
+	if c.last[name] = err; err == nil {
+		delete(c.last, name)
+	}
 }
 
 // Misses reports whether there is a path that neither c nor an earlier campaign has taken.
