@@ -335,19 +335,20 @@ func TestMCPRefusals(t *testing.T) {
 			var network cuts
 			session := agent(t, server.URL+"/mcp", network.client())
 			defer func() { _ = session.Close() }()
-			requireCode := func(code int64, kind string, err error) {
+			requireCode := func(code int64, kind, says string, err error) {
 				t.Helper()
 				var wire *jsonrpc.Error
 				require.ErrorAs(t, err, &wire)
 				require.Equal(t, code, wire.Code)
 				require.Contains(t, string(wire.Data), kind)
+				require.Contains(t, wire.Message, says)
 			}
 			_, err := buy(t.Context(), session, "")
-			requireCode(-32602, "key_missing", err)
+			requireCode(-32602, "key_missing", "/params/arguments/idempotency_key", err)
 			_, err = buy(t.Context(), session, "k")
 			require.NoError(t, err)
 			_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "order", Arguments: order{SKU: "coffee", Key: "k"}})
-			requireCode(-32000, "key_reused", err)
+			requireCode(-32000, "key_reused", "Only if this is another intention", err)
 			for n := range 2 {
 				result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search", Arguments: struct{}{}})
 				require.NoError(t, err)
