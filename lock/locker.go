@@ -28,6 +28,8 @@ type Locker struct {
 
 	core *core
 	cfg  config
+
+	stepHint sync.Once // logs a step that is not resumed: once for each guard, because it has its own Locker
 }
 
 // core is the part of a Locker that it shares with all Lockers derived from it by With.
@@ -55,7 +57,6 @@ type core struct {
 	recent recent
 	names  names
 
-	stepHint   sync.Once    // logs a step that is not resumed
 	unfinished atomic.Int64 // submissions that the last Unfinished has listed
 
 	closeOnce sync.Once

@@ -60,6 +60,8 @@ type effects struct {
 	freed           bool   // the run ended without a receipt, so the key is free for the next
 	possibleEffects int    // calls that may have had an effect elsewhere
 	failedReceipt   []byte // of a run that failed after such calls, or after its answer had begun to leave
+
+	steps map[string]struct{} // that run or are done; nil before the first
 }
 
 // free ends the run without a receipt and returns true, unless the run may have had an effect
@@ -127,4 +129,31 @@ func (f *effects) note(mark func()) (noted bool) {
 	}
 	mark()
 	return true
+}
+
+// beginStep notes that a step runs, and returns its place among the steps: 0 if it runs already, or is done.
+func (f *effects) beginStep(name string) (place int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, twice := f.steps[name]; twice {
+		return 0
+	}
+	if f.steps == nil {
+		f.steps = map[string]struct{}{}
+	}
+	f.steps[name] = struct{}{}
+	return len(f.steps)
+}
+
+// failStep lets a step run again.
+func (f *effects) failStep(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.steps, name)
+}
+
+func (f *effects) hasSteps() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.steps != nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
@@ -20,8 +19,7 @@ type run struct {
 	settledEarly bool  // SettleEarly has settled the run, before its function returned
 	earlyErr     error // the result of SettleEarly
 
-	tx    *transaction          // of the function; nil if it runs in none
-	steps atomic.Pointer[steps] // nil until the first
+	tx *transaction // of the function; nil if it runs in none
 }
 
 // remoteRun is a run over a store outside this process, with the same room as remoteLease.
@@ -189,7 +187,7 @@ func (r *run) Hold(ctx context.Context, receipt []byte) error {
 // kept returns how long the receipt of r is kept. It is not forgotten before the steps of r: a new
 // submission with the same key must not find them done.
 func (r *run) kept() time.Duration {
-	if r.steps.Load() != nil {
+	if r.record.effects.hasSteps() {
 		return r.lease.locker.cfg.stepKeep()
 	}
 	return r.lease.locker.cfg.keep

@@ -31,13 +31,12 @@ const (
 // fn runs again in a later attempt, or in a later call, if it has failed, if its process vanished
 // before the result was kept, or if the store has not confirmed the result. So fn makes one call to
 // another service, with the same key in each run: in middleware.Idempotent with WithKeySecret, the
-// requests of client.Transport in fn have the key that middleware.DeriveKey returns for name. Rows
-// that fn writes in a transaction of [WithTransaction] are rolled back with it, and the step is not:
-// write rows outside of steps.
+// requests of client.Transport in fn have the key that middleware.DeriveKey returns for name. Write rows of
+// a transaction of [WithTransaction] outside of steps: a step stays when they are rolled back.
 //
 // Work goes on where it stopped after a failure, which frees its key, after the end of its process
 // with [WithTransaction], and with [WithRerunAbandoned]. A Locker without both refuses repeats after
-// the end of a process, and the first Step logs so.
+// the end of a process, and its first Step logs so.
 //
 // name has 1 to 128 bytes, and stands for one step: in a loop, put the item into it ("refund/7").
 // Operators see it, so it has no secret. Do not rename a step while submissions may be unfinished.
@@ -53,10 +52,9 @@ const (
 //     [ErrFull] if it has no room. The text says whether fn has run. Fail with an answer that is not
 //     kept, such as 503: the next attempt finds the result, or runs fn again.
 //   - An error that matches [ErrLost] if the lease of the work is over: another attempt may run.
-//   - Another error if fn was not run because Step was called outside of Once, behind middleware.Dedupe, or in
-//     work that runs unprotected; after the answer was settled; with a name that is empty or too long; or with the name of
-//     another step of this attempt, done or running. The same if the result is longer than the limit,
-//     or the record of the step was written by a newer version.
+//   - Another error, and fn was not run, outside of Once, behind middleware.Dedupe, in work that runs
+//     unprotected, after the answer was settled, and with a name of another length, or of another step of
+//     this attempt. The same if the result is too long, or its record was written by a newer version.
 func Step(ctx context.Context, name string, fn func(ctx context.Context) (result []byte, err error)) (result []byte, err error) {
 	r := runOf(ctx)
 	switch {
@@ -66,26 +64,18 @@ func Step(ctx context.Context, name string, fn func(ctx context.Context) (result
 		return nil, fmt.Errorf("lock: the name of a Step has %d bytes, and needs 1 to %d", len(name), maxStepName)
 	case r.record.owner != "" && submission.Of(ctx) != nil && submission.Of(ctx).ID == "":
 		return nil, errors.New("lock: a Step behind Dedupe: its requests have no key, and tomorrow's equal request would find the step done; use Idempotent")
-	case !r.ownSteps().enter(name):
+	}
+	s := step{run: r, name: name, key: keytext.Step(string(r.lease.entry), name), place: r.record.effects.beginStep(name)}
+	if s.place == 0 {
 		return nil, fmt.Errorf("lock: a second Step %q in one attempt: give each step its own name, such as item/1 and item/2", name)
 	}
-	done := false
-	defer func() { r.ownSteps().leave(name, done) }() // fn may panic
-	s := step{run: r, name: name, key: keytext.Step(string(r.lease.entry), name)}
-	if result, err = s.do(ctx, fn); err != nil {
-		return nil, err
-	}
-	done = true
-	return result, nil
-}
-
-// ownSteps returns the steps of r. Most runs have none, and no room for them.
-func (r *run) ownSteps() *steps {
-	if s := r.steps.Load(); s != nil {
-		return s
-	}
-	r.steps.CompareAndSwap(nil, new(steps))
-	return r.steps.Load()
+	err = errNotReturned // fn may panic
+	defer func() {
+		if err != nil {
+			r.record.effects.failStep(name)
+		}
+	}()
+	return s.do(ctx, fn)
 }
 
 // step is one call of [Step].
@@ -95,15 +85,16 @@ func (r *run) ownSteps() *steps {
 // attempt that finds the claim of an earlier one replaces the token, in one atomic step, and from then on
 // the earlier one cannot settle. And an attempt whose lease is over replaces no token: see claim.
 type step struct {
-	run  *run
-	name string
-	key  string // in the store
+	run   *run
+	name  string
+	key   string // in the store
+	place int    // among the steps of the attempt, from 1
 }
 
 func (s *step) do(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, err error) {
 	r, l := s.run, s.run.lease.locker
 	if !l.cfg.rerun && !l.cfg.inTx {
-		l.core.stepHint.Do(func() { l.logStepNotResumed(ctx, &r.lease.identity) })
+		l.stepHint.Do(func() { l.logStepNotResumed(ctx, &r.lease.identity) })
 	}
 	c := Claim{
 		Token: l.core.tokens.Next(), Attempt: r.record.attempt, Owner: s.owner(), Scope: r.record.scope,
@@ -173,16 +164,14 @@ func (s *step) claim(ctx context.Context, c *Claim) (found Entry, err error) {
 			c.Replaces, c.ReplacesHeld = found.Token, true
 		}
 	}
-	if found.Token == c.Replaces {
-		return Entry{}, fmt.Errorf("lock: the Step %q was not run: the store does not know Claim.ReplacesHeld: %w", s.name, errors.ErrUnsupported)
-	}
-	return Entry{}, fmt.Errorf("%w: the Step %q was not run: its record changed during the claim", ErrUnavailable, s.name)
+	return Entry{}, fmt.Errorf("%w: the Step %q was not run: its record changes, or the store does not know Claim.ReplacesHeld", ErrUnavailable, s.name)
 }
 
 // settle keeps the result.
 func (s *step) settle(ctx context.Context, c *Claim, result []byte) error {
 	l := s.run.lease.locker
-	request := &endRequest{store: l.core.store, key: s.key, claim: *c, receipt: appendStep(s.run.ownSteps().count(), result), keep: l.cfg.stepKeep()}
+	receipt := append(binary.AppendUvarint([]byte{stepFormat}, uint64(s.place)), result...) //nolint:gosec // it is at least 1
+	request := &endRequest{store: l.core.store, key: s.key, claim: *c, receipt: receipt, keep: l.cfg.stepKeep()}
 	err := s.ask(ctx, callSettle, l.lastingTerms(), request)
 	switch {
 	case err != nil:
@@ -216,24 +205,16 @@ func (r *run) stillRuns(name string) error {
 	return nil
 }
 
-// stepFormat is the first byte of a step's receipt. The number of steps that were done before and the result
-// follow.
+// stepFormat is the first byte of a step's receipt. The place of the step and the result follow.
 const stepFormat = 1
-
-func appendStep(before int, result []byte) []byte {
-	b := make([]byte, 0, 1+binary.MaxVarintLen32+len(result))
-	return append(binary.AppendUvarint(append(b, stepFormat), uint64(before)), result...) //nolint:gosec // it is no less than 0
-}
 
 var errStepRecord = fmt.Errorf("lock: the record of the step was not written by this version: %w", errors.ErrUnsupported)
 
-func readStep(receipt []byte) (before uint64, result []byte, err error) {
-	if len(receipt) < 2 || receipt[0] != stepFormat {
-		return 0, nil, errStepRecord
+func readStep(receipt []byte) (place uint64, result []byte, err error) {
+	if len(receipt) > 1 && receipt[0] == stepFormat {
+		if place, n := binary.Uvarint(receipt[1:]); n > 0 {
+			return place, receipt[1+n:], nil
+		}
 	}
-	before, n := binary.Uvarint(receipt[1:])
-	if n <= 0 {
-		return 0, nil, errStepRecord
-	}
-	return before, receipt[1+n:], nil
+	return 0, nil, errStepRecord
 }

@@ -286,20 +286,21 @@ func TestAnAttemptThatIsOverReplacesNoClaim(t *testing.T) {
 	})
 }
 
-// The first step of a Locker that does not go on with it is logged, once.
+// The first step of a guard that does not go on with it is logged, once. Each guard has its own Locker, of one store.
 func TestAStepThatIsNotResumedIsLogged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opts  []lock.Option
 		lines int
-	}{"refuses": {nil, 1}, "runs again": {[]lock.Option{lock.WithRerunAbandoned()}, 0}} {
+	}{"refuse": {nil, 2}, "run again": {[]lock.Option{lock.WithRerunAbandoned()}, 0}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var p provider
 			var log bytes.Buffer
 			l := lockerOver(t, memstore.New(), append(c.opts, lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))...)
-			for _, key := range []string{"a", "b"} {
-				_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
+			guards := []*lock.Locker{l, l.With()}
+			for i, key := range []string{"a", "b", "c", "d"} {
+				_, _, err := guards[i%2].Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
 					_, err := stepsOf(ctx, &p, "charge", "courier")
 					return nil, err
 				})

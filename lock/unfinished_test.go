@@ -55,82 +55,70 @@ func listed(t *testing.T, list iter.Seq2[lock.Unfinished, error]) (all []lock.Un
 	return all
 }
 
-// wholeStore has no pages.
-type wholeStore struct {
-	lock.Store
-	lock.Inspector
-}
-
 // Submissions that are answered or running are not listed. Those whose work has failed after a step, or whose
 // process has vanished, are, with their steps in order.
 func TestUnfinished(t *testing.T) {
-	for name, open := range map[string]func(*memstore.Store) lock.Store{
-		"by pages": func(s *memstore.Store) lock.Store { return s },
-		"whole":    func(s *memstore.Store) lock.Store { return wholeStore{s, s} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				memory := memstore.New()
-				l := lock.New(open(memory), lock.WithLogger(quiet), lock.WithRerunAbandoned())
-				dying := &stopped{Store: memory, Inspector: memory}
-				other := lock.New(dying, lock.WithLogger(quiet))
-				var p provider
-				order := func(l *lock.Locker, key string, end error, names ...string) {
-					_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
-						_, err := stepsOf(ctx, &p, names...)
-						require.NoError(t, err)
-						if end != nil && len(names) > 0 {
-							_, err = lock.Step(ctx, "began", func(context.Context) ([]byte, error) { return nil, end })
-							require.Equal(t, end, err)
-						}
-						return nil, end
-					})
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory := memstore.New()
+		l := lock.New(memory, lock.WithLogger(quiet), lock.WithRerunAbandoned())
+		dying := &stopped{Store: memory, Inspector: memory}
+		other := lock.New(dying, lock.WithLogger(quiet))
+		var p provider
+		order := func(l *lock.Locker, key string, end error, names ...string) {
+			_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
+				_, err := stepsOf(ctx, &p, names...)
+				require.NoError(t, err)
+				if end != nil && len(names) > 0 {
+					_, err = lock.Step(ctx, "began", func(context.Context) ([]byte, error) { return nil, end })
 					require.Equal(t, end, err)
 				}
-				order(l, "done", nil, "z", "a")
-				order(l, "plain", errors.New("fails without steps"))
-				began := time.Now()
-				order(l, "order=1", errors.New("fails"), "z", "y", "x", "a")
-				time.Sleep(time.Minute)
-				running := make(chan struct{})
-				go func() {
-					_, _, _ = l.Once(t.Context(), "running", nil, func(ctx context.Context) ([]byte, error) {
-						_, err := stepsOf(ctx, &p, "a")
-						<-running
-						return nil, err
-					})
-				}()
-				time.Sleep(time.Minute)
-				dying.dead = true
-				order(other, "order=2", errors.New("dies"), "b", "a")
-				time.Sleep(time.Minute)
-
-				all := listed(t, l.Unfinished(t.Context()))
-				require.Equal(t, 2, l.Stats().Unfinished)
-				require.Len(t, all, 2)
-				one, two := all[0], all[1]
-				require.Equal(t, "order=1", one.Label)
-				require.Equal(t, began.Unix(), one.Since.Unix())
-				require.True(t, one.Freed)
-				require.Empty(t, one.Token)
-				require.Equal(t, []string{"z", "y", "x", "a", "began"}, stepNames(one.Steps))
-				require.Equal(t, []bool{true, true, true, true, false}, stepsDone(one.Steps))
-				require.Equal(t, "y 1", string(one.Steps[1].Result))
-				require.Equal(t, "order=2", two.Label)
-				require.False(t, two.Freed)
-				require.NotEmpty(t, two.Token)
-				require.Equal(t, []string{"b", "a", "began"}, stepNames(two.Steps))
-
-				order(l, "order=1", nil, "z")
-				require.Len(t, listed(t, l.Unfinished(t.Context())), 1, "one is finished")
-				close(running)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				_ = other.Close(ctx)
-				_ = l.Close(ctx)
+				return nil, end
 			})
-		})
-	}
+			require.Equal(t, end, err)
+		}
+		order(l, "done", nil, "z", "a")
+		order(l, "plain", errors.New("fails without steps"))
+		began := time.Now()
+		order(l, "order=1", errors.New("fails"), "z", "y", "x", "a")
+		time.Sleep(time.Minute)
+		running := make(chan struct{})
+		go func() {
+			_, _, _ = l.Once(t.Context(), "running", nil, func(ctx context.Context) ([]byte, error) {
+				_, err := stepsOf(ctx, &p, "a")
+				<-running
+				return nil, err
+			})
+		}()
+		time.Sleep(time.Minute)
+		dying.dead = true
+		order(other, "order=2", errors.New("dies"), "b", "a")
+		time.Sleep(time.Minute)
+
+		all := listed(t, l.Unfinished(t.Context()))
+		require.Equal(t, 2, l.Stats().Unfinished)
+		require.Len(t, all, 2)
+		one, two := all[0], all[1]
+		require.Equal(t, "order=1", one.Label)
+		require.Equal(t, began.Unix(), one.Since.Unix())
+		require.True(t, one.Freed)
+		require.Empty(t, one.Token)
+		require.Equal(t, []string{"z", "y", "x", "a", "began"}, stepNames(one.Steps))
+		require.Equal(t, []bool{true, true, true, true, false}, stepsDone(one.Steps))
+		require.Equal(t, "y 1", string(one.Steps[1].Result))
+		require.Equal(t, "order=2", two.Label)
+		require.False(t, two.Freed)
+		require.NotEmpty(t, two.Token)
+		require.Equal(t, []string{"b", "a", "began"}, stepNames(two.Steps))
+
+		order(l, "order=1", nil, "z")
+		require.Len(t, listed(t, l.Unfinished(t.Context())), 1, "one is finished")
+		close(running)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_ = other.Close(ctx)
+		_ = l.Close(ctx)
+	})
 }
 
 func stepNames(steps []lock.UnfinishedStep) (names []string) {
@@ -169,7 +157,7 @@ func TestStepsOfATransactionThatWasRolledBack(t *testing.T) {
 	})
 }
 
-// A store that cannot list says so.
+// A store that cannot list by pages says so.
 func TestUnfinishedOverAStoreThatCannotList(t *testing.T) {
 	t.Parallel()
 	l := lockerOver(t, struct{ lock.Store }{memstore.New()})

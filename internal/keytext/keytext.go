@@ -80,10 +80,8 @@ func Step(record, name string) string { return record + stepMark + name }
 
 // CutStep returns the record and the name of a step. ok is false if key is not the key of a step.
 func CutStep(key string) (record, name string, ok bool) {
-	if record, name, ok = strings.Cut(key, stepMark); ok && IsRecord(key) {
-		return record, name, true
-	}
-	return "", "", false
+	record, name, ok = strings.Cut(key, stepMark)
+	return record, name, ok && IsRecord(key)
 }
 
 // Digest returns the text that stands for key in logs: the beginning of the hash in [Record].

@@ -19,8 +19,9 @@ var embedded embed.FS
 
 var (
 	pages = template.Must(template.New("").Funcs(template.FuncMap{
-		"style": func() string { return "?style=" + styleHash },
-		"title": func(page, name string) string { return strings.TrimSuffix(page+" – "+name, " – ") },
+		"style":   func() string { return "?style=" + styleHash },
+		"title":   func(page, name string) string { return strings.TrimSuffix(page+" – "+name, " – ") },
+		"visible": visible,
 	}).ParseFS(embedded, "pages/*.html"))
 	style, styleHash = readStyle()
 )

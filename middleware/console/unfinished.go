@@ -48,20 +48,6 @@ func (h *handler) showUnfinished(a *answer) {
 	a.send(http.StatusOK, "unfinished", l)
 }
 
-// Title names the submission.
-func (u unfinished) Title() string {
-	if u.Request != nil {
-		return u.Request.What()
-	}
-	return visible(u.Key)
-}
-
-// Link leads to its entry.
-func (u unfinished) Link() string { return entryLink(u.Key) }
-
-// Shown returns the name for display.
-func (s unfinishedStep) Shown() string { return visible(s.Name) }
-
 // step describes the entry of a step.
 func (e *entry) step(name string, state lock.State) {
 	e.Situation = situationStep
