@@ -223,3 +223,42 @@ func TestFinishOfASubmissionThatWasRepeated(t *testing.T) {
 	}
 	require.Equal(t, http.StatusCreated, serve(h, keyed("k")).Code)
 }
+
+// The job of a ticket has steps of its own: after a failure it goes on, and ends with the final answer. It does not see
+// the steps of the handler, so what it needs is in the job.
+func TestStepsOfAWorker(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New(), lock.WithRerunAbandoned())
+	var job struct{ ticket, key string }
+	h := once(l, keySecret)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := latch.Step(r.Context(), "courier", func(context.Context) (string, error) { return "of the handler", nil })
+		require.NoError(t, err)
+		job.key, err = latch.DeriveKey(r.Context(), "parcel")
+		require.NoError(t, err)
+		job.ticket, err = latch.Later(r.Context())
+		require.NoError(t, err)
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	require.Equal(t, http.StatusAccepted, serve(h, keyed("k")).Code)
+	var keys []string
+	failed := errors.New("failed")
+	work := func(end error) error {
+		_, _, err := l.Once(t.Context(), lock.Key("job", job.ticket), nil, func(ctx context.Context) ([]byte, error) {
+			parcel, err := latch.Step(ctx, "courier", func(context.Context) (string, error) {
+				keys = append(keys, job.key)
+				return "p_1", nil
+			})
+			if err = errors.Join(err, end); err != nil {
+				return nil, err
+			}
+			return nil, latch.Finish(ctx, l, job.ticket, latch.Answer{Status: http.StatusCreated, Body: []byte(parcel)})
+		})
+		return err
+	}
+	require.ErrorIs(t, work(failed), failed)
+	require.NoError(t, work(nil))
+	require.Len(t, keys, 1)
+	w := serve(h, keyed("k"))
+	require.Equal(t, http.StatusCreated, w.Code)
+	require.Equal(t, "p_1", w.Body.String())
+}

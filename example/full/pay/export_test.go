@@ -1,0 +1,6 @@
+package main
+
+var (
+	Main    = main
+	NewShop = newShop
+)
