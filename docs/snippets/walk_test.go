@@ -78,3 +78,49 @@ func TestReadmeInstalls(t *testing.T) {
 		require.Zero(t, status, "$ %s\n%s", typed, printed)
 	}
 }
+
+// TestStepsInAnEmptyModule: the page has all that its chain needs, up to the services. Its first blocks, and a main that
+// opens a store, are a program.
+func TestStepsInAnEmptyModule(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "compiles programs")
+	t.Parallel()
+	program := `package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/httplatch/httplatch/client"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+func main() {
+	store, err := redisstore.Open(context.Background(), "redis://localhost:6379")
+	if err != nil {
+		log.Fatal(err)
+	}
+	shop := newShop(lock.New(store), "http://localhost:9000", []byte(os.Getenv("KEY_SECRET")))
+	log.Fatal(http.ListenAndServe("localhost:8080", shop))
+}
+`
+	for _, b := range walk.Blocks(t, "../steps.md") {
+		if strings.Contains(b.Text, "(s *shop)") || strings.Contains(b.Text, "type shop struct") {
+			program += "\n" + b.Text
+		}
+	}
+	reader := walk.NewReader(t)
+	reader.Write("main.go", program)
+	for _, typed := range []string{"go mod init example.com/lamps", "go get github.com/httplatch/httplatch", "go mod tidy", "go vet"} {
+		printed, status := reader.Type(typed)
+		require.Zero(t, status, "$ %s\n%s", typed, printed)
+	}
+}

@@ -562,3 +562,32 @@ func FuzzSealed(f *testing.F) {
 		require.ErrorIs(t, err, lock.ErrNotApplied)
 	})
 }
+
+// A process with another key lists what is unfinished, and does not see the results of its steps.
+func TestUnfinishedUnderAnotherKey(t *testing.T) {
+	t.Parallel()
+	memory := memstore.New()
+	open := func(key byte) *lock.Locker {
+		l := lock.New(sealed.New(memory, gcm(t, key)), lock.WithLogger(quiet))
+		t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
+		return l
+	}
+	own, other := open(1), open(2)
+	failed := errors.New("failed")
+	_, _, err := own.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
+		_, err := lock.Step(ctx, "charge", func(context.Context) ([]byte, error) { return []byte("ch_1"), nil })
+		return nil, errors.Join(err, failed)
+	})
+	require.ErrorIs(t, err, failed)
+	for l, result := range map[*lock.Locker]string{own: "ch_1", other: ""} {
+		for u, err := range l.Unfinished(t.Context()) {
+			require.NoError(t, err)
+			require.True(t, u.Freed)
+			require.Len(t, u.Steps, 1)
+			require.Equal(t, "charge", u.Steps[0].Name)
+			require.Equal(t, result, string(u.Steps[0].Result))
+			require.Equal(t, l == own, u.Steps[0].Done)
+		}
+		require.Equal(t, 1, l.Stats().Unfinished)
+	}
+}
