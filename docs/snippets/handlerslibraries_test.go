@@ -176,8 +176,6 @@ func gormHandlings() []handling {
 	create := func(c *call, o *gorm.DB) error { return o.Create(&gormOrder{Run: c.run}).Error }
 	return []handling{
 		inTx("`o.Statement.ConnPool = tx`, `Create`", "", 0, gorm.Config{}, skip, create),
-		inTx("the same with its default transactions", "", 0, gorm.Config{}, gorm.Session{}, create),
-		inTx("the same with `PrepareStmt`", "", 0, gorm.Config{PrepareStmt: true}, gorm.Session{}, create),
 		{name: "GORM, `gorm.Open` over `postgres.Config{Conn: tx}` or `mysql.Config{Conn: tx}`", over: overSQLs, handle: func(c *call) error {
 			return create(c, c.openGORM(c.sqlTx, gorm.Config{}).WithContext(c))
 		}},
@@ -188,15 +186,6 @@ func gormHandlings() []handling {
 			_ = o.Transaction(func(o *gorm.DB) error { return errors.Join(create(c, o), errAway) })
 			return nil
 		}),
-		inTx("a unique violation in `o.Transaction(f)`, passed over", "", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
-			_ = o.Transaction(func(o *gorm.DB) error { return o.Create(&gormItem{1}).Error })
-			return create(c, o)
-		}),
-		inTx("a unique violation, passed over", "over PostgreSQL, `o.Transaction` around it", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
-			_ = o.Create(&gormItem{1}).Error
-			_ = create(c, o)
-			return nil
-		}),
 		inTx("`o.Begin`, `Create`, `Commit`", "`o.Transaction`", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
 			tx := o.Begin()
 			defer tx.Rollback()
@@ -204,13 +193,6 @@ func gormHandlings() []handling {
 				return err
 			}
 			return tx.Commit().Error
-		}),
-		inTx("`Create`, `o.Commit()`, its error ignored", "", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
-			if err := create(c, o); err != nil {
-				return err
-			}
-			o.Commit()
-			return nil
 		}),
 		{name: "GORM, the service's own `db.Create`, and then `500`", over: overSQLs, so: besideTwice, handle: func(c *call) error {
 			err := c.openGORM(c.desk.db, gorm.Config{}).WithContext(c).Create(&gormOrder{Run: c.run, Beside: true}).Error
@@ -331,10 +313,6 @@ func bunHandlings() []handling {
 			})
 			return errors.Join(err, errAway)
 		}},
-		{name: "bun, `db.NewInsert()` without `Conn`, and then `500`", over: overSQLs, so: besideTwice, handle: func(c *call) error {
-			_, err := open(c).NewInsert().Model(&bunOrder{Run: c.run, Beside: true}).Exec(c)
-			return errors.Join(err, errAway)
-		}},
 	}
 }
 
@@ -366,10 +344,6 @@ func sqlxHandlings() []handling {
 			}
 			_, err = over(c).ExecContext(c, statement, args...)
 			return err
-		}},
-		{name: "sqlx, `MustExecContext` of what fails", over: overSQLs, handle: func(c *call) error {
-			over(c).MustExecContext(c, "INSERT INTO nowhere VALUES (1)")
-			return nil
 		}},
 	}
 }
