@@ -2,7 +2,6 @@ package overload_test
 
 import (
 	"bufio"
-	"context"
 	"net"
 	"testing"
 	"time"
@@ -14,8 +13,6 @@ import (
 	"github.com/httplatch/httplatch/internal/overload"
 	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -93,63 +90,4 @@ func TestSilenceKillsTheConnectionsThatSpoke(t *testing.T) {
 	require.NoError(t, spoke.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 	_, err = spoke.Read(make([]byte, 1))
 	require.ErrorAs(t, err, &timeout, "what was swallowed never comes")
-}
-
-// locker has nothing itself to show: the figures have.
-func locker(t *testing.T, p *overload.Proxy) *lock.Locker {
-	t.Helper()
-	store, err := redisstore.Open(t.Context(), "redis://"+p.Addr())
-	require.NoError(t, err)
-	l := lock.New(store)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
-		defer cancel()
-		_ = l.Close(ctx)
-		require.NoError(t, store.Close())
-	})
-	return l
-}
-
-func TestLoadCountsWhatIsDone(t *testing.T) {
-	t.Parallel()
-	p := proxied(t, 2000)
-	before := p.Commands()
-	o := overload.Load{PerSecond: 100, For: 2 * time.Second, Then: time.Second}.Run(t.Context(), locker(t, p), p)
-	require.Len(t, o.Seconds, 2)
-	require.Len(t, o.After, 1)
-	total := overload.Total(o.Seconds)
-	require.InDelta(t, 200, total.Done+total.Failed.All(), 80)
-	require.LessOrEqual(t, 2*total.Done, p.Commands()-before)
-	require.Positive(t, o.Served.P50)
-	require.GreaterOrEqual(t, o.Served.P99, o.Served.P50)
-	require.Positive(t, total.Goroutines)
-	require.Positive(t, total.Heap)
-}
-
-func TestFarAndLossyWays(t *testing.T) {
-	t.Parallel()
-	p := proxied(t, 0)
-	c := client(t, p)
-	ping := func() time.Duration {
-		began := time.Now()
-		require.NoError(t, c.Ping(t.Context()).Err())
-		return time.Since(began)
-	}
-	ping()
-	p.Far(60 * time.Millisecond)
-	require.GreaterOrEqual(t, ping(), 60*time.Millisecond)
-	began := time.Now()
-	_, err := c.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
-		for range 1000 {
-			pipe.Ping(t.Context())
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	require.Less(t, time.Since(began), 10*time.Second, "a pipeline is one round trip")
-	p.Far(0)
-	p.Lose(1)
-	require.Error(t, c.Ping(t.Context()).Err(), "both packets are lost, for 400 ms")
-	p.Lose(0)
-	ping()
 }

@@ -85,19 +85,6 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestResetIsOne: over RESP2 go-redis distinguishes a reset from an end.
-func TestResetIsOne(t *testing.T) {
-	t.Parallel()
-	for name, action := range map[string]respproxy.Action{
-		"swallow": respproxy.Swallow(respproxy.Reset), "drop": respproxy.Drop(respproxy.Reset),
-	} {
-		_, p := started(t)
-		c := client(t, redis.Options{Addr: p.Addr(), Protocol: 2})
-		p.On(respproxy.Match{Name: "echo"}, action)
-		requireReset(t, c.Echo(t.Context(), "").Err(), name)
-	}
-}
-
 func TestHoldThenDeliver(t *testing.T) {
 	t.Parallel()
 	s, p := started(t)
@@ -119,89 +106,4 @@ func TestHoldThenDeliver(t *testing.T) {
 	require.Equal(t, "late", s.Do(t, "GET", key), "the answer was awaited")
 	require.Equal(t, 3, p.Commands("set"))
 	require.Equal(t, 0, rule.Deliver(t), "once")
-}
-
-func TestHoldThenDeliverToAClientThatWaits(t *testing.T) {
-	t.Parallel()
-	_, p := started(t)
-	rule := p.On(respproxy.Match{Name: "echo", Count: 1}, respproxy.Hold())
-	conn := dial(t, p.Addr())
-	say(t, conn, "PING\r\nECHO held\r\nPING\r\n")
-	hear(t, conn, "+PONG\r\n")
-	rule.Wait(t, 1)
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-	_, err := conn.Read(make([]byte, 1))
-	requireTimeout(t, err)
-	require.Equal(t, 1, rule.Deliver(t))
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
-	hear(t, conn, "$4\r\nheld\r\n+PONG\r\n")
-}
-
-func TestHoldForLandsLater(t *testing.T) {
-	t.Parallel()
-	s, p := started(t)
-	key := key(t)
-	const late = 2 * readTimeout
-	c := impatient(t, p.Addr())
-	rule := p.On(respproxy.Match{Key: key, Count: 1}, respproxy.HoldFor(late))
-	began := time.Now()
-	err := c.Set(t.Context(), key, "late", 0).Err()
-	got := s.Do(t, "GET", key)
-	if time.Since(began) < late { // always, unless the machine stops for a while
-		requireTimeout(t, err)
-		require.Nil(t, got)
-	}
-	rule.Wait(t, 1)
-	rule.WaitLanded(t)
-	require.GreaterOrEqual(t, time.Since(began), late)
-	require.Equal(t, "late", s.Do(t, "GET", key))
-	require.Equal(t, 0, rule.Deliver(t), "there is nothing left to deliver")
-}
-
-// TestHangKeepsTheConnection: later commands on a hung connection are applied
-// after a swallowed reply, and lost with a dropped request.
-func TestHangKeepsTheConnection(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name   string
-		action respproxy.Action
-		later  any
-	}{
-		{"swallow", respproxy.Swallow(respproxy.Hang), "later"},
-		{"drop", respproxy.Drop(respproxy.Hang), nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s, p := started(t)
-			key := key(t)
-			rule := p.On(respproxy.Match{Key: "first", Count: 1}, tt.action)
-			conn := dial(t, p.Addr())
-			say(t, conn, "ECHO first\r\n")
-			rule.Wait(t, 1)
-			say(t, conn, "SET "+key+" later\r\n")
-			require.NoError(t, conn.SetReadDeadline(time.Now().Add(readTimeout)))
-			_, err := conn.Read(make([]byte, 1))
-			requireTimeout(t, err)
-			require.Eventually(t, func() bool { return s.Do(t, "GET", key) == tt.later }, patience, time.Millisecond)
-		})
-	}
-}
-
-// TestEndOfConnection: nothing that a client sends after it saw the end of
-// its connection reaches the server.
-func TestEndOfConnection(t *testing.T) {
-	t.Parallel()
-	s, p := started(t)
-	key := key(t)
-	p.On(respproxy.Match{Name: "echo", Count: 1}, respproxy.Swallow(respproxy.Close))
-	conn := dial(t, p.Addr())
-	say(t, conn, "ECHO a\r\n")
-	_, err := conn.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF)
-	say(t, conn, "SET "+key+" x\r\n") // the first write after the end always seems to work
-	_, err = io.Copy(io.Discard, conn)
-	require.NoError(t, err, "an end, not a reset")
-	time.Sleep(2 * soon)
-	require.Nil(t, s.Do(t, "GET", key))
-	require.Equal(t, 0, p.Commands("set"))
 }

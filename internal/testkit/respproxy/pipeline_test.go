@@ -1,15 +1,11 @@
 package respproxy_test
 
 import (
-	"context"
-	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
@@ -68,74 +64,4 @@ func TestPipelines(t *testing.T) {
 			require.Equal(t, tt.applied, p.Commands("incr"))
 		})
 	}
-}
-
-// TestPipelineThatIsWrittenBeforeItIsRead is larger than all buffers on the
-// way in both directions.
-func TestPipelineThatIsWrittenBeforeItIsRead(t *testing.T) {
-	t.Parallel()
-	_, p := started(t)
-	c := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, WriteTimeout: 20 * time.Second, ReadTimeout: 20 * time.Second})
-	defer func() { require.NoError(t, c.Close()) }()
-	const n, size = 200, 100_000
-	var echoes []*redis.StringCmd
-	_, err := c.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
-		for i := range n {
-			echoes = append(echoes, pipe.Echo(t.Context(), strconv.Itoa(i)+strings.Repeat("x", size)))
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	for i, e := range echoes {
-		require.True(t, strings.HasPrefix(e.Val(), strconv.Itoa(i)+"x"), i)
-	}
-}
-
-// TestLoad: many connections and every action at random; the replies that
-// clients got are true of the server.
-func TestLoad(t *testing.T) {
-	t.Parallel()
-	s, p := started(t)
-	key := key(t)
-	actions := []respproxy.Action{
-		{},
-		respproxy.Swallow(respproxy.Close), respproxy.Swallow(respproxy.Reset),
-		respproxy.Drop(respproxy.Close), respproxy.Drop(respproxy.Reset), respproxy.CutReply(1),
-		respproxy.ReplyError("no"), respproxy.ReplyErrorAfterApply("no"),
-		respproxy.DelayReply(time.Millisecond), respproxy.HoldFor(time.Millisecond),
-	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	for _, a := range actions {
-		for range 5 {
-			p.On(respproxy.Match{Name: "incr", Skip: rng.IntN(500), Count: 1 + rng.IntN(5)}, a)
-		}
-	}
-	c := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, ReadTimeout: patience, PoolSize: 16})
-	defer func() { require.NoError(t, c.Close()) }()
-	var mu sync.Mutex
-	seen := map[int64]bool{} // every answer is the answer to one command
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for range 50 {
-				n, err := c.Incr(context.WithoutCancel(t.Context()), key).Result()
-				if err != nil {
-					continue
-				}
-				mu.Lock()
-				if seen[n] {
-					t.Errorf("%d was answered twice", n)
-				}
-				seen[n] = true
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	total := p.Commands("incr")
-	require.Equal(t, strconv.Itoa(total), s.Do(t, "GET", key))
-	require.Greater(t, total, len(seen), "some replies were lost")
-	require.Less(t, total, 800, "some requests were lost")
 }

@@ -3,13 +3,11 @@ package walk_test
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/internal/testkit/walk"
 )
@@ -66,71 +64,10 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-func TestOtherBlocks(t *testing.T) {
-	t.Parallel()
-	var did []string
-	browser := func(tb testing.TB, text string) {
-		if text == "fail\n" {
-			tb.Fatal("it has failed")
-		}
-		did = append(did, text)
-	}
-	v := follow(t, "~browser\nopen\n~\n~console\n$ true\n~\n~browser\nclick\n~\n~browser\nfail\n~\n~browser\nmore\n~\n", map[string]walk.Do{"browser": browser})
-	require.Equal(t, "it has failed", v.WhyFailed)
-	require.Equal(t, []string{"open\n", "click\n"}, did)
-}
-
-// TestModules: the modules of this checkout can be fetched, and fit together.
-func TestModules(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "compiles programs")
-	t.Parallel()
-	v := follow(t, "~console\n$ go mod init example.com/mine\n$ go get github.com/httplatch/httplatch/lock/pgstore\n"+
-		"go: added github.com/httplatch/httplatch v0.1.0\ngo: added github.com/httplatch/httplatch/lock/pgstore v0.1.0\n"+
-		"$ go list -f '{{.Module}}' github.com/httplatch/httplatch/lock github.com/httplatch/httplatch/lock/pgstore\n"+
-		"github.com/httplatch/httplatch v0.1.0\ngithub.com/httplatch/httplatch/lock/pgstore v0.1.0\n$ go env GOFLAGS\n-modcacherw -trimpath -count=1 -ldflags=-w\n~\n", nil)
-	require.Empty(t, v.WhyFailed)
-}
-
-const server = "A `main.go`:\n~go\npackage main\n\nimport (\n\t\"net/http\"\n\t\"time\"\n)\n\n" +
-	"func main() { time.Sleep(time.Second); http.ListenAndServe(\"localhost:PORT\", nil) }\n~\n"
-
-// TestBackground: a step that follows a server finds it listening, and no process outlives the
-// walk.
-func TestBackground(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "compiles programs")
-	t.Parallel()
-	port, err := process.FreePort()
-	require.NoError(t, err)
-	page := strings.ReplaceAll(server, "PORT", strconv.Itoa(port)) + "~console\n$ go run main.go &\n$ curl -s localhost:" + strconv.Itoa(port) + "\n404 page not found\n~\n"
-	require.Empty(t, follow(t, page, nil).WhyFailed)
-	require.Empty(t, follow(t, page, nil).WhyFailed, "the port is free again")
-}
-
 // TestPortsOfOthers are not of the page.
 func TestPortsOfOthers(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"8081", "8082"}, walk.Ports("localhost:8081 mylocalhost:1 127.0.0.1:2 localhost:8082/a localhost:8081"))
-}
-
-func TestHas(t *testing.T) {
-	t.Parallel()
-	page := filepath.Join(t.TempDir(), "page.md")
-	require.NoError(t, os.WriteFile(page, []byte("```go\n```\n"), 0o600))
-	require.True(t, walk.Has(t, page, "go"))
-	require.False(t, walk.Has(t, page, "browser"))
-}
-
-// TestReader: each command gets its own output and status.
-func TestReader(t *testing.T) {
-	t.Parallel()
-	r := walk.NewReader(t)
-	r.Write("a.txt", "it's $HOME\n")
-	printed, status := r.Type("cat a.txt")
-	require.Equal(t, "it's $HOME", printed)
-	require.Zero(t, status)
-	printed, status = r.Type("ls b.txt")
-	require.Regexp(t, "^ls: .*b.txt", printed)
-	require.NotZero(t, status)
 }
 
 // TestProgramIsMissing: the walk is skipped, unless everything has to be there.
