@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -333,93 +332,6 @@ func TestAnyWaitsForAnAnswerUnderWay(t *testing.T) {
 		s.Skip(fault.Release)
 		require.NoError(t, again.Release(t.Context()))
 	})
-}
-
-// permits counts the callers that run at the same time.
-type permits struct {
-	now, most, granted atomic.Int64
-}
-
-func (p *permits) work(d time.Duration) {
-	for now := p.now.Add(1); ; {
-		most := p.most.Load()
-		if now <= most || p.most.CompareAndSwap(most, now) {
-			break
-		}
-	}
-	p.granted.Add(1)
-	time.Sleep(d)
-	p.now.Add(-1)
-}
-
-// crowd sends 5,000 callers for permits, in three processes. keysOf returns the keys that a
-// caller of one process asks for.
-func (p *permits) crowd(t *testing.T, wait time.Duration, keysOf func(process int) []string) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		memory := memstore.New()
-		var lockers []*lock.Locker
-		for range 3 {
-			away := fault.New().Every(fault.Slow(time.Millisecond))
-			away.Serve(memory)
-			opts := []lock.Option{lock.WithLogger(quiet)}
-			if wait > 0 {
-				opts = append(opts, lock.WithWait(wait))
-			}
-			lockers = append(lockers, lock.New(away, opts...))
-		}
-		var callers sync.WaitGroup
-		for i := range 5000 {
-			callers.Go(func() {
-				process := i % len(lockers)
-				_ = lockers[process].DoAny(t.Context(), keysOf(process), func(context.Context, string) error {
-					p.work(10 * time.Millisecond)
-					return nil
-				})
-			})
-			if i%100 == 0 {
-				time.Sleep(5 * time.Millisecond)
-			}
-		}
-		callers.Wait()
-		for _, l := range lockers {
-			require.NoError(t, l.Close(t.Context()))
-		}
-		for e, err := range memory.List(t.Context()) {
-			require.NoError(t, err)
-			t.Errorf("%s is still taken", e.Key)
-		}
-	})
-}
-
-// Never do more callers run than there are permits, and all permits are used.
-func TestStormOfPermits(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "a crowd of 5,000 callers")
-	t.Parallel()
-	for _, wait := range []time.Duration{0, 2 * time.Second} {
-		t.Run(fmt.Sprint("wait ", wait), func(t *testing.T) {
-			t.Parallel()
-			p := new(permits)
-			p.crowd(t, wait, func(int) []string { return lock.Slots("export", 3) })
-			require.Equal(t, int64(3), p.most.Load())
-			t.Logf("%d of 5,000 callers were granted one of 3 permits", p.granted.Load())
-		})
-	}
-}
-
-// Processes that give one permit two slots break the promise.
-func TestStormOfPermitsFindsTwoSlotsForOne(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "a crowd of 5,000 callers")
-	t.Parallel()
-	p := new(permits)
-	p.crowd(t, 0, func(process int) []string {
-		slots := lock.Slots("export", 3)
-		if process == 0 {
-			slots[0] = "export#one" // the first process spells it otherwise
-		}
-		return slots
-	})
-	require.Greater(t, p.most.Load(), int64(3))
 }
 
 // The first of a line claims, and the store is silent. The callers behind it joined before the

@@ -1,7 +1,6 @@
 package pgstore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
 // asked counts the outcomes of requests, each for its own order.
@@ -107,35 +105,6 @@ func TestOverload(t *testing.T) {
 	t.Logf("%d done, %d refused, %d of them unknown, the longest call %v, last: %v", a.done, len(a.refused), a.unknown, a.longest, a.last)
 	require.Empty(t, a.wrong(room, d))
 	require.Len(t, s.orders(t), a.done)
-}
-
-// patient asks a store that refuses a claim for lack of room again, until the time is over.
-type patient struct{ *pgstore.Store }
-
-func (p patient) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Entry, err error) {
-	again := time.NewTicker(5 * time.Millisecond)
-	defer again.Stop()
-	for {
-		e, err = p.Store.Claim(ctx, key, c)
-		if !errors.Is(err, lock.ErrDenied) || ctx.Err() != nil {
-			return e, err
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-		}
-	}
-}
-
-func TestOverloadFailsWithoutRefusals(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "measures orders for 3 s")
-	t.Parallel()
-	const room, d = 100, 3 * time.Second
-	s := slowShop(t)
-	l := lock.New(patient{s.store}, lock.WithTransaction(), lock.WithLogger(quiet))
-	t.Cleanup(func() { closeLocker(t, l) })
-	a := askFor(t, l, 8*room, d)
-	require.NotEmpty(t, a.wrong(room, d))
 }
 
 // TestSilence: the database says nothing for a while. Calls end within their budgets, and
