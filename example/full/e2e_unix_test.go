@@ -125,10 +125,6 @@ func TestStorm(t *testing.T) {
 			t.Helper()
 			return []*process{startProcess(t)}
 		}},
-		{"memory, stdlib", func(t *testing.T) []*process {
-			t.Helper()
-			return []*process{startProcess(t, "-router", "stdlib")}
-		}},
 		{"redis", func(t *testing.T) []*process {
 			t.Helper()
 			return []*process{startProcess(t, patiently(redistest.Start(t).URL())...)}
@@ -137,11 +133,6 @@ func TestStorm(t *testing.T) {
 			t.Helper()
 			args := patiently(redistest.Start(t).URL())
 			return []*process{startProcess(t, args...), startProcess(t, append(args, "-router", "stdlib")...)}
-		}},
-		{"redis, two processes, fencing", func(t *testing.T) []*process {
-			t.Helper()
-			args := patiently(redistest.Start(t).URL(), "-fencing")
-			return []*process{startProcess(t, args...), startProcess(t, args...)}
 		}},
 	}
 	for _, tt := range tests {
@@ -206,37 +197,6 @@ func TestSignals(t *testing.T) {
 			require.Empty(t, keys)
 		})
 	}
-}
-
-// TestKilledProcess: a process that dies keeps its user locked out for one
-// lease at most, and leaves nothing.
-func TestKilledProcess(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	requireOneLeaseAfterDeath(t, func() []string { return server.Keys(t, "*") }, "-redis", server.URL())
-}
-
-// requireOneLeaseAfterDeath kills one of two desks over the store that args
-// name, whose keys are what keys returns.
-func requireOneLeaseAfterDeath(t *testing.T, keys func() []string, args ...string) {
-	t.Helper()
-	// A good part of it is left when its holder dies, and is not over before others
-	// have asked, on a busy machine either.
-	const lease, slack = 4 * time.Second, 3 * time.Second
-	args = append(args, "-lease", lease.String(), "-budget", "2s")
-	victim, survivor := startProcess(t, args...), startProcess(t, args...)
-	answer := victim.inBackground("X-Work", "30s")
-	require.NoError(t, victim.cmd.Process.Kill())
-	died := time.Now()
-	require.Error(t, victim.cmd.Wait())
-	require.Zero(t, (<-answer).status)
-
-	requireProblem(t, http.StatusConflict, survivor.served("42"))
-	require.Eventually(t, func() bool { return survivor.order("42", "X-Work", "0s").status == http.StatusCreated },
-		20*time.Second, 10*time.Millisecond)
-	require.Less(t, time.Since(died), lease+slack)
-	require.Empty(t, survivor.locks())
-	require.Eventually(t, func() bool { return len(keys()) == 0 }, 10*time.Second, 10*time.Millisecond, "nothing is left in the store")
 }
 
 // TestSecondSignalKills: an operator need not wait for the orders to end.

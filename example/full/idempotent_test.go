@@ -48,18 +48,6 @@ func requireReplays(t *testing.T, c *running) {
 	require.Contains(t, c.do("GET", "/metrics", "").body, "desk_payments_total 1\n")
 }
 
-// TestStormOfOneKey: fifty at once under one key all get the order.
-func TestStormOfOneKey(t *testing.T) {
-	t.Parallel()
-	c := startDesk(t)
-	replies := c.storm(50, func(int) string { return "42" }, "X-Work", "300ms", "Idempotency-Key", "k")
-	for _, got := range replies {
-		require.Equal(t, http.StatusCreated, got.status, got.body)
-		require.Equal(t, replies[0].body, got.body)
-	}
-	require.Len(t, c.orders("42"), 1)
-}
-
 // TestFailuresAfterTheEffect: what fails after the order exists runs again,
 // unless it has committed.
 func TestFailuresAfterTheEffect(t *testing.T) {
@@ -107,18 +95,4 @@ func TestRunsAreListed(t *testing.T) {
 	require.Len(t, c.locks(), 2, "the run and the lock")
 	require.NoError(t, <-answered)
 	require.Empty(t, c.locks(), "a receipt keeps no request waiting")
-}
-
-// A process that does not know an order must not keep another from taking its
-// payment.
-func TestRefusalsAreNotKept(t *testing.T) {
-	t.Parallel()
-	c := startDesk(t, "-work", "0s")
-	for range 2 {
-		got := c.do("POST", "/orders/nope/pay", "", "Idempotency-Key", "k")
-		requireProblem(t, http.StatusNotFound, got)
-		require.Empty(t, got.header.Get("Idempotent-Replayed"))
-	}
-	requireProblem(t, http.StatusBadRequest, c.do("POST", "/orders", "{}", "X-User-ID", "42", "Idempotency-Key", "k"))
-	require.Equal(t, http.StatusCreated, c.order("42", "Idempotency-Key", "k").status)
 }

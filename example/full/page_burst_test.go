@@ -103,19 +103,6 @@ func TestAnotherFormIsAnotherVerdict(t *testing.T) {
 	require.Equal(t, 2, p.Count(".burst.good"))
 }
 
-// TestNoVerdictWithoutTheTable: while the desk does not list its orders, the page does not count.
-func TestNoVerdictWithoutTheTable(t *testing.T) {
-	c := startDesk(t, "-work", "0s")
-	p := openPage(t, c)
-	p.Expect("status of 400")
-	awaitScript(p)
-	browser.Eval[bool](p, `(() => { const real = fetch; window.fetch = (url, init) => real(String(url).startsWith("/orders") ? "/orders" : url, init); return true; })()`)
-	p.Click("[name=work]")
-	choose(p, "none")
-	p.Click(orderButton)
-	p.AwaitText("#outcome", "1 click. The orders could not be counted: the server did not list them.")
-}
-
 // TestRunningOrderIsNoLockout: the page says "locked out" of a naive lock that was lost, and not
 // of one whose order is under way in another window.
 func TestRunningOrderIsNoLockout(t *testing.T) {

@@ -1,10 +1,6 @@
 package main_test
 
 import (
-	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,29 +51,6 @@ func TestReloadAndBack(t *testing.T) {
 			require.Len(t, c.orders("42"), 1)
 		})
 	}
-}
-
-// TestReloadOfANaiveForm is the twin: the same steps place a second order where
-// a form is answered with a page, and has no key.
-func TestReloadOfANaiveForm(t *testing.T) {
-	var orders atomic.Int32
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			orders.Add(1)
-		}
-		w.Header().Set("Content-Type", "text/html")
-		_, _ = fmt.Fprint(w, `<!doctype html><link rel="icon" href="data:,"><form method="post"><button>Order</button></form>`)
-	}))
-	defer s.Close()
-	p := browser.New(t, browser.NoScript())
-	p.Open(s.URL)
-	p.Follow(func() { p.Click("button") })
-	require.EqualValues(t, 1, orders.Load())
-	p.Reload()
-	require.EqualValues(t, 2, orders.Load())
-	p.Back()
-	p.Follow(func() { p.Click("button") })
-	require.EqualValues(t, 3, orders.Load())
 }
 
 // TestWithoutJavaScript: a form that its browser sends by itself.

@@ -3,7 +3,6 @@ package main_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -102,51 +101,6 @@ func TestShutdownEndsHungOrders(t *testing.T) {
 	keys, err := server.Client(t).Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	require.Empty(t, keys)
-}
-
-// TestWorkOutlastsReadTimeout: what bounds the arrival of a request must not
-// bound its work.
-func TestWorkOutlastsReadTimeout(t *testing.T) {
-	t.Parallel()
-	c := startWith(t, func(ctx context.Context, stdout, stderr io.Writer) error {
-		return desk.RunImpatient(ctx, []string{"-addr", "127.0.0.1:0", "-work", "500ms"}, 200*time.Millisecond, time.Minute, stdout, stderr)
-	})
-	placed := c.arrives(http.StatusCreated, "/orders", order, "X-User-ID", "42")
-	c.arrives(http.StatusOK, placed.header.Get("Location")+"/pay", "a body that means nothing", "Idempotency-Key", "late")
-}
-
-// arrives posts until the answer has the status. On a busy machine a request may
-// take longer to arrive than an impatient desk waits.
-func (c *client) arrives(status int, path, body string, header ...string) (got reply) {
-	c.t.Helper()
-	require.Eventually(c.t, func() (ok bool) {
-		var err error
-		got, err = c.try(http.MethodPost, path, body, header...)
-		return err == nil && got.status == status
-	}, 20*time.Second, 10*time.Millisecond)
-	return got
-}
-
-// TestSlowBodyHoldsNoLockForLong: a body that never ends is cut off, and its
-// user can order again.
-func TestSlowBodyHoldsNoLockForLong(t *testing.T) {
-	t.Parallel()
-	c := startWith(t, func(ctx context.Context, stdout, stderr io.Writer) error {
-		return desk.RunImpatient(ctx, []string{"-addr", "127.0.0.1:0", "-work", "0s"}, 200*time.Millisecond, time.Minute, stdout, stderr)
-	})
-	slow, feed := io.Pipe()
-	defer func() { _ = feed.CloseWithError(errors.New("over")) }()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/orders", slow)
-	require.NoError(t, err)
-	r.Header.Set("X-User-ID", "42")
-	go func() { _, _ = feed.Write([]byte(`{"sku":`)) }()
-	resp, err := c.http.Do(r)
-	if err == nil { // whether the client reads the answer before it notices the end is open
-		require.Equal(t, http.StatusBadRequest, resp.StatusCode)
-		require.NoError(t, resp.Body.Close())
-	}
-	c.arrives(http.StatusCreated, "/orders", order, "X-User-ID", "42")
-	require.Len(t, c.orders("42"), 1)
 }
 
 // halfRequest sends the beginning of a request and keeps the connection.

@@ -4,9 +4,7 @@ package main_test
 
 import (
 	"net/http"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,32 +43,6 @@ func startQuorum(t *testing.T, n int) (args []string) {
 		args = append(args, "-redis", redistest.Start(t).URL())
 	}
 	return args
-}
-
-// TestQuorumWithoutSomeNodes: a minority that is down is not missed, not even by
-// a desk that starts, and a majority that is down refuses orders.
-func TestQuorumWithoutSomeNodes(t *testing.T) {
-	t.Parallel()
-	var args []string
-	servers := make([]*redistest.Server, 3)
-	for i := range servers {
-		servers[i] = redistest.Start(t)
-		args = append(args, "-redis", servers[i].URL())
-	}
-	servers[1].Kill()
-	patient := slices.Concat(args, []string{"-budget", "10s"})
-	requireOnce(t, []*process{startProcess(t, patient...), startProcess(t, patient...)})
-	d := startProcess(t, args...)
-	require.Eventually(t, func() bool { return d.do("GET", "/readyz", "").status == http.StatusOK }, 10*time.Second, 10*time.Millisecond)
-
-	servers[2].Stop()
-	requireProblem(t, http.StatusServiceUnavailable, d.order("43"))
-	requireProblem(t, http.StatusServiceUnavailable, d.do("GET", "/readyz", ""))
-	require.Empty(t, d.orders("43"))
-
-	servers[2].Cont()
-	servers[1].Restart(t)
-	require.Equal(t, http.StatusCreated, d.served("43").status)
 }
 
 // TestQuorumKeepsNoAnswers: what asks for a replay is refused before anything is
