@@ -226,9 +226,8 @@ journey: # searches: From a client or a form to the order: connections cut at ev
 	go test $(RACE) -count=1 -v -timeout 60m ./example/full/internal/forms
 
 .PHONY: chain
-chain: # searches: Orders through three services and a provider: each byte cut, FAULTS (10000) lost messages and killed processes
+chain: # searches: Orders through three services and a provider, with connections cut at every byte offset
 	go test $(RACE) -count=1 -v -run Chain ./client -args -chain.every 1
-	go test $(RACE) -count=1 -v -run Chain ./middleware -args -chain.faults $(FAULTS)
 
 # How many orders each client of make proxies places.
 INTENTS ?= 40

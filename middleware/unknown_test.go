@@ -6,7 +6,6 @@ import (
 	"crypto/cipher"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,55 +16,6 @@ import (
 	"github.com/httplatch/httplatch/lock/sealed"
 	latch "github.com/httplatch/httplatch/middleware"
 )
-
-// TestUnknownHold: after a call whose service may still be working, the key of a Lock stays taken
-// for a time. After all other calls, and without the option, the key is free.
-func TestUnknownHold(t *testing.T) {
-	t.Parallel()
-	const empty = "\r\nContent-Length: 0\r\n\r\n"
-	for answer, unknown := range map[string]bool{
-		"":                            true,
-		"502 Bad Gateway" + empty:     true,
-		"504 Gateway Timeout" + empty: true,
-		"502 Bad Gateway\r\nLatch-Commit: no" + empty:      false,
-		"500 Failed" + empty:                               false,
-		"503 Busy\r\nRetry-After: 1" + empty:               false,
-		"404 Not Found" + empty:                            false,
-		"201 Created" + empty:                              false,
-		"504 Gateway Timeout\r\nLatch-Commit: yes" + empty: false,
-	} {
-		for storeName, open := range bothStores {
-			t.Run(strings.ReplaceAll(answer, "\r\n", "|")+" "+storeName, func(t *testing.T) {
-				t.Parallel()
-				for _, opts := range [][]latch.LockOption{{latch.WithUnknownHold(time.Hour)}, nil, {latch.WithCooldown(time.Hour), latch.WithUnknownHold(time.Minute)}} {
-					w := startWire(t, whole, func(int) string {
-						if answer == "" {
-							return ""
-						}
-						return "HTTP/1.1 " + answer
-					})
-					anew := func(http.RoundTripper) http.RoundTripper { return speaking(&http.Transport{DisableKeepAlives: true}) }
-					store := open(t)
-					h := latch.Lock(newLocker(t, store, patient), "user", byUser, opts...)(proxyTo(t, w.url(), anew))
-					_ = serve(h, post("42"))
-					other := latch.Lock(newLocker(t, store, patient), "user", byUser, opts...)(http.HandlerFunc(created)) // another process
-					switch again := serve(other, post("42")); {
-					case unknown && len(opts) > 0:
-						require.Equal(t, 409, again.Code)
-						require.Contains(t, again.Body.String(), "#held")
-						require.NotEqual(t, "1", again.Header().Get("Retry-After"), "the time left")
-						require.Equal(t, 409, serve(h, post("42")).Code, "in the same process, too")
-						require.EqualValues(t, 1, w.posts.Load())
-					case len(opts) == 2 && strings.HasPrefix(answer, "201"):
-						require.Equal(t, 429, again.Code)
-					default:
-						require.Equal(t, 201, again.Code, "this test can see a free key")
-					}
-				}
-			})
-		}
-	}
-}
 
 // TestUnknownHoldAfterTheClientHasGone: its going ends the call, and not the work.
 func TestUnknownHoldAfterTheClientHasGone(t *testing.T) {
