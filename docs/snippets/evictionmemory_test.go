@@ -71,32 +71,6 @@ func TestFullEmbeddedStore(t *testing.T) {
 	}
 }
 
-// A long answer that does not fit.
-func TestLongAnswerInAFullEmbeddedStore(t *testing.T) {
-	t.Parallel()
-	for name, store := range map[string]lock.Store{
-		"a scope's share": memstore.New(memstore.WithLimits(1000, 1<<20)),
-		"the store":       memstore.New(memstore.WithLimits(1000, 1<<18), memstore.WithScopeShare(1)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			locker := newLocker(t, store, lock.WithLogger(slog.New(slog.DiscardHandler)))
-			h := chain(func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(http.StatusCreated)
-				_, _ = w.Write(make([]byte, 200_000))
-			}, auth.Require, latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey))
-			for _, key := range []string{"first", "second"} {
-				require.Equal(t, 200_000, ask(h, "POST", "/orders", key).Body.Len())
-			}
-			require.Equal(t, "true", ask(h, "POST", "/orders", "first").Header().Get("Idempotent-Replayed"))
-			again := ask(h, "POST", "/orders", "second")
-			require.Equal(t, 409, again.Code)
-			require.Contains(t, again.Body.String(), "#result-not-replayable")
-			require.Zero(t, locker.Stats().Backlog)
-		})
-	}
-}
-
 // One bucket for all may use all of it.
 func TestEmbeddedStoreOfOneScope(t *testing.T) {
 	t.Parallel()

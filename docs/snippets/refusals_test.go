@@ -11,14 +11,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/klauspost/compress/gzhttp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/client"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -152,43 +150,3 @@ func TestGatewayKeepsNoRefusal(t *testing.T) {
 		}
 	}
 }
-
-// TestClientWaitsForEachFormat: a client that unpacks its answers by itself knows a request in
-// flight by the header, in each format and coding.
-func TestClientWaitsForEachFormat(t *testing.T) {
-	t.Parallel()
-	for format, f := range formats() {
-		if f.own != nil {
-			continue
-		}
-		for coding, coded := range codings(t) {
-			t.Run(format+", "+coding, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					h, free := f.service(t)
-					seen := 0
-					hook := client.WithHook(func(a client.Attempt) {
-						if a.Problem == "in-progress" {
-							seen++
-							free()
-						}
-					})
-					direct := roundTripper(func(r *http.Request) (*http.Response, error) {
-						w := httptest.NewRecorder()
-						coded(h).ServeHTTP(w, r)
-						return w.Result(), nil
-					})
-					resp, err := client.Transport(direct, hook).RoundTrip(f.request(t.Context(), "http://shop.example/orders"))
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
-					require.Equal(t, http.StatusCreated, resp.StatusCode)
-					require.Equal(t, 1, seen)
-				})
-			})
-		}
-	}
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
