@@ -107,10 +107,6 @@ func requireTimeout(t require.TestingT, err error, _ ...any) {
 	require.True(t, timeout.Timeout(), "%v", err)
 }
 
-func requireReset(t require.TestingT, err error, _ ...any) {
-	require.ErrorIs(t, err, syscall.ECONNRESET)
-}
-
 // requireResetOrEOF: over RESP3, go-redis peeks for push messages before it
 // reads a reply; the peek takes the reset from the socket, which has only an
 // end left for the read.
