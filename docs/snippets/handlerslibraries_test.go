@@ -125,13 +125,6 @@ type gormOrder struct {
 
 func (gormOrder) TableName() string { return "orders" }
 
-// gormItem has a primary key, which is taken.
-type gormItem struct {
-	ID int `gorm:"primaryKey"`
-}
-
-func (gormItem) TableName() string { return "items" }
-
 // gormSQLite is GORM's own dialect for tests, which writes statements as SQLite reads them. The drivers of
 // others bring a second SQLite with them.
 type gormSQLite struct{ tests.DummyDialector }
