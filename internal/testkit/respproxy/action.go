@@ -39,8 +39,10 @@ const (
 	drop
 	hold
 	delayReply
+	cutCommand
 	cutReply
-	errorReply
+	splitReply
+	ownReply
 	errorAfterApply
 	translate
 )
@@ -67,6 +69,16 @@ func HoldFor(d time.Duration) Action { return Action{kind: hold, delay: d} }
 // it on its connection wait.
 func DelayReply(d time.Duration) Action { return Action{kind: delayReply, delay: d} }
 
+// CutCommand forwards only the first n bytes of the command, never all of it, then closes the
+// connection.
+func CutCommand(n int) Action { return Action{kind: cutCommand, bytes: n} }
+
+// SplitReply forwards the command, and its reply in pieces of n bytes.
+func SplitReply(n int) Action { return Action{kind: splitReply, bytes: n} }
+
+// Reply answers with raw, which may be anything, and does not forward the command.
+func Reply(raw string) Action { return Action{kind: ownReply, text: raw} }
+
 // CutReply forwards the command and only the first n bytes of its reply, never
 // all of it, then closes the connection.
 func CutReply(n int) Action { return Action{kind: cutReply, bytes: n} }
@@ -74,7 +86,7 @@ func CutReply(n int) Action { return Action{kind: cutReply, bytes: n} }
 // ReplyError answers with an error and does not forward the command. text is
 // the error without "-" and line end: "OOM command not allowed", "upstream
 // failure".
-func ReplyError(text string) Action { return Action{kind: errorReply, text: text} }
+func ReplyError(text string) Action { return Reply("-" + text + "\r\n") }
 
 // ReplyErrorAfterApply forwards the command, drops the server's reply and
 // answers with an error.

@@ -102,6 +102,9 @@ func (c *conn) forward() {
 		// Opened before it is forwarded, so that every reply finds its exchange.
 		c.open.push(x)
 		switch {
+		case x.action.kind == cutCommand:
+			_, _ = c.server.Write(raw[:min(x.action.bytes, len(raw)-1)])
+			return
 		case x.action.kind == drop:
 			if x.action.end == Hang {
 				_, _ = io.Copy(io.Discard, c.client) // until the client closes the connection

@@ -1,6 +1,9 @@
 package respproxy
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // lingerTimeout is the time for which a closed connection is still read, if the
 // client does not close it too.
@@ -72,9 +75,15 @@ func (c *conn) act(a Action, raw []byte) {
 	case cutReply:
 		c.write(raw[:min(a.bytes, len(raw)-1)])
 		c.end(Close)
-	case errorReply, errorAfterApply:
+	case splitReply:
+		for piece := range slices.Chunk(raw, a.bytes) {
+			c.write(piece)
+		}
+	case ownReply:
+		c.write([]byte(a.text))
+	case errorAfterApply:
 		c.write([]byte("-" + a.text + "\r\n"))
-	case swallow, drop:
+	case swallow, drop, cutCommand:
 		c.end(a.end)
 	}
 }

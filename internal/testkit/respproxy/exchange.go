@@ -22,7 +22,9 @@ func newExchange(name string) *exchange {
 }
 
 // local reports whether the command is never forwarded to the server.
-func (x *exchange) local() bool { return x.action.kind == drop || x.action.kind == errorReply }
+func (x *exchange) local() bool {
+	return x.action.kind == drop || x.action.kind == cutCommand || x.action.kind == ownReply
+}
 
 // deliver ends a hold. It returns false if x is not held, or is no longer held.
 func (x *exchange) deliver() bool {
