@@ -66,7 +66,7 @@ MODELS = /internal/model$$
 
 # Simulations in virtual time of hundreds of callers, which the race detector makes seven times as
 # slow. It watches the same code in the tests of the Redis store, and make faults tests all with it.
-SIMULATED = /lock/redisstore/internal/group$$
+SIMULATED = /lock/redisstore/internal/wire$$
 
 # go test vets each package with a part of go vet, and its dependencies with it. Where go vet
 # has just run, that finds nothing.
@@ -182,7 +182,7 @@ faults: # searches: The fault campaign with FAULTS (10000) faults and SEED, the 
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go test -count=1 -v ./internal/model
 	go test $(RACE) -count=1 -v -run '^(TestStress|TestTransactionsAtRandom)$$' ./lock ./lock/quorum -args -seeds 300 $(if $(SEED),-seed $(SEED))
-	go test $(RACE) -count=1 -v ./lock/redisstore/internal/group
+	go test $(RACE) -count=1 -v ./lock/redisstore/internal/wire
 	go test $(RACE) -count=1 -v -run '^TestCampaignOfSets' ./lock -args -sets.faults $(FAULTS) $(if $(SEED),-seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/history -args -histories 203 -histories.sets 210 $(if $(SEED),-seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))

@@ -96,7 +96,7 @@ var commandFaults = []commandFault{
 	{"renewal: reply lost, hangs", renewSent, always(respproxy.Swallow(respproxy.Hang))},
 	{"renewal: request lost, closed", renewSent, always(respproxy.Drop(respproxy.Close))},
 	{"renewal: late at the server", renewSent, held},
-	{"handshake: reply lost", respproxy.Match{Name: "hello"}, always(respproxy.Swallow(respproxy.Close))},
+	{"handshake: reply lost", respproxy.Match{Name: "hello|ping"}, always(respproxy.Swallow(respproxy.Close))},
 }
 
 // networkFault strikes all of one host's connections for a while.

@@ -9,7 +9,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // Renew prolongs the lease of c.Token, and its linger if c.Linger is longer than
@@ -91,11 +91,11 @@ func (s *Store) remove(ctx context.Context, at entryRef, token string, args ...a
 
 // scriptOn returns a command for a script on the entry of token. ok is false for a token that
 // cannot be in an entry.
-func (s *Store) scriptOn(at entryRef, token string) (cmd *group.Command, ok bool) {
+func (s *Store) scriptOn(at entryRef, token string) (cmd *wire.Command, ok bool) {
 	if len(token) == 0 || len(token) > math.MaxUint8 {
 		return nil, false
 	}
-	return group.NewCommand(at.name), true
+	return wire.NewCommand(at.name), true
 }
 
 // entryRef is the name of an entry, and its key if the entry has to keep it.

@@ -11,11 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // Check returns an error with all problems that would keep the store from working, each with a
@@ -30,7 +28,7 @@ import (
 // It makes about a dozen round trips and touches some short-lived keys under the
 // prefix. Readiness probes may call it; a service may also start without it.
 func (s *Store) Check(ctx context.Context) error {
-	masters, err := s.masters(ctx)
+	masters, err := s.nodes.masters(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,11 +39,11 @@ func (s *Store) Check(ctx context.Context) error {
 			return f.stop
 		}
 	}
-	s.checkCommands(ctx, &f)
+	s.checkCommands(ctx, masters[0], &f)
 	if f.stop != nil {
 		return f.stop
 	}
-	s.checkSets(ctx, &f)
+	s.checkSets(ctx, masters[0], &f)
 	return f.join()
 }
 
@@ -96,7 +94,7 @@ func (f *findings) join() error {
 }
 
 // checkServer judges a server by its INFO.
-func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
+func (s *Store) checkServer(ctx context.Context, master *server, f *findings) {
 	answer, err := ask(ctx, master, "info")
 	if err != nil {
 		f.failed("INFO", err)
@@ -113,7 +111,7 @@ func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
 	if v := info["redis_version"]; !supported(v) {
 		f.add("VERSION", fmt.Errorf("the server is Redis %s", v), "use Redis 6.2 or later, 7.0 or later for the fastest claim, or Valkey")
 	}
-	if info["cluster_enabled"] == "1" && s.cluster == nil {
+	if info["cluster_enabled"] == "1" && s.nodes.cluster == nil {
 		f.add("MOVED", errors.New("the server is part of a Cluster, the client is not a cluster client"), failure.Cure("MOVED"))
 	}
 	if info["role"] == "slave" {
@@ -132,18 +130,18 @@ func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
 // warnVolatile logs that a restart of master loses all receipts. It is no finding, since locks need
 // no persistence. Many users may not run CONFIG, and services that run Redis for others deny it: then
 // nothing is known, and nothing logged.
-func warnVolatile(ctx context.Context, master sender) {
+func warnVolatile(ctx context.Context, master *server) {
 	answer, err := ask(ctx, master, "config", "get", "save")
 	if err != nil {
 		return
 	}
 	var save any
 	switch pairs := answer.(type) {
-	case []any: // RESP2
+	case []any:
 		if len(pairs) == 2 {
 			save = pairs[1]
 		}
-	case map[any]any: // RESP3
+	case map[any]any: // RESP3, by a client of the user
 		save = pairs["save"]
 	}
 	if save == "" {
@@ -175,21 +173,21 @@ func supported(v string) bool {
 }
 
 // checkCommands tries every command, on a name that no entry has.
-func (s *Store) checkCommands(ctx context.Context, f *findings) {
+func (s *Store) checkCommands(ctx context.Context, master *server, f *findings) {
 	name := s.prefix + "check"
-	_, err := ask(ctx, s.client, "ping")
+	_, err := ask(ctx, master, "ping")
 	f.failed("PING", err)
-	_, err = ask(ctx, s.client, "scan", "0", "match", name, "count", 1, "type", "string")
+	_, err = ask(ctx, master, "scan", "0", "match", name, "count", 1, "type", "string")
 	f.failed("SCAN", err)
-	c := group.NewCommand(name)
+	c := wire.NewCommand(name)
 	_, err = s.nodes.do(ctx, c.With("set", name, &c.Load, "nx", "get", "px", 1000))
 	f.failed("SET", err)
-	_, err = s.nodes.do(ctx, group.NewCommand(name).Script("evalsha", readScript.sha))
+	_, err = s.nodes.do(ctx, wire.NewCommand(name).Script("evalsha", readScript.sha))
 	f.failed("EVALSHA", err)
-	c = group.NewCommand(name)
-	c.Load = group.Load("nothing")
+	c = wire.NewCommand(name)
+	c.Load = wire.Load("nothing")
 	if s.notices != nil {
-		c.Load = group.Load("publish")
+		c.Load = wire.Load("publish")
 	}
 	answer, err := s.nodes.do(ctx, c.Script("eval", probeScript.source))
 	f.failed("EVAL", err)
@@ -216,13 +214,17 @@ const setProbe = 10 * time.Second
 // shows a proxy that shares keys among servers, and sends the claim to the server of the first key. If
 // one server has all of the keys, the proxy is not detected: the keys are random, so another check
 // detects it.
-func (s *Store) checkSets(ctx context.Context, f *findings) {
+func (s *Store) checkSets(ctx context.Context, master *server, f *findings) {
 	var keys [8]string
-	claims, cmds := make([]lock.Claim, len(keys)), make([]redis.Cmder, len(keys))
+	claims, deletes := make([]lock.Claim, len(keys)), wire.NewCommand("")
 	for i := range keys {
 		keys[i] = fmt.Sprintf("check=%d#%016x", i, rand.Uint64()) //nolint:gosec // no secret
 		claims[i] = lock.Claim{Token: keys[i], Attempt: 1, Lease: setProbe}
-		cmds[i] = query{redis.NewCmd(ctx, "del", s.refOf(keys[i]).name)}
+		if del := []any{"del", s.refOf(keys[i]).name}; i == 0 {
+			deletes.With(del...)
+		} else {
+			deletes.Then(del...)
+		}
 	}
 	began := time.Now()
 	_, err := s.ClaimSet(ctx, keys[:], claims)
@@ -232,14 +234,8 @@ func (s *Store) checkSets(ctx context.Context, f *findings) {
 	if err != nil {
 		return // the check of the commands has reported it, or sets are claimed in order
 	}
-	if s.pipeline(ctx, cmds) != nil || time.Since(began) > setProbe/2 {
-		return
-	}
-	var deleted []any
-	for _, cmd := range cmds {
-		deleted = append(deleted, cmd.(query).Val()) //nolint:errcheck,forcetypeassert // it is one
-	}
-	if deleted[0] == int64(1) && slices.Contains(deleted, any(int64(0))) {
+	answer, err := master.Do(ctx, deletes)
+	if deleted, _ := answer.([]any); err == nil && time.Since(began) < setProbe/2 && deleted[0] == int64(1) && slices.Contains(deleted, any(int64(0))) {
 		f.add("SETS", errors.New("a script on several keys has changed some of them on a server on which other commands do not find them"), setsCure)
 	}
 }

@@ -82,7 +82,7 @@ func TestCheckNamesMissingPermissions(t *testing.T) {
 	require.NoError(t, check(t, "minimal", words))
 	for i, word := range words {
 		if word == "+client|setname" {
-			continue // connections of Open fail without it, see TestOpenFailures
+			continue // the connection has no name then
 		}
 		without := append(append([]string{}, words[:i]...), words[i+1:]...)
 		err := check(t, "without"+word, without)
@@ -103,8 +103,7 @@ func TestCheckOfOldServers(t *testing.T) {
 		"5.0.14": false, "6.0.16": false, "6.2.0": true, "6.10.1": true, "7.0.15": true, "8.2.1": true,
 		"unstable": true, "x.y": true, "255.255.255": true,
 	} {
-		client := redistest.Shared(t).Client(t)
-		client.AddHook(infoHook{"redis_version:" + version + "\r\nrole:master\r\n"})
+		client := infoWrapper{redistest.Shared(t).Client(t), "redis_version:" + version + "\r\nrole:master\r\n"}
 		err := redisstore.New(client).Check(timeout(t, 5*time.Second))
 		if fine {
 			require.NoError(t, err)
@@ -114,23 +113,19 @@ func TestCheckOfOldServers(t *testing.T) {
 	}
 }
 
-// infoHook answers INFO.
-type infoHook struct{ text string }
+// infoWrapper answers INFO.
+type infoWrapper struct {
+	redis.UniversalClient
 
-func (infoHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (infoHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	text string
 }
 
-func (h infoHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if c, ok := cmd.(interface{ SetVal(any) }); ok && cmd.Name() == "info" {
-			c.SetVal(h.text)
-			return nil
-		}
-		return next(ctx, cmd)
+func (w infoWrapper) Process(ctx context.Context, cmd redis.Cmder) error {
+	if c, ok := cmd.(interface{ SetVal(any) }); ok && cmd.Name() == "info" {
+		c.SetVal(w.text)
+		return nil
 	}
+	return w.UniversalClient.Process(ctx, cmd)
 }
 
 func TestCheckOfASentinel(t *testing.T) {

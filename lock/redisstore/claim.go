@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // Claim takes key for c.Token if it is free. Without c.Replaces and c.Fenced,
@@ -48,7 +48,7 @@ func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 // claimPlain claims by SET with NX and GET. The server answers nil if it has set the value, and
 // otherwise the current value, which an earlier send of this token may have set.
 func (s *Store) claimPlain(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
-	cmd := group.NewCommand(name)
+	cmd := wire.NewCommand(name)
 	cmd.Load, cmd.Yields = v.AppendTo(cmd.Room()), true
 	answer, err := s.nodes.do(ctx, cmd.With("set", name, &cmd.Load, "nx", "get", "px", keepFor(c)))
 	switch {
@@ -115,7 +115,7 @@ type claimed struct {
 
 // claimScript claims in Lua. notAfter is "" for a claim without a fence.
 func (s *Store) claimScript(ctx context.Context, name string, v *entry.Value, c lock.Claim, notAfter string) (claimed, error) {
-	cmd := group.NewCommand(name)
+	cmd := wire.NewCommand(name)
 	cmd.Load, cmd.Yields = v.AppendHead(cmd.Room()), true
 	args := []any{v.AppendTail(nil), keepFor(c), c.Replaces, notAfter}
 	if c.ReplacesHeld {

@@ -64,13 +64,13 @@ func TestConformance(t *testing.T) {
 	t.Run("shared", func(t *testing.T) {
 		t.Parallel()
 		server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, nil)
-		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), PipelinePoolSize: 1})
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		latchtest.TestStore(t, shortest, shared(overClient(t, server.Addr(), oneConnection)))
-		latchtest.TestStore(t, shortest, shared(open(t, server.URL()+"?pipeline_pool_size=1")))
+		latchtest.TestStore(t, shortest, shared(overClient(t, server.Addr(), nil)))
+		latchtest.TestStore(t, shortest, shared(open(t, server.URL())))
 		latchtest.TestStore(t, shortest, shared(redisstore.New(client)))
-		latchtest.TestStore(t, shortest, shared(open(t, cluster.URL()+"?pipeline_pool_size=1")))
-		fenced := open(t, server.URL()+"?pipeline_pool_size=1")
+		latchtest.TestStore(t, shortest, shared(open(t, cluster.URL())))
+		fenced := open(t, server.URL())
 		latchtest.TestStore(t, shortest, func(t *testing.T) lock.Store { return alwaysFenced{sharing(t, fenced)} })
 	})
 	t.Run("fenced", func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestConformance(t *testing.T) {
 		t.Parallel()
 		p := respproxy.StartRedis62(t, redistest.Start(t).Addr())
 		latchtest.TestStore(t, shortest, same(open(t, p.URL())))
-		latchtest.TestStore(t, shortest, shared(overClient(t, p.Addr(), oneConnection)))
+		latchtest.TestStore(t, shortest, shared(overClient(t, p.Addr(), nil)))
 		latchtest.TestStore(t, shortest, same(alwaysFenced{open(t, p.URL())}))
 	})
 }
@@ -154,7 +154,7 @@ func TestMinimalACL(t *testing.T) {
 			srv.Do(t, args...)
 			t.Run("suite", func(t *testing.T) {
 				s := open(t, url)
-				take(t, sharing(t, open(t, url+"?pipeline_pool_size=1")), "y", claim("a"))
+				take(t, sharing(t, open(t, url)), "y", claim("a"))
 				latchtest.TestStore(t, shortest, func(*testing.T) lock.Store { return s })
 				take(t, s, "x", fenced("a"))
 				require.NotEmpty(t, listed(t, s))

@@ -35,29 +35,31 @@
 // lets another caller in while the holder still relies on its lease. A clock that is set back
 // keeps keys taken for longer. So let the server's time service slew the clock, not step it.
 //
-// # Round trips
+// # Connections
 //
-// Up to 12 commands in flight to one server have a round trip each. So does every command of
-// more than 16 KiB. Further commands share round trips: they wait in a queue, which is sent in
-// pipelines of at most 32 commands, the next pipeline when an earlier one was answered. If the
-// store measures that this machine serves more commands that way, commands share round trips from
-// the second in flight on. With a GOMAXPROCS of 1, they do so from the start. Shared round trips
-// change nothing else:
+// A store has connections of its own to each server: two, one more for each 64 commands in flight
+// beyond the first 64 where the round trip is long, and up to four for commands of more than 16 KiB. It
+// dials them when the first command comes, with the client's own options: address, Dialer, TLS, user
+// and password or CredentialsProvider, database and client name. Behind Sentinel, each dial finds
+// the master, and a store in use looks once a second whether there is another. In a Cluster, the
+// client says which master has a key. A connection without a command for a minute is closed, and so
+// are all of them by [Store.Close]. The end of the client does not end them.
 //
-//   - Every call returns when its own context ends, and the context of one caller does not end
-//     the command of another. If a context ends while its command is in the queue, the command
+//   - Commands of many callers share a connection, and are written while others wait for their
+//     replies. Every call returns when its own context ends, and the context of one caller does not
+//     end the command of another. If a context ends while its command is in the queue, the command
 //     is never written, and the call returns an error that matches [lock.ErrNotApplied].
-//   - An error reply belongs to one command. A connection that fails or stalls costs
-//     the commands of one batch one try: their outcome is unknown, and a Locker sends them
-//     again. The other batches go on over other connections.
-//   - 4 batches are in flight at once, and up to 32 where the round trip is long, each
-//     over a connection of the client's pipeline pool. [Open] makes the pool large enough.
-//     On your own client, set PipelinePoolSize to 32: its default is 10.
-//   - A batch goes to one node of a Cluster. A command whose slot has moved is sent again
-//     by itself.
-//   - A batch is never repeated, whatever MaxRetries says.
-//   - Hooks of the client see a pipeline, with its own context. In a Cluster
-//     the hooks of the node (OnNewNode) see it, not the hooks of the cluster client.
+//   - An error reply belongs to one command. A connection that fails or stalls costs the commands
+//     on it one try: their outcome is unknown, and a Locker sends them again, over another
+//     connection. So connections that the network has dropped without a word refuse no request.
+//   - The protocol is RESP 2, which every server and proxy speaks. It has no pushes.
+//   - The client's pool, hooks, retries, read timeouts and log have no part in it. The options
+//     PoolSize and PipelinePoolSize do not matter.
+//
+// A client with OnConnect, a Limiter or a StreamingCredentialsProvider sends every command itself,
+// through its pool and its hooks, on a goroutine of its own. So does a [redis.UniversalClient] of
+// another type, such as a wrapper that traces commands. That costs more, and
+// since hooks and wrappers may repeat a command, every error reply counts as unknown.
 //
 // # Overload
 //
@@ -72,14 +74,8 @@
 // A call that returned may have left its command in flight. The Locker is notified when the
 // command has ended, and decides by its outcome whether to clean up.
 //
-// Commands over a client from [Open] are sent on the goroutine of their caller while few are in
-// flight. A client that is given to [New] may have hooks, a Limiter or a credentials provider
-// that block, so its commands are sent on a separate goroutine.
-//
 // A panic in a user's part of the client (a hook, a Limiter, a Dialer, OnConnect, a credentials
-// provider) is logged, and the outcome of the calls affected by it is unknown, on whichever
-// goroutine it happens. On the goroutine of a caller that uses a Store without a Locker, the panic
-// reaches the caller.
+// provider) is logged, and fails the calls affected by it.
 //
 // # Waiting
 //
@@ -97,9 +93,8 @@
 //   - the user needs, with the prefix of [WithPrefix],
 //     ~latch:* +get +set +del +pttl +pexpire +time +eval +evalsha +scan +info +ping +client|setname
 //     and in a Cluster +cluster|slots +command, for a database other than 0
-//     +select. Clients that identify themselves to the server, as go-redis does
-//     unless configured otherwise, also try +client|setinfo and
-//     +client|maint_notifications, and do without. [WithNotifications] needs
+//     +select. The client itself, which asks a Cluster for its masters, also tries +client|setinfo and
+//     +client|maint_notifications, unless configured otherwise, and does without. [WithNotifications] needs
 //     &latch:* +publish +subscribe +unsubscribe
 //     too: every release is published on the channel that has the entry's name.
 //     With +multi +exec, a receipt of 64 KiB or more is not passed to a script: 1 MiB then

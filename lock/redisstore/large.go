@@ -5,10 +5,9 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // largeReceipt is the size from which a receipt is not passed to a script. Lua hashes every
@@ -26,7 +25,7 @@ const (
 	// slot that moves.
 	undecided largeAnswer = iota
 	settled
-	foreign // the entry has another token, or is gone
+	notOurs // the entry has another token, or is gone
 )
 
 // settleLarge settles by a transaction of two commands: a script deletes the entry of
@@ -59,7 +58,7 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 	case answers[0] == int64(2) && answers[1] == "OK", answers[0] == int64(1):
 		return settled, nil
 	case answers[0] == int64(0):
-		return foreign, nil
+		return notOurs, nil
 	default:
 		return undecided, failure.BadAnswer(answers)
 	}
@@ -68,41 +67,31 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 // transact sends commands on one entry as a transaction, and returns their answers. The answers
 // are nil, without an error, if the server refuses the transaction or the client cannot send one.
 func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([]any, error) {
-	return untilDone(ctx, func() ([]any, error) {
-		server, ok := s.client.(*redis.Client)
-		if s.cluster != nil {
-			var err error
-			if server, err = s.cluster.MasterForKey(ctx, name); err != nil {
-				return nil, failure.NotApplied(failure.Kind(err), err)
-			}
-			if !s.opened { // such a client already obeys contexts
-				bind(server)
-			}
-		} else if !ok {
-			return nil, nil // the script has to settle
+	server, err := s.nodes.route(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, can := server.transport.(*wire.Server); !can {
+		return nil, nil // the script has to settle
+	}
+	all := wire.NewCommand(name).With("multi")
+	for _, args := range commands {
+		all.Then(args...)
+	}
+	answer, err := server.Do(ctx, all.Then("exec"))
+	if err != nil {
+		return nil, err
+	}
+	replies, _ := answer.([]any)
+	switch exec := replies[len(replies)-1].(type) {
+	case []any:
+		if len(exec) == len(commands) {
+			return exec, nil
 		}
-		pipe := server.Pipeline()
-		send := func(args ...any) query {
-			q := query{redis.NewCmd(ctx, args...)}
-			_ = pipe.Process(ctx, q)
-			return q
-		}
-		send("multi")
-		for _, args := range commands {
-			send(args...)
-		}
-		exec := send("exec")
-		_, _ = pipe.Exec(ctx) // only the error of EXEC counts
-		if reply := redis.Error(nil); errors.As(exec.Err(), &reply) {
-			return nil, nil // the script has to settle
-		}
-		answers, err := exec.Slice()
-		switch {
-		case err != nil:
-			return nil, failure.NotApplied(failure.Kind(err), err)
-		case len(answers) != len(commands):
-			return nil, failure.BadAnswer(answers)
-		}
-		return answers, nil
-	})
+		return nil, failure.BadAnswer(exec)
+	case error:
+		return nil, nil // the script has to settle
+	default:
+		return nil, failure.BadAnswer(exec)
+	}
 }

@@ -320,7 +320,7 @@ func TestLargeReceiptLeavesNoTransactionOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			user := strings.NewReplacer(" ", "", ",", "").Replace(name)
 			srv.Do(t, append([]any{"ACL", "SETUSER", user, "on", ">p", "~*", "&*", "+@all"}, rules...)...)
-			client := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: user, Password: "p", PoolSize: 1, PipelinePoolSize: 1})
+			client := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: user, Password: "p"})
 			t.Cleanup(func() { require.NoError(t, client.Close()) })
 			s := redisstore.New(client)
 			if rules[0] == "-get" || rules[0] == "-eval" {

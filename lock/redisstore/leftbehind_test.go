@@ -17,27 +17,12 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// notDirect is a store that sends no command on the goroutine of its caller, and waits
-// for an answer for so long.
+// notDirect is a store that sends each command through a client, and waits for an answer for so long.
 func notDirect(t *testing.T, addr string, read time.Duration) *redisstore.Store {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: read})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	client.AddHook(passing{})
-	return redisstore.New(client)
-}
-
-// impatient follows a claim for no longer than its caller waits for one send.
-type impatient struct {
-	*redisstore.Store
-
-	third time.Duration
-}
-
-func (s impatient) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.third)
-	defer cancel()
-	return s.Store.Claim(ctx, key, c)
+	return redisstore.New(passing{client, new(atomic.Int32)})
 }
 
 // A call that takes longer than its caller waits for one send, but less than the
@@ -48,36 +33,24 @@ func TestSlowCallsKeepTheirConnections(t *testing.T) {
 	t.Parallel()
 	const budget, rounds = 6 * time.Second, 4
 	const late = budget/3 + 100*time.Millisecond
-	for name, way := range map[string]func(*redisstore.Store) lock.Store{
-		"followed":     func(s *redisstore.Store) lock.Store { return s },
-		"not followed": func(s *redisstore.Store) lock.Store { return impatient{s, budget / 3} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := respproxy.Start(t, redistest.Shared(t).Addr())
-			connections := p.On(respproxy.Match{Name: "hello"}, respproxy.Action{})
-			s := notDirect(t, p.Addr(), 20*time.Second)
-			l := lock.New(way(s), lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget))
-			round := func() {
-				slow := p.On(respproxy.Match{Name: "set", Key: nameOf(t), Count: 1}, respproxy.DelayReply(late))
-				require.NoError(t, l.Do(t.Context(), keyFor(t), func(context.Context) error { return nil }))
-				slow.WaitLanded(t)
-				require.Eventually(t, func() bool { return l.Stats().Backlog == 0 }, patience, time.Millisecond)
-			}
-			round() // there is a connection for the late one now, and another
-			before := connections.Hits()
-			for range rounds {
-				round()
-			}
-			if made := connections.Hits() - before; name == "followed" {
-				require.Less(t, made, rounds/2)
-			} else {
-				require.GreaterOrEqual(t, made, rounds/2, "nearly one in each, as some were left of the first round")
-			}
-			require.NoError(t, l.Close(timeout(t, patience)), "nothing is left behind")
-			require.Empty(t, redistest.Shared(t).Keys(t, nameOf(t)))
-		})
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	connections := p.On(respproxy.Match{Name: "hello"}, respproxy.Action{})
+	s := notDirect(t, p.Addr(), 20*time.Second)
+	l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget))
+	round := func() {
+		slow := p.On(respproxy.Match{Name: "set", Key: nameOf(t), Count: 1}, respproxy.DelayReply(late))
+		require.NoError(t, l.Do(t.Context(), keyFor(t), func(context.Context) error { return nil }))
+		slow.WaitLanded(t)
+		require.Eventually(t, func() bool { return l.Stats().Backlog == 0 }, patience, time.Millisecond)
 	}
+	round() // there is a connection for the late one now, and another
+	before := connections.Hits()
+	for range rounds {
+		round()
+	}
+	require.Less(t, connections.Hits()-before, rounds/2)
+	require.NoError(t, l.Close(timeout(t, patience)), "nothing is left behind")
+	require.Empty(t, redistest.Shared(t).Keys(t, nameOf(t)))
 }
 
 // A claim whose first send is in flight while the second one is granted, used and released lands
@@ -115,27 +88,21 @@ func TestLateSendOfAReleasedLease(t *testing.T) {
 	}
 }
 
-// noLag says that nothing lands after its call.
-type noLag struct{ *redisstore.Store }
-
-func (noLag) Describe() lock.Description { return lock.Description{MaxLag: 1} }
-
-// A caller that leaves while its claim is in a batch leaves it behind. If that batch
-// ends without an answer, the claim may land at any time within MaxLag, and the
-// clean-up goes on until then: one removal at the end of the batch is not enough.
+// A caller that leaves while its claim is in flight leaves it behind. If its connection ends without
+// an answer, the claim may land at any time within MaxLag, and the clean-up goes on until then: one
+// removal at the end of the connection is not enough.
 func TestClaimThatWasLeftBehindLandsLate(t *testing.T) {
 	t.Parallel()
 	const readTimeout, budget = 300 * time.Millisecond, 2 * time.Second
-	for name, way := range map[string]func(*redisstore.Store) lock.Store{
-		"removed":            func(s *redisstore.Store) lock.Store { return s },
-		"not for its MaxLag": func(s *redisstore.Store) lock.Store { return noLag{s} },
+	for name, start := range map[string]func(*testing.T, *respproxy.Proxy) *redisstore.Store{
+		"direct":     func(t *testing.T, p *respproxy.Proxy) *redisstore.Store { return open(t, p.URL()) },
+		"not direct": func(t *testing.T, p *respproxy.Proxy) *redisstore.Store { return notDirect(t, p.Addr(), readTimeout) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
 			p := respproxy.Start(t, srv.Addr())
-			s := notDirect(t, p.Addr(), readTimeout)
-			l := lock.New(way(s), lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget), lock.WithLease(10*time.Minute))
+			l := lock.New(start(t, p), lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget), lock.WithLease(10*time.Minute))
 			t.Cleanup(func() { require.NoError(t, l.Close(timeout(t, patience))) })
 
 			held := p.On(respproxy.Match{Name: "set", Key: nameOf(t)}, respproxy.Hold())
@@ -147,17 +114,12 @@ func TestClaimThatWasLeftBehindLandsLate(t *testing.T) {
 			_, err := l.Acquire(ctx, keyFor(t))
 			require.ErrorIs(t, err, lock.ErrUnknown)
 			removals := p.On(respproxy.Match{Name: "evalsha", Key: nameOf(t)}, respproxy.Action{})
-			removals.Wait(t, 2) // the batch has ended, and there were two looks
+			removals.Wait(t, 2) // the connection has ended, and there were two looks
 			removals.WaitLanded(t)
 			require.Empty(t, srv.Keys(t))
 			require.Equal(t, 1, held.Deliver(t))
 			held.WaitLanded(t)
-			if name == "removed" {
-				require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, patience, 20*time.Millisecond, "long before its lease ends")
-				return
-			}
-			<-timeout(t, 4*time.Second).Done() // in which there would be one more
-			require.Len(t, srv.Keys(t), 1)
+			require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, patience, 20*time.Millisecond, "long before its lease ends")
 		})
 	}
 }

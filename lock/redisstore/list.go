@@ -5,13 +5,8 @@ import (
 	"hash/maphash"
 	"iter"
 	"slices"
-	"strings"
-	"sync"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // scanCount is the number of names that the server looks at for one SCAN.
@@ -24,7 +19,7 @@ const scanCount = 256
 // The end of ctx ends it at once.
 func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	return func(yield func(lock.Entry, error) bool) {
-		masters, err := s.masters(ctx)
+		masters, err := s.nodes.masters(ctx)
 		if err != nil {
 			yield(lock.Entry{}, err)
 			return
@@ -47,7 +42,7 @@ func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 					return
 				}
 				for part := range slices.Chunk(names, loadCount) {
-					if !s.listPart(ctx, part, first, yield) {
+					if !s.listPart(ctx, master, part, first, yield) {
 						return
 					}
 				}
@@ -57,8 +52,8 @@ func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 }
 
 // listPart yields the entries of some names, and reports whether the listing goes on.
-func (s *Store) listPart(ctx context.Context, names []string, first func(name, key string) bool, yield func(lock.Entry, error) bool) bool {
-	found, err := s.load(ctx, names, first)
+func (s *Store) listPart(ctx context.Context, master *server, names []string, first func(name, key string) bool, yield func(lock.Entry, error) bool) bool {
+	found, err := s.load(ctx, master, names, first)
 	for _, f := range found {
 		if f.cut {
 			whole, there, failed := s.loadWhole(ctx, f)
@@ -79,37 +74,4 @@ func (s *Store) listPart(ctx context.Context, names []string, first func(name, k
 		yield(lock.Entry{}, err)
 	}
 	return err == nil
-}
-
-// masters returns every master of a cluster, always in the same order. Without a cluster, it
-// returns the client.
-func (s *Store) masters(ctx context.Context) ([]sender, error) {
-	if s.cluster == nil {
-		return []sender{s.client}, nil
-	}
-	found, err := untilDone(ctx, func() (found []*redis.Client, err error) {
-		var mu sync.Mutex
-		err = s.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if !s.opened {
-				bind(master)
-			}
-			found = append(found, master)
-			return nil
-		})
-		if err != nil {
-			return nil, failure.NotApplied(failure.Kind(err), err)
-		}
-		return found, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(found, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
-	all := make([]sender, len(found))
-	for i, master := range found {
-		all[i] = master
-	}
-	return all, nil
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // pulse is the interval at which a listener checks whether a caller still waits,
@@ -20,10 +20,14 @@ const pulse = 3 * time.Second
 const (
 	minRelisten = 100 * time.Millisecond
 	maxRelisten = 5 * time.Second
-	brokenPause = time.Second // after a hook of the client has panicked
 )
 
-// listener is the goroutine that subscribes to the topics, over a connection of
+var (
+	errNoFeed = errors.New("the client sends every command itself")
+	errMute   = errors.New("no answer to a PING")
+)
+
+// listener is the goroutine that subscribes to the channels, over a connection of
 // its own. It ends a pulse or two after the last waiter has gone.
 type listener struct {
 	notices *notices
@@ -37,117 +41,87 @@ func listen(n *notices) *listener {
 	go func() {
 		defer close(l.ended)
 		defer stop()
-		for again := true; again; {
-			again = l.session(ctx)
+		for pause := minRelisten; ; pause = min(2*pause, maxRelisten) {
+			began := time.Now()
+			retired, err := l.session(ctx)
+			if retired || ctx.Err() != nil {
+				return
+			}
+			l.failed(err)
+			if time.Since(began) > maxRelisten {
+				pause = minRelisten
+			}
+			sleep(ctx, pause)
 		}
-		n.noteEnded(l)
 	}()
 	return l
 }
 
-// session listens over one connection, and over the connections with which go-redis replaces it.
-// If again is true, the caller starts another session: go-redis does not replace a connection
-// that has failed silently.
-func (l *listener) session(parent context.Context) (again bool) {
-	ctx, stop := context.WithCancel(parent)
-	sub := &subscription{sub: l.notices.client.Subscribe(ctx), received: make(chan struct{}), broken: true}
-	l.notices.resubscribe()
-	if !l.subscribe(ctx, sub) {
-		stop()
-		_ = sub.sub.Close()
-		return l.afterPanic(parent)
+// session listens over one connection until it fails, or no caller waits any more.
+func (l *listener) session(ctx context.Context) (retired bool, err error) {
+	feed, err := l.notices.nodes.listen(ctx)
+	if err != nil {
+		return l.notices.retire(), err
 	}
-	heard := new(atomic.Bool)
+	stop := context.AfterFunc(ctx, func() { _ = feed.Close() })
+	defer stop()
+	var heard atomic.Bool
+	received, ended := make(chan error, 1), make(chan struct{})
 	go func() {
-		defer close(sub.received)
-		sub.broken = l.receive(ctx, sub.sub, heard)
+		defer close(ended)
+		received <- l.receive(feed, &heard)
 	}()
 	defer func() {
-		stop()
-		sub.end()
+		_ = feed.Close()
+		<-ended
 	}()
-
+	l.notices.resubscribe()
 	tick := time.NewTicker(pulse)
 	defer tick.Stop()
 	for asked := false; ; {
 		select {
 		case <-l.notices.changed:
-			if !l.subscribe(ctx, sub) {
-				return l.afterPanic(parent)
-			}
+			more, fewer := l.notices.takeChanges()
+			err = errors.Join(feed.Send("unsubscribe", fewer), feed.Send("subscribe", more))
 		case <-tick.C:
 			switch {
 			case l.notices.retire():
-				return false
+				return true, nil
 			case heard.Swap(false):
 				asked = false
 			case asked:
-				return true
+				return false, errMute
 			default:
 				asked = true
-				_ = sub.use(ctx, func(ctx context.Context) error { return sub.sub.Ping(ctx) })
+				err = feed.Send("ping", []string{""})
 			}
-		case <-sub.received:
-			if !sub.broken { // the client was closed
-				return false
-			}
-			return l.afterPanic(parent)
-		case <-parent.Done():
-			return false
-		}
-	}
-}
-
-// afterPanic waits, and reports whether a caller still waits.
-func (l *listener) afterPanic(parent context.Context) bool {
-	sleep(parent, brokenPause)
-	return parent.Err() == nil && !l.notices.retire()
-}
-
-// subscribe sends the changed subscriptions to the server. Without a connection, go-redis
-// repeats them over the next one. ok is false if go-redis will not repeat them.
-func (l *listener) subscribe(ctx context.Context, sub *subscription) (ok bool) {
-	more, fewer := l.notices.takeChanges()
-	ok = true
-	if len(fewer) > 0 {
-		ok = sub.use(ctx, func(ctx context.Context) error { return sub.sub.Unsubscribe(ctx, fewer...) })
-	}
-	if len(more) > 0 && ok {
-		ok = sub.use(ctx, func(ctx context.Context) error { return sub.sub.Subscribe(ctx, more...) })
-	}
-	return ok
-}
-
-// receive wakes waiters until the subscription or the client is closed. broken is true if a hook
-// of the client has panicked.
-func (l *listener) receive(ctx context.Context, sub *redis.PubSub, heard *atomic.Bool) (broken bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			_ = failure.OfHook(p)
-			broken = true
-		}
-	}()
-	pause := minRelisten
-	for {
-		message, err := sub.Receive(ctx)
-		if ctx.Err() != nil || errors.Is(err, redis.ErrClosed) {
-			return false
+		case err = <-received:
 		}
 		if err != nil {
-			l.failed(err)
-			sleep(ctx, pause)
-			pause = min(2*pause, maxRelisten)
-			continue
+			return false, err
 		}
-		pause = minRelisten
-		heard.Store(true)
-		switch message := message.(type) {
-		case *redis.Message:
-			l.notices.wake(message.Channel, false)
-		case *redis.Subscription:
-			if message.Kind == "subscribe" {
-				l.notices.wake(message.Channel, true)
+	}
+}
+
+// receive wakes waiters until the connection ends.
+func (l *listener) receive(feed *wire.Feed, heard *atomic.Bool) error {
+	for {
+		all, err := feed.Next()
+		for _, message := range all {
+			heard.Store(true)
+			if refusal, is := message.(wire.Error); is {
+				l.failed(refusal)
 			}
+			fields, _ := message.([]any)
+			if len(fields) != 3 {
+				continue
+			}
+			if channel, _ := fields[1].(string); fields[0] == "message" || fields[0] == "subscribe" {
+				l.notices.wake(channel, fields[0] == "subscribe")
+			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -169,4 +143,17 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
+}
+
+// listen makes a connection to one of the masters: each passes on what is published on any.
+func (n *nodes) listen(ctx context.Context) (*wire.Feed, error) {
+	masters, err := n.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	of, own := masters[rand.IntN(len(masters))].transport.(*wire.Server) //nolint:gosec // no secret
+	if !own {
+		return nil, errNoFeed
+	}
+	return of.Feed(ctx)
 }

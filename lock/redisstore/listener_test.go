@@ -93,37 +93,6 @@ func TestCloseEndsListening(t *testing.T) {
 	require.Nil(t, wake)
 	require.Zero(t, listeners(t, srv))
 	require.NoError(t, s.Close())
-	take(t, s, "k", claim("a"))
-	release(t, s, "k", "a")
-}
-
-// Who closes his client and forgets the store has no goroutine left either.
-func TestListeningEndsWithTheClient(t *testing.T) {
-	t.Parallel()
-	for name, connect := range map[string]func(t *testing.T) redis.UniversalClient{
-		"client": func(t *testing.T) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
-		},
-		"cluster": func(t *testing.T) redis.UniversalClient {
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.StartCluster(t, 1, nil).Addrs()})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			begun := labelGoroutines(t)
-			var client redis.UniversalClient
-			begun.without(func() { client = connect(t) })
-			s := redisstore.New(client, redisstore.WithNotifications())
-			wake, stop := s.Watch("k")
-			hears(t, wake)
-			require.NoError(t, client.Close())
-			require.Empty(t, begun.left())
-			stop()
-			_, stop = s.Watch("k")
-			stop()
-			require.Empty(t, begun.left())
-		})
-	}
 }
 
 // A connection that ends, or goes silent, is replaced; and the callers that watch

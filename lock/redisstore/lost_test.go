@@ -167,28 +167,28 @@ func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 	})
 
 	// whileConnecting makes a call over a client that obeys no contexts, whose time is
-	// over during the handshake.
-	whileConnecting := func(t *testing.T, call func(context.Context, *redis.Client) error) (*respproxy.Proxy, error) {
+	// over during the greeting.
+	whileConnecting := func(t *testing.T, first string, call func(context.Context, *redis.Client) error) (*respproxy.Proxy, error) {
 		t.Helper()
 		p := respproxy.Start(t, srv.Addr())
-		handshake := p.On(respproxy.Match{Name: "hello"}, respproxy.Hold())
+		greeting := p.On(respproxy.Match{Name: first}, respproxy.Hold())
 		client := redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: patience})
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
 		ctx := timeout(t, 200*time.Millisecond)
 		called := make(chan error, 1)
 		go func() { called <- call(ctx, client) }()
-		handshake.Wait(t, 1)
+		greeting.Wait(t, 1)
 		<-ctx.Done()
 		<-timeout(t, 100*time.Millisecond).Done() // callers come back a moment later; the twin does not
-		handshake.Remove()
-		handshake.Deliver(t)
+		greeting.Remove()
+		greeting.Deliver(t)
 		return p, <-called
 	}
 	for name, op := range operations {
 		t.Run("ended while connecting/"+name, func(t *testing.T) {
 			t.Parallel()
 			key := keyFor(t)
-			p, err := whileConnecting(t, func(ctx context.Context, client *redis.Client) error {
+			p, err := whileConnecting(t, "ping", func(ctx context.Context, client *redis.Client) error {
 				s := redisstore.New(client)
 				defer func() { _ = s.Close() }()
 				return op(ctx, s, key)
@@ -201,177 +201,15 @@ func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 	t.Run("an ordinary command is written", func(t *testing.T) {
 		t.Parallel()
 		key := keyFor(t)
-		p, _ := whileConnecting(t, func(ctx context.Context, client *redis.Client) error {
+		p, _ := whileConnecting(t, "hello", func(ctx context.Context, client *redis.Client) error {
 			return client.SetNX(ctx, key, "x", time.Minute).Err()
 		})
 		require.Equal(t, 1, p.Commands("set"))
 	})
-	t.Run("handed to a hook that gave up waiting", func(t *testing.T) {
-		t.Parallel()
-		client := redis.NewClient(&redis.Options{Addr: srv.Addr()})
-		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		h := &lateHook{proceed: make(chan struct{}), done: make(chan error, 1)}
-		client.AddHook(h)
-		s := redisstore.New(client)
-		_, err := s.Claim(t.Context(), keyFor(t), claim("a"))
-		requireNotApplied(t, err, "silent")
-		close(h.proceed)
-		require.Error(t, <-h.done)
-		require.Empty(t, srv.Keys(t, nameOf(t)))
-	})
 }
 
-// lateHook returns at once and lets the command go on later, like a hook with
-// its own timer.
-type lateHook struct {
-	proceed chan struct{}
-	done    chan error
-}
-
-func (lateHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*lateHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (h *lateHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if h.proceed == nil || cmds[0].Name() != "set" {
-			return next(ctx, cmds)
-		}
-		go func() {
-			<-h.proceed
-			h.done <- next(context.WithoutCancel(ctx), cmds)
-		}()
-		return context.DeadlineExceeded
-	}
-}
-
-// If a hook repeats a failed command, the last answer does not show the outcome
-// of the first send.
-func TestRepeatingHook(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Shared(t)
-	p := respproxy.Start(t, srv.Addr())
-	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	client.AddHook(new(repeatingHook))
-	p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Swallow(respproxy.Close))
-	p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
-	_, err := redisstore.New(client).Claim(t.Context(), keyFor(t), claim("a"))
-	requireUnknown(t, err, "READONLY")
-	require.Len(t, srv.Keys(t, nameOf(t)), 1)
-}
-
-type repeatingHook struct{ lateHook }
-
-func (*repeatingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if err := next(ctx, cmds); err == nil {
-			return nil
-		}
-		return next(ctx, cmds)
-	}
-}
-
-// If a hook sends the commands of a pipeline one by one, each caller gets the outcome of its own command.
-func TestSplittingHook(t *testing.T) {
-	t.Parallel()
-	for name, apply := range map[string]bool{"answered": true, "refused": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := redistest.Shared(t)
-			p := respproxy.Start(t, srv.Addr())
-			client := redis.NewClient(&redis.Options{Addr: p.Addr(), PipelinePoolSize: 1})
-			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			client.AddHook(&splittingHook{client: client})
-			s := redisstore.New(client)
-			if !apply {
-				p.On(respproxy.Match{Name: "set", Key: memberName(t, 1)}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
-			}
-			all := claimsOf(t, s, p, 3, unbounded(t)).outcomes()
-			for i, o := range all {
-				if i == 1 && !apply {
-					require.Error(t, o.err)
-					continue
-				}
-				require.NoError(t, o.err)
-				require.Equal(t, lock.Held, o.entry.State)
-				require.Len(t, srv.Keys(t, memberName(t, i)), 1)
-			}
-		})
-	}
-	t.Run("lost", func(t *testing.T) {
-		t.Parallel()
-		p := respproxy.Start(t, redistest.Shared(t).Addr())
-		client := redis.NewClient(&redis.Options{Addr: p.Addr()})
-		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		client.AddHook(&splittingHook{client: client})
-		p.On(respproxy.Match{Name: "set"}, respproxy.Swallow(respproxy.Close))
-		_, err := redisstore.New(client).Claim(timeout(t, patience), keyFor(t), claim("a"))
-		requireUnknown(t, err, "connection")
-	})
-}
-
-// splittingHook sends each command of a pipeline by itself.
-type splittingHook struct {
-	lateHook
-
-	client *redis.Client
-}
-
-func (*splittingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (h *splittingHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) (first error) {
-		for _, cmd := range cmds {
-			if err := h.client.Process(ctx, cmd); first == nil {
-				first = err
-			}
-		}
-		return first
-	}
-}
-
-// A command that a hook repeats was sent, even if the repeat is a script that another server does
-// not know.
-func TestRepeatingHookAndAnUnknownScript(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Shared(t)
-	p := respproxy.Start(t, srv.Addr())
-	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	s := redisstore.New(client)
-	take(t, s, keyFor(t), claim("a"))
-	ok, err := s.Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "other"}, nil, time.Hour) // so that there is the script
-	require.NoError(t, err)
-	require.False(t, ok)
-	again := redis.NewClient(&redis.Options{Addr: p.Addr()})
-	t.Cleanup(func() { require.NoError(t, again.Close()) })
-	again.AddHook(new(lostHook))
-	p.On(respproxy.Match{Name: "evalsha", Count: 1}, respproxy.Swallow(respproxy.Close))
-	p.On(respproxy.Match{Name: "evalsha"}, respproxy.ReplyError("NOSCRIPT No matching script. Please use EVAL."))
-	p.On(respproxy.Match{Name: "eval"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
-	_, err = redisstore.New(again).Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "a"}, nil, time.Hour)
-	requireUnknown(t, err, "NOSCRIPT")
-	p.Clear()
-	e, err := s.Get(timeout(t, patience), keyFor(t))
-	require.NoError(t, err)
-	require.Equal(t, lock.Settled, e.State)
-}
-
-// lostHook repeats a command that got no answer.
-type lostHook struct{ lateHook }
-
-func (*lostHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if reply := redis.Error(nil); err == nil || errors.As(err, &reply) {
-			return err
-		}
-		return next(ctx, cmds)
-	}
-}
-
-// A wrapper that repeats leaves the same doubt as a hook that does.
+// If a wrapper repeats a failed command, the last answer does not show the outcome of the first
+// send.
 func TestRepeatingWrapper(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
@@ -385,11 +223,36 @@ func TestRepeatingWrapper(t *testing.T) {
 	require.Len(t, srv.Keys(t, nameOf(t)), 1)
 }
 
+// A command that a wrapper repeats was sent, even if the repeat is a script that another server does
+// not know.
+func TestRepeatingWrapperAndAnUnknownScript(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Shared(t)
+	p := respproxy.Start(t, srv.Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	s := open(t, srv.URL())
+	take(t, s, keyFor(t), claim("a"))
+	ok, err := s.Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "other"}, nil, time.Hour) // so that there is the script
+	require.NoError(t, err)
+	require.False(t, ok)
+	p.On(respproxy.Match{Name: "evalsha", Count: 1}, respproxy.Swallow(respproxy.Close))
+	p.On(respproxy.Match{Name: "evalsha"}, respproxy.ReplyError("NOSCRIPT No matching script. Please use EVAL."))
+	p.On(respproxy.Match{Name: "eval"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
+	_, err = redisstore.New(repeatingWrapper{client}).Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "a"}, nil, time.Hour)
+	requireUnknown(t, err, "READONLY")
+	e, err := s.Get(timeout(t, patience), keyFor(t))
+	require.NoError(t, err)
+	require.Equal(t, lock.Settled, e.State)
+}
+
+// repeatingWrapper repeats a command that got no answer.
 type repeatingWrapper struct{ redis.UniversalClient }
 
 func (w repeatingWrapper) Process(ctx context.Context, cmd redis.Cmder) error {
-	if err := w.UniversalClient.Process(ctx, cmd); err == nil {
-		return nil
+	err := w.UniversalClient.Process(ctx, cmd)
+	if reply := redis.Error(nil); err == nil || errors.As(err, &reply) {
+		return err
 	}
 	return w.UniversalClient.Process(ctx, cmd)
 }

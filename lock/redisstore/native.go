@@ -11,7 +11,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // Newer servers compare a value and act on it in one command, which costs
@@ -58,6 +58,9 @@ func (a *ability) choose() (n int, ok bool) {
 	return 0, now >= next && a.next.CompareAndSwap(next, now+askAgain.Milliseconds())
 }
 
+// proven reports whether the server has executed a spelling.
+func (a *ability) proven(n int) bool { return a.spelling.Load() == int32(n)+1 } //nolint:gosec // of two
+
 // understands notes that the server has executed a spelling.
 func (a *ability) understands(n int) { a.spelling.Store(int32(n) + 1) } //nolint:gosec // of two
 
@@ -72,7 +75,7 @@ func (a *ability) giveUp() {
 
 // spelling makes a command that compares the value with the load of the claim. Servers spell the
 // same command differently.
-type spelling func(*group.Command)
+type spelling func(*wire.Command)
 
 // compareAndAct lets the server act on the entry without a script, if the entry is exactly the
 // value that c has stored. done is true if the server has acted. If done is false and err is nil,
@@ -89,8 +92,8 @@ func (s *Store) compareAndAct(ctx context.Context, at entryRef, c lock.Claim, ac
 	n, ok := can.choose()
 	v := entry.New(c, at.kept)
 	for ; ok && n < len(spellings); n++ {
-		cmd := group.NewCommand(at.name)
-		cmd.Load = v.AppendTo(cmd.Room())
+		cmd := wire.NewCommand(at.name)
+		cmd.Load, cmd.Alone = v.AppendTo(cmd.Room()), !can.proven(n)
 		spellings[n](cmd)
 		answer, err := s.nodes.do(ctx, cmd)
 		if err == nil {
@@ -117,7 +120,7 @@ func actResult(answer any) (done bool, err error) {
 
 // noteMiss notes the error with which a server has not executed cmd. It returns err if the call
 // ends with err. Otherwise it reports whether to try the next spelling before the script.
-func (s *Store) noteMiss(can *ability, cmd *group.Command, err error) (next bool, _ error) {
+func (s *Store) noteMiss(can *ability, cmd *wire.Command, err error) (next bool, _ error) {
 	switch class := failure.ClassOf(err); {
 	case failure.IsSyntaxError(err):
 		can.forget()
@@ -149,8 +152,8 @@ func (s *Store) deleteOwn(ctx context.Context, at entryRef, c lock.Claim) (done 
 		return false, nil
 	}
 	return s.compareAndAct(ctx, at, c, deletes,
-		func(cmd *group.Command) { cmd.With("delifeq", cmd.EntryName, &cmd.Load) },
-		func(cmd *group.Command) { cmd.With("delex", cmd.EntryName, "ifeq", &cmd.Load) })
+		func(cmd *wire.Command) { cmd.With("delifeq", cmd.EntryName, &cmd.Load) },
+		func(cmd *wire.Command) { cmd.With("delex", cmd.EntryName, "ifeq", &cmd.Load) })
 }
 
 // renewOwn sets the end of the entry of c. This does not shorten the lease, unless another call
@@ -159,7 +162,7 @@ func (s *Store) renewOwn(ctx context.Context, at entryRef, c lock.Claim) (done b
 	if !c.Longest {
 		return false, nil
 	}
-	return s.compareAndAct(ctx, at, c, replaces, func(cmd *group.Command) {
+	return s.compareAndAct(ctx, at, c, replaces, func(cmd *wire.Command) {
 		cmd.With("set", cmd.EntryName, &cmd.Load, "ifeq", &cmd.Load, "px", keepFor(c))
 	})
 }
@@ -169,7 +172,7 @@ func (s *Store) settleOwn(ctx context.Context, at entryRef, c lock.Claim, receip
 	if s.notices != nil {
 		return false, nil
 	}
-	return s.compareAndAct(ctx, at, c, replaces, func(cmd *group.Command) {
+	return s.compareAndAct(ctx, at, c, replaces, func(cmd *wire.Command) {
 		cmd.With("set", cmd.EntryName, entry.Receipt(cmd.Load, receipt), "ifeq", &cmd.Load, "px", keep)
 	})
 }

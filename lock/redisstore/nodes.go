@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,18 +14,15 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/serverclock"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
-// nodes sends commands to the one server of a client, or to the masters of a Cluster. A pipeline of
-// go-redis' cluster client waits for the slowest node. A batch of this type goes to one node, and
-// does not wait for the others.
+// nodes sends commands to the one server of a client, or to the masters of a Cluster.
 type nodes struct {
 	only *server // nil: a Cluster
 
 	cluster    *redis.ClusterClient
-	opened     bool
 	routed     atomic.Bool // the client knows the masters
 	redirected *server     // by the cluster client itself
 	mu         sync.Mutex
@@ -34,20 +32,19 @@ type nodes struct {
 // maxNodes bounds the masters in memory, some of which may have gone.
 const maxNodes = 1024
 
-// newNodes returns the nodes of client. opened says that Open has made the client.
-func newNodes(client redis.UniversalClient, opened bool) *nodes {
+func newNodes(client redis.UniversalClient) *nodes {
 	switch c := client.(type) {
 	case *redis.Client:
-		return &nodes{only: new(nodes).pipelined(c, opened)}
+		return &nodes{only: serverOf(c, nil)}
 	case *redis.ClusterClient:
-		return &nodes{cluster: c, opened: opened, byMaster: make(map[*redis.Client]*server), redirected: oneByOne(c)}
-	default: // a wrapper, whose pipelines may differ
-		return &nodes{only: oneByOne(client)}
+		return &nodes{cluster: c, byMaster: make(map[*redis.Client]*server), redirected: newServer(foreign{c})}
+	default: // a wrapper, whose connections may differ
+		return &nodes{only: newServer(foreign{client})}
 	}
 }
 
 // do sends c to the server that has its key.
-func (n *nodes) do(ctx context.Context, c *group.Command) (any, error) {
+func (n *nodes) do(ctx context.Context, c *wire.Command) (any, error) {
 	to, err := n.route(ctx, c.EntryName)
 	if err != nil {
 		return nil, err
@@ -55,7 +52,7 @@ func (n *nodes) do(ctx context.Context, c *group.Command) (any, error) {
 	answer, err := to.Do(ctx, c)
 	if code := failure.ClassOf(err); n.cluster != nil && (code == "MOVED" || code == "ASK") && errors.Is(err, lock.ErrNotApplied) {
 		// The slot has moved while the command waited. It was not executed.
-		return n.redirected.Do(ctx, c.Again())
+		return n.redirected.Do(ctx, c)
 	}
 	return answer, err
 }
@@ -69,7 +66,7 @@ func (n *nodes) route(ctx context.Context, name string) (*server, error) {
 	case n.routed.Load():
 		return n.find(ctx, name)
 	}
-	of, err := untilDone(ctx, func() (*server, error) { return n.find(context.WithoutCancel(ctx), name) })
+	of, err := untilEnd(ctx, func() (*server, error) { return n.find(context.WithoutCancel(ctx), name) })
 	n.routed.CompareAndSwap(false, err == nil)
 	return of, err
 }
@@ -80,6 +77,26 @@ func (n *nodes) find(ctx context.Context, name string) (*server, error) {
 	if err != nil {
 		return nil, failure.NotSent(err)
 	}
+	return n.of(master), nil
+}
+
+// untilEnd makes a call that sends no command on an entry, and returns when ctx ends, whatever the
+// client does.
+func untilEnd[T any](ctx context.Context, call func() (T, error)) (value T, err error) {
+	select {
+	case r := <-failure.Apart(call):
+		value, err = r.Value, r.Err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err == nil || failure.ClassOf(err) != "" {
+		return value, err
+	}
+	return value, failure.NotSent(err)
+}
+
+// of returns the server of a master.
+func (n *nodes) of(master *redis.Client) *server {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	of := n.byMaster[master]
@@ -87,89 +104,110 @@ func (n *nodes) find(ctx context.Context, name string) (*server, error) {
 		if len(n.byMaster) >= maxNodes {
 			clear(n.byMaster) // a call that is under way keeps its server
 		}
-		of = n.pipelined(master, n.opened)
+		of = serverOf(master, func() {
+			// A slot may have another master by now. The client does not find out by itself.
+			n.cluster.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
+		})
 		n.byMaster[master] = of
 	}
-	return of, nil
+	return of
 }
 
-// close waits until no batch is in flight, or ctx ends.
-func (n *nodes) close(ctx context.Context) {
-	group.Drain(ctx, func() []*group.Group {
-		if n.only != nil {
-			return []*group.Group{n.only.Group}
-		}
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		all := []*group.Group{n.redirected.Group}
-		for _, of := range n.byMaster {
-			all = append(all, of.Group)
-		}
-		return all
+// masters returns the server of every master of a Cluster, always in the same order. Without a
+// Cluster, it returns the only server.
+func (n *nodes) masters(ctx context.Context) ([]*server, error) {
+	if n.only != nil {
+		return []*server{n.only}, nil
+	}
+	found, err := untilEnd(ctx, func() (found []*redis.Client, err error) {
+		var mu sync.Mutex
+		err = n.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, master)
+			return nil
+		})
+		return found, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(found, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+	all := make([]*server, len(found))
+	for i, master := range found {
+		all[i] = n.of(master)
+	}
+	return all, nil
+}
+
+// listens reports whether the store can listen over a connection of its own.
+func (n *nodes) listens() bool {
+	if n.only == nil {
+		return true
+	}
+	_, own := n.only.transport.(*wire.Server)
+	return own
+}
+
+// close ends the connections. A command that is under way has until the end of ctx for its reply.
+func (n *nodes) close(ctx context.Context) {
+	if n.only != nil {
+		n.only.Close(ctx)
+		return
+	}
+	n.mu.Lock()
+	all := []*server{n.redirected}
+	for _, of := range n.byMaster {
+		all = append(all, of)
+	}
+	n.mu.Unlock()
+	for _, of := range all {
+		of.Close(ctx)
+	}
+}
+
+// transport sends commands to one server.
+type transport interface {
+	Do(ctx context.Context, c *wire.Command) (any, error)
+	Close(ctx context.Context)
 }
 
 // server sends commands to one server, and notes its abilities and its clock.
 type server struct {
-	*group.Group
+	transport
 
 	clock *serverclock.Offset
 	can   [abilities]ability
 }
 
-func newServer(c group.Config) *server {
-	return &server{Group: group.New(c), clock: serverclock.NewOffset(time.Now())}
+func newServer(t transport) *server {
+	return &server{transport: t, clock: serverclock.NewOffset(time.Now())}
 }
 
-// pipelined returns a server whose batches are pipelines of client. A client that Open has
-// made obeys contexts, and has no hooks.
-func (n *nodes) pipelined(client *redis.Client, opened bool) *server {
-	p, direct := &pipeliner{client: client}, new(atomic.Bool)
-	if direct.Store(opened); !opened {
-		direct = &bind(client).bare
+// serverOf returns the server of a client, over connections of the store's own. Some options are
+// code of the user that works on a connection of the client: with one of these, the client itself
+// sends each command.
+func serverOf(client *redis.Client, broken func()) *server {
+	o := client.Options()
+	if o.OnConnect != nil || o.Limiter != nil || o.StreamingCredentialsProvider != nil {
+		return newServer(foreign{client})
 	}
-	send := func(b *group.Batch) error {
-		err := p.send(b, b.Commands())
-		if _, broken := errors.AsType[net.Error](err); n.cluster != nil && (broken || errors.Is(err, group.ErrTimeOver)) {
-			// A slot may have another master by now. For commands that must not be repeated,
-			// the client does not find out by itself.
-			n.cluster.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
-		}
-		return err
-	}
-	return newServer(group.Config{
-		Share: maxBatch, Batches: connections(client), Queue: maxQueued,
-		Send: send, Outer: opened, Direct: direct,
-	})
+	return newServer(wire.New(wire.Config{
+		Dial: wire.DialerOf(o), Timeout: cmp.Or(max(o.DialTimeout, 0), openTimeout),
+		Reply: cmp.Or(max(o.ReadTimeout, 0), openTimeout), Moves: o.Addr == "FailoverClient", Broken: broken,
+	}))
 }
 
-// oneByOne returns a server for a client of an unknown type. It sends each command in its own
-// round trip.
-func oneByOne(client redis.UniversalClient) *server {
-	return newServer(group.Config{
-		Share: 1, Batches: maxConnections, Queue: maxQueued,
-		Send:  func(b *group.Batch) error { return client.Process(b, b.Commands()[0]) },
-		Outer: true, Direct: new(atomic.Bool),
-	})
+// ask sends a read-only command. An error says that nothing was applied.
+func ask(ctx context.Context, to *server, args ...any) (any, error) {
+	answer, err := to.Do(ctx, wire.NewCommand("").With(args...))
+	return answer, unchanged(err)
 }
 
-const (
-	// maxConnections bounds the batches in flight at once, as the client's pool also does.
-	maxConnections = 32
-
-	// maxBatch is the largest number of commands that share a round trip, and its failure.
-	maxBatch = 32
-
-	// maxQueued bounds the callers that wait for their round trip to begin.
-	maxQueued = 1 << 16
-)
-
-// connections returns how many batches can have a connection each.
-func connections(c *redis.Client) int {
-	o := c.Options()
-	pool := cmp.Or(o.PipelinePoolSize, redis.DefaultPipelinePoolSize)
-	if pool < 0 {
-		pool = o.PoolSize
+// unchanged returns the error of a command that only reads.
+func unchanged(err error) error {
+	if f, ok := errors.AsType[*failure.Error](err); ok {
+		return failure.NotApplied(f.Class(), f.Cause())
 	}
-	return min(pool, maxConnections)
+	return err
 }

@@ -3,37 +3,28 @@ package redisstore
 import (
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // notices keeps the channels of the keys that callers wait for, and wakes the callers.
 type notices struct {
-	client redis.UniversalClient
+	nodes *nodes
 
-	mu       sync.Mutex
-	topics   map[string]*topic   // by channel
-	altered  map[string]struct{} // channels whose subscription has to change
-	changed  chan struct{}       // has a value when altered has a channel
-	used     bool                // there was a topic since the last retire
-	listener *listener           // nil if there is none
-	closed   bool
-	warned   sync.Once
+	mu         sync.Mutex
+	waiting    map[string]map[chan struct{}]struct{} // callers, by channel
+	subscribed map[string]bool                       // channels of the listener; true: confirmed
+	changed    chan struct{}                         // has a value when subscriptions may have to change
+	used       bool                                  // a caller has waited since the last retire
+	listener   *listener                             // nil if there is none
+	closed     bool
+	warned     sync.Once
 }
 
-// topic is a channel on which a caller waits for a message.
-type topic struct {
-	waiting map[chan struct{}]struct{}
-	asked   bool // SUBSCRIBE was sent
-	begun   bool // SUBSCRIBE was confirmed
-}
-
-func newNotices(client redis.UniversalClient) *notices {
+func newNotices(n *nodes) *notices {
 	return &notices{
-		client:  client,
-		topics:  make(map[string]*topic),
-		altered: make(map[string]struct{}),
-		changed: make(chan struct{}, 1),
+		nodes:      n,
+		waiting:    make(map[string]map[chan struct{}]struct{}),
+		subscribed: make(map[string]bool),
+		changed:    make(chan struct{}, 1),
 	}
 }
 
@@ -43,35 +34,31 @@ func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
 	if n.closed {
 		return nil, func() {}
 	}
-	t := n.topics[channel]
-	if t == nil {
-		t = &topic{waiting: make(map[chan struct{}]struct{})}
-		n.topics[channel] = t
-	}
 	w := make(chan struct{}, 1)
-	t.waiting[w] = struct{}{}
-	if t.begun {
+	if n.waiting[channel] == nil {
+		n.waiting[channel] = make(map[chan struct{}]struct{})
+		n.change()
+	}
+	n.waiting[channel][w] = struct{}{}
+	if n.subscribed[channel] {
 		w <- struct{}{} // the confirmation has already woken the waiters before this one
 	}
 	n.used = true
 	if n.listener == nil {
 		n.listener = listen(n)
 	}
-	if !t.asked {
-		n.alter(channel)
-	}
 	return w, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if delete(t.waiting, w); len(t.waiting) == 0 {
-			n.alter(channel)
+		if delete(n.waiting[channel], w); len(n.waiting[channel]) == 0 {
+			delete(n.waiting, channel)
+			n.change()
 		}
 	}
 }
 
-// alter lets the listener check the subscription to channel. n.mu is held.
-func (n *notices) alter(channel string) {
-	n.altered[channel] = struct{}{}
+// change lets the listener check its subscriptions.
+func (n *notices) change() {
 	select {
 	case n.changed <- struct{}{}:
 	default:
@@ -82,21 +69,18 @@ func (n *notices) alter(channel string) {
 func (n *notices) takeChanges() (subscribe, unsubscribe []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for channel := range n.altered {
-		t := n.topics[channel]
-		switch {
-		case t == nil:
-		case len(t.waiting) == 0:
-			delete(n.topics, channel)
-			if t.asked {
-				unsubscribe = append(unsubscribe, channel)
-			}
-		case !t.asked:
-			t.asked = true
+	for channel := range n.subscribed {
+		if n.waiting[channel] == nil {
+			delete(n.subscribed, channel)
+			unsubscribe = append(unsubscribe, channel)
+		}
+	}
+	for channel := range n.waiting {
+		if _, asked := n.subscribed[channel]; !asked {
+			n.subscribed[channel] = false
 			subscribe = append(subscribe, channel)
 		}
 	}
-	clear(n.altered)
 	return subscribe, unsubscribe
 }
 
@@ -104,10 +88,8 @@ func (n *notices) takeChanges() (subscribe, unsubscribe []string) {
 func (n *notices) resubscribe() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for channel, t := range n.topics {
-		t.asked, t.begun = false, false
-		n.alter(channel)
-	}
+	clear(n.subscribed)
+	n.change()
 }
 
 // wake notifies the waiters of a message on channel, or of the beginning of
@@ -115,12 +97,10 @@ func (n *notices) resubscribe() {
 func (n *notices) wake(channel string, begun bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t := n.topics[channel]
-	if t == nil {
-		return
+	if _, asked := n.subscribed[channel]; asked && begun {
+		n.subscribed[channel] = true
 	}
-	t.begun = t.begun || begun
-	for w := range t.waiting {
+	for w := range n.waiting[channel] {
 		select {
 		case w <- struct{}{}:
 		default: // the channel has a value already
@@ -132,21 +112,12 @@ func (n *notices) wake(channel string, begun bool) {
 func (n *notices) retire() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.used || len(n.topics) > 0 {
-		n.used = len(n.topics) > 0
+	if n.used || len(n.waiting) > 0 {
+		n.used = len(n.waiting) > 0
 		return false
 	}
 	n.listener = nil
 	return true
-}
-
-// noteEnded notes that the listener l has ended by itself.
-func (n *notices) noteEnded(l *listener) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.listener == l {
-		n.listener = nil
-	}
 }
 
 // close ends the listener, and waits for its end, at most for the time in which

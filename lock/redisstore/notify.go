@@ -2,11 +2,12 @@ package redisstore
 
 import (
 	"context"
-
-	"github.com/redis/go-redis/v9"
+	"strings"
+	"time"
 
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // WithNotifications notifies callers that wait ([lock.WithWait]) when another process has
@@ -24,19 +25,20 @@ import (
 //
 // Every release and settle publishes a message on the channel that has the name of the entry. A
 // Cluster sends it to all its nodes. While a caller waits, and for some seconds after, the store
-// has one more connection, outside of the client's pool. [Store.Close] closes it at once, so call
-// it after [New], too. The user needs the permissions in the package documentation. Without the
-// permission to publish, keys are still released.
+// has one more connection. [Store.Close] closes it at once, so call it after [New], too. The user
+// needs the permissions in the package documentation. Without the permission to publish, keys are
+// still released. Over a client that sends every command itself, such as a wrapper, the store
+// publishes, and its own callers poll.
 func WithNotifications() Option {
-	return option(func(s *Store) { s.notices = newNotices(s.client) })
+	return option(func(s *Store) { s.notices = newNotices(s.nodes) })
 }
 
 // Watch returns a channel that gets a value when the watch has begun, and later whenever the
 // entry of key may have been released or settled. It never blocks. stop ends the watch. Without
-// [WithNotifications], and after Close, the channel is nil. A [lock.Locker] watches for callers
+// [WithNotifications], over a client that sends every command itself, and after Close, the channel is nil. A [lock.Locker] watches for callers
 // that wait.
 func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
-	if s.notices == nil {
+	if s.notices == nil || !s.nodes.listens() {
 		return nil, func() {}
 	}
 	name, _ := entry.Name(s.prefix, key)
@@ -53,18 +55,24 @@ func (s *Store) published(args ...any) []any {
 
 // checkSubscribe tries the commands of the listener, on its own connection.
 func (s *Store) checkSubscribe(ctx context.Context, channel string, f *findings) {
-	sub := s.client.Subscribe(ctx)
-	defer func() { _ = sub.Close() }()
-	for _, try := range []struct {
-		name string
-		send func(context.Context, ...string) error
-	}{{"SUBSCRIBE", sub.Subscribe}, {"UNSUBSCRIBE", sub.Unsubscribe}} {
-		err := try.send(ctx, channel)
-		if err == nil {
-			_, err = sub.ReceiveTimeout(ctx, openTimeout)
+	feed, err := s.nodes.listen(ctx)
+	if err != nil {
+		return // other commands find out why
+	}
+	defer func() { _ = feed.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = feed.Close() })()
+	_ = feed.SetReadDeadline(time.Now().Add(openTimeout))
+	for _, name := range []string{"subscribe", "unsubscribe"} {
+		err := feed.Send(name, []string{channel})
+		for answers := []any(nil); err == nil && len(answers) == 0; {
+			if answers, err = feed.Next(); len(answers) > 0 {
+				if refusal, is := answers[0].(wire.Error); is {
+					err = refusal
+				}
+			}
 		}
-		if err != nil && !redis.HasErrorPrefix(err, "NOSUB") { // Valkey 8.0: permitted, without a subscription to end
-			f.failed(try.name, failure.NotApplied(failure.Kind(err), err))
+		if err != nil && !strings.HasPrefix(err.Error(), "NOSUB") { // Valkey 8.0: permitted, without a subscription to end
+			f.failed(strings.ToUpper(name), failure.NotApplied(failure.Kind(err), err))
 		}
 	}
 }

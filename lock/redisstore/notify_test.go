@@ -84,7 +84,7 @@ func TestWatchHears(t *testing.T) {
 		},
 		"wrapped": func(t *testing.T) (here, there, silent *redisstore.Store) {
 			client := redistest.Shared(t).Client(t)
-			return notifying(t, unknownClient{client}), notifying(t, client), redisstore.New(client)
+			return notifying(t, client), notifying(t, unknownClient{client}), redisstore.New(client)
 		},
 		"open": func(t *testing.T) (here, there, silent *redisstore.Store) {
 			url := redistest.Shared(t).URL()

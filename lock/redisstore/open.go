@@ -42,9 +42,9 @@ const (
 //	                                                 password are ?sentinel_username=, ?sentinel_password=
 //
 // [redis.ParseURL], [redis.ParseClusterURL] and [redis.ParseFailoverURL] define the query
-// parameters, such as ?pool_size=50&read_timeout=200ms. Unless they say otherwise, timeouts are one
-// second and nothing is repeated. Contexts are always obeyed, and on Linux
-// TCP_USER_TIMEOUT is 10 s.
+// parameters, such as ?client_name=orders&dial_timeout=200ms. Those of the client's pool do not matter.
+// Unless they say otherwise, timeouts are one second and nothing is repeated. Contexts are always
+// obeyed, and on Linux TCP_USER_TIMEOUT is 10 s.
 //
 // The error names the problem and its cure, and never has the password.
 //
@@ -57,14 +57,14 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	silence.Do(logging.Disable)
-	s := newStore(client, true, opts)
+	s := newStore(client, opts)
 	s.maxLag = openLag
 	s.close = client.Close
 	if s.unchecked {
 		return s, nil
 	}
 	if err := s.Check(ctx); err != nil {
-		_ = client.Close()
+		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
@@ -91,7 +91,7 @@ func connect(url string) (redis.UniversalClient, error) {
 		}
 		(&tuning{
 			contexts: &o.ContextTimeoutEnabled, noIdentity: &o.DisableIdentity, name: &o.ClientName,
-			dialerRetries: &o.DialerRetries, retries: &o.MaxRetries, pool: &o.PipelinePoolSize,
+			dialerRetries: &o.DialerRetries, retries: &o.MaxRetries,
 			dial: &o.DialTimeout, read: &o.ReadTimeout, write: &o.WriteTimeout, wait: &o.PoolTimeout,
 			tls: o.TLSConfig, dialer: &o.Dialer, maintenance: &o.MaintNotificationsConfig,
 		}).set()
@@ -109,7 +109,7 @@ func connect(url string) (redis.UniversalClient, error) {
 		}
 		(&tuning{
 			contexts: &o.ContextTimeoutEnabled, noIdentity: &o.DisableIdentity, name: &o.ClientName,
-			dialerRetries: &o.DialerRetries, retries: &o.MaxRetries, pool: &o.PipelinePoolSize,
+			dialerRetries: &o.DialerRetries, retries: &o.MaxRetries,
 			dial: &o.DialTimeout, read: &o.ReadTimeout, write: &o.WriteTimeout, wait: &o.PoolTimeout,
 			tls: o.TLSConfig, dialer: &o.Dialer,
 		}).set()
@@ -125,7 +125,7 @@ func connect(url string) (redis.UniversalClient, error) {
 	}
 	(&tuning{
 		contexts: &o.ContextTimeoutEnabled, noIdentity: &o.DisableIdentity, name: &o.ClientName,
-		dialerRetries: &o.DialerRetries, retries: &o.MaxRetries, pool: &o.PipelinePoolSize,
+		dialerRetries: &o.DialerRetries, retries: &o.MaxRetries,
 		dial: &o.DialTimeout, read: &o.ReadTimeout, write: &o.WriteTimeout, wait: &o.PoolTimeout,
 		tls: o.TLSConfig, dialer: &o.Dialer, maintenance: &o.MaintNotificationsConfig,
 	}).set()
@@ -152,13 +152,13 @@ func checkAddrs(db int, addrs ...string) error {
 
 // tuning points at the settings that every type of options has.
 type tuning struct {
-	contexts, noIdentity         *bool
-	dialerRetries, retries, pool *int
-	name                         *string
-	dial, read, write, wait      *time.Duration
-	tls                          *tls.Config
-	dialer                       *dialFunc
-	maintenance                  **maintnotifications.Config // nil: there is none
+	contexts, noIdentity    *bool
+	dialerRetries, retries  *int
+	name                    *string
+	dial, read, write, wait *time.Duration
+	tls                     *tls.Config
+	dialer                  *dialFunc
+	maintenance             **maintnotifications.Config // nil: there is none
 }
 
 // set sets the options that a store relies on, and defaults that a URL can replace.
@@ -167,7 +167,6 @@ func (t *tuning) set() {
 	*t.noIdentity = true // CLIENT SETINFO would need one more permission, and the name identifies the client
 	setDefault(t.dialerRetries, 1)
 	setDefault(t.retries, -1)
-	setDefault(t.pool, maxConnections)
 	setDefault(t.name, clientName)
 	for _, timeout := range [...]*time.Duration{t.dial, t.read, t.write, t.wait} {
 		setDefault(timeout, openTimeout)

@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,7 +26,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock/redisstore"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 func TestOpen(t *testing.T) {
@@ -125,79 +123,6 @@ func TestOpenWithoutCheck(t *testing.T) {
 	require.ErrorContains(t, err, "http")
 }
 
-// All batches have a connection, unless the URL says that they are not to: a dozen
-// commands go their own ways when nothing is answered.
-func TestOpenSizesThePoolOfPipelines(t *testing.T) {
-	t.Parallel()
-	for form, start := range map[string]func(t *testing.T) (srv *redistest.Server, address string){
-		"single": func(t *testing.T) (*redistest.Server, string) {
-			srv := redistest.Start(t)
-			return srv, srv.URL()
-		},
-		"cluster": func(t *testing.T) (*redistest.Server, string) {
-			cluster := redistest.StartCluster(t, 1, nil)
-			return cluster.Nodes[0], cluster.URL()
-		},
-		"sentinel": func(t *testing.T) (*redistest.Server, string) {
-			pair := redistest.StartSentinel(t, 1).Pairs[0]
-			return pair.Master, pair.URL()
-		},
-	} {
-		t.Run(form, func(t *testing.T) {
-			t.Parallel()
-			srv, address := start(t)
-			for query, want := range map[string]int{
-				"":                                   12,
-				"?pool_size=5":                       12,
-				"?pipeline_pool_size=5":              5,
-				"?pipeline_pool_size=99":             12,
-				"?pipeline_pool_size=-1&pool_size=7": 7,
-			} {
-				s, err := redisstore.Open(timeout(t, patience), withLongTimeouts(address+query))
-				require.NoError(t, err)
-				require.Equal(t, want, waysOf(t, srv, s), query)
-				require.NoError(t, s.Close())
-			}
-		})
-	}
-}
-
-// waysOf is on how many connections at once 20 claims of s arrive that srv does not
-// answer.
-func waysOf(t *testing.T, srv *redistest.Server, s *redisstore.Store) int {
-	t.Helper()
-	const claims = 20
-	take(t, s, keyFor(t), claim("a"))
-	srv.Do(t, "CLIENT", "PAUSE", patience.Milliseconds(), "WRITE")
-	var calls sync.WaitGroup
-	for i := range claims {
-		calls.Go(func() {
-			if _, err := s.Claim(timeout(t, patience), member(t, i), claim("a")); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	n, stable := 0, 0
-	for end := time.Now().Add(patience / 2); stable < 20 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		now := pausedClaims(t, srv)
-		if stable++; now != n || now == 0 {
-			n, stable = now, 0
-		}
-	}
-	srv.Do(t, "CLIENT", "UNPAUSE")
-	calls.Wait()
-	return n
-}
-
-// pausedClaims returns the number of connections that have a claim which srv does not execute.
-func pausedClaims(t *testing.T, srv *redistest.Server) int {
-	t.Helper()
-	text, _ := srv.Do(t, "CLIENT", "LIST").(string)
-	return len(paused.FindAllString(text, -1))
-}
-
-var paused = regexp.MustCompile(`(?m) flags=\w*b.* cmd=set `)
-
 func TestOpenRefusesBadURLs(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
@@ -281,19 +206,6 @@ func TestOpenFailures(t *testing.T) {
 		"part of a cluster": {
 			func(t *testing.T) string { return redistest.Start(t, "--cluster-enabled", "yes").URL() },
 			[]string{"redisstore: MOVED: ", "redis-cluster://"},
-		},
-		"may not set its name": {
-			func(t *testing.T) string {
-				srv := redistest.Start(t)
-				rules := strings.Fields(strings.ReplaceAll(failure.MinimalACL, "+client|setname", ""))
-				args := []any{"ACL", "SETUSER", "u", "on", ">geheim"}
-				for _, r := range rules {
-					args = append(args, r)
-				}
-				srv.Do(t, args...)
-				return "redis://u:geheim@" + srv.Addr()
-			},
-			[]string{"redisstore: NOPERM: ", "client|setname"},
 		},
 		"not Redis": {
 			func(t *testing.T) string {

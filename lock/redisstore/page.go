@@ -23,7 +23,7 @@ func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 	if err != nil {
 		return nil, "", err
 	}
-	masters, err := s.masters(ctx)
+	masters, err := s.nodes.masters(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -35,7 +35,7 @@ func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 		return nil, "", err
 	}
 	for part := range slices.Chunk(names, loadCount) {
-		found, err := s.load(ctx, part, func(_, key string) bool { return key == "" || match == nil || match(key) })
+		found, err := s.load(ctx, masters[master], part, func(_, key string) bool { return key == "" || match == nil || match(key) })
 		if err != nil {
 			return nil, "", err
 		}

@@ -27,6 +27,7 @@ func refuseClaims(how string) {
 		store, _ = redisstore.Open(ctx, "redis://127.0.0.1:1", redisstore.WithoutCheck())
 		redis.SetLogger(stderrLog{})
 		_, _ = redisstore.Open(ctx, "redis://127.0.0.1:1", redisstore.WithoutCheck())
+		_ = redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}).Ping(ctx)
 	case "New":
 		store = redisstore.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}))
 	}
@@ -45,7 +46,7 @@ func (stderrLog) Printf(_ context.Context, format string, args ...any) {
 // log for the process, so each case is a process.
 func TestOpenSilencesTheClient(t *testing.T) {
 	t.Parallel()
-	for how, logs := range map[string]bool{"Open": false, "Open, with a log": true, "New": true} {
+	for how, logs := range map[string]bool{"Open": false, "Open, with a log": true, "New": false} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), os.Args[0])

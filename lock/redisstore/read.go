@@ -6,7 +6,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // Get returns the entry of key, read from the master.
@@ -18,7 +18,7 @@ func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 // read runs a script, because a replica or the client's cache may answer a plain GET, and because
 // the value and its time left must be read at the same moment.
 func (s *Store) read(ctx context.Context, name string) (lock.Entry, error) {
-	answer, err := s.eval(ctx, readScript, &group.Command{EntryName: name, Yields: true})
+	answer, err := s.eval(ctx, readScript, &wire.Command{EntryName: name, Yields: true})
 	if err != nil || answer == nil {
 		return lock.Entry{}, err
 	}

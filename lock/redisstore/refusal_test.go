@@ -277,18 +277,19 @@ func TestClusterBehindAPlainClient(t *testing.T) {
 	require.NoError(t, through.Check(t.Context()))
 }
 
-func TestClosedAndExhaustedClients(t *testing.T) {
+// The store uses no connection of the client's pool, and ends by itself.
+func TestStoreIsApartFromTheClientsPool(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Shared(t)
-	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), PoolSize: 1, PipelinePoolSize: -1, PoolTimeout: 20 * time.Millisecond})
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), PoolSize: 1, PoolTimeout: 20 * time.Millisecond})
 	s := redisstore.New(client)
 	conn := client.Conn()
 	require.NoError(t, conn.Ping(t.Context()).Err())
-	for _, op := range operations {
-		requireNotApplied(t, op(t.Context(), s, keyFor(t)), "pool")
+	for name, op := range operations {
+		require.NoError(t, op(timeout(t, patience), s, keyFor(t)), name)
 	}
 	require.NoError(t, conn.Close())
 	require.NoError(t, client.Close())
+	require.NoError(t, s.Close())
 	for _, op := range operations {
 		requireNotApplied(t, op(t.Context(), s, keyFor(t)), "closed")
 	}
@@ -355,9 +356,8 @@ func testOutOfMemory(t *testing.T, srv *redistest.Server, s *redisstore.Store) {
 	}
 }
 
-// A failure of the user's code in the client does not count as a failure before
-// the command, because the two look the same.
-func TestFailedCredentialsAreUnknown(t *testing.T) {
+// Without credentials nothing is sent.
+func TestFailedCredentials(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{
 		Addr: redistest.Shared(t).Addr(),
@@ -366,9 +366,10 @@ func TestFailedCredentialsAreUnknown(t *testing.T) {
 		},
 	})
 	t.Cleanup(func() { _ = client.Close() })
+	s := redisstore.New(client)
 	for name, call := range operations {
-		err := call(timeout(t, patience), redisstore.New(client), keyFor(t))
-		requireUnknown(t, err, "answer")
+		err := call(timeout(t, patience), s, keyFor(t))
+		requireNotApplied(t, err, "handshake")
 		require.ErrorContains(t, err, "the vault is sealed", name)
 	}
 }

@@ -6,17 +6,15 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // scan returns the names of one SCAN, for which the server looks at about count
 // of its names, and the cursor of the next SCAN, "0" at the end.
-func (s *Store) scan(ctx context.Context, master sender, cursor string, count int) (names []string, next string, err error) {
+func (s *Store) scan(ctx context.Context, master *server, cursor string, count int) (names []string, next string, err error) {
 	pattern := globEscaper.Replace(s.prefix) + "*"
 	answer, err := ask(ctx, master, "scan", cursor, "match", pattern, "count", count, "type", "string")
 	if err != nil {
@@ -57,46 +55,48 @@ type loaded struct {
 	key   string // "" if the name does not show it, but the value does
 }
 
-// pipeline sends cmds in one round trip. Each has its own error.
-func (s *Store) pipeline(ctx context.Context, cmds []redis.Cmder) error {
-	_, err := untilDone(ctx, func() (struct{}, error) {
-		pipe := s.client.Pipeline()
-		_ = pipe.BatchProcess(ctx, cmds...)
-		_, _ = pipe.Exec(ctx)
-		return struct{}{}, nil
-	})
-	return err
-}
-
 // load reads the entries whose names want accepts. It skips names that no entry has. want gets
 // key "" if the name does not show the key. An error comes with the entries that were read before
 // it.
 //
 // It reads the beginning of a receipt: a few whole receipts can be larger than all other
 // values.
-func (s *Store) load(ctx context.Context, names []string, want func(name, key string) bool) ([]loaded, error) {
+func (s *Store) load(ctx context.Context, master *server, names []string, want func(name, key string) bool) ([]loaded, error) {
 	items := make([]loaded, 0, len(names))
-	var cmds []redis.Cmder
+	cmds := wire.NewCommand("")
 	for _, name := range names {
 		key, ok := entry.KeyOf(s.prefix, name)
 		if ok && want(name, key) {
 			items = append(items, loaded{name: name, key: key})
-			cmds = append(cmds, query{redis.NewCmd(ctx, "eval", glanceScript.source, 1, name, glanceBytes)})
+			if glance := []any{"eval", glanceScript.source, 1, name, glanceBytes}; len(items) == 1 {
+				cmds.With(glance...)
+			} else {
+				cmds.Then(glance...)
+			}
 		}
 	}
 	if len(items) == 0 {
 		return nil, nil
 	}
-	if err := s.pipeline(ctx, cmds); err != nil {
-		return nil, err
+	answer, err := master.Do(ctx, cmds)
+	answers, _ := answer.([]any)
+	f, _ := errors.AsType[*failure.Error](err)
+	switch {
+	case len(items) == 1 && f != nil && failure.IsReply(f.Cause()):
+		answers = []any{f.Cause()}
+	case err != nil:
+		return nil, unchanged(err)
+	case len(items) == 1:
+		answers = []any{answer}
 	}
 	all := items[:0]
 	for i, it := range items {
-		answer, err := cmds[i].(query).Result() //nolint:errcheck,forcetypeassert // nothing else is in there
+		answer := answers[i]
+		err, _ := answer.(error)
 		switch code := failure.ReplyCode(err); {
-		case err == nil:
-		case errors.Is(err, redis.Nil):
+		case answer == nil:
 			continue
+		case err == nil:
 		case code == "MOVED", code == "ASK":
 			there, ok, err := s.loadWhole(ctx, it)
 			if err != nil {
@@ -124,7 +124,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 // loadWhole reads the whole of an entry that was cut, or that has moved to another node of the
 // Cluster. ok is false if the entry is gone.
 func (s *Store) loadWhole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
-	answer, err := s.eval(ctx, readScript, group.NewCommand(of.name))
+	answer, err := s.eval(ctx, readScript, wire.NewCommand(of.name))
 	if err != nil || answer == nil {
 		return loaded{}, false, err
 	}

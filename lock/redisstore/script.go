@@ -3,13 +3,11 @@ package redisstore
 import (
 	"context"
 	"embed"
-	"errors"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // The scripts have no "#!lua" line: with one, a script declares up front that it
@@ -51,19 +49,19 @@ func (sc script) String() string { return sc.source.(string) } //nolint:errcheck
 // the server has refused the first send.
 //
 // redis.Script.Run does the same, but the client repeats its commands when an answer is lost.
-func (s *Store) eval(ctx context.Context, sc script, c *group.Command, args ...any) (any, error) {
+func (s *Store) eval(ctx context.Context, sc script, c *wire.Command, args ...any) (any, error) {
 	answer, err := s.nodes.do(ctx, c.Script("evalsha", sc.sha, args...))
 	if err == nil || failure.ClassOf(err) != "NOSCRIPT" {
 		return answer, err
 	}
-	again := &group.Command{EntryName: c.EntryName, Load: c.Load, Yields: c.Yields}
-	return s.evalSource(ctx, again.Script("eval", sc.source, args...), err)
+	again := &wire.Command{EntryName: c.EntryName, Load: c.Load, Yields: c.Yields}
+	return s.nodes.do(ctx, again.Script("eval", sc.source, args...))
 }
 
 // evalSet is eval on the entries of names, in one command.
 func (s *Store) evalSet(ctx context.Context, sc script, names []string, args []any) (any, error) {
-	command := func(verb string, which any) *group.Command {
-		c := group.NewCommand(names[0])
+	command := func(verb string, which any) *wire.Command {
+		c := wire.NewCommand(names[0])
 		c.Yields = true
 		all := []any{verb, which, len(names)}
 		for _, name := range names {
@@ -75,14 +73,5 @@ func (s *Store) evalSet(ctx context.Context, sc script, names []string, args []a
 	if err == nil || failure.ClassOf(err) != "NOSCRIPT" {
 		return answer, err
 	}
-	return s.evalSource(ctx, command("eval", sc.source), err)
-}
-
-// evalSource sends a script with its source, after the server has answered its hash with err.
-func (s *Store) evalSource(ctx context.Context, c *group.Command, err error) (any, error) {
-	answer, said := s.nodes.do(ctx, c)
-	if errors.Is(said, lock.ErrNotApplied) && !errors.Is(err, lock.ErrNotApplied) {
-		return nil, err // a hook has sent it twice, and the reply does not show the effect of the first send
-	}
-	return answer, said
+	return s.nodes.do(ctx, command("eval", sc.source))
 }

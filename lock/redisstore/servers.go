@@ -6,7 +6,7 @@ import "context"
 // Cluster. With them, a quorum detects two stores on one server, and a store over a Cluster.
 // Servers leaves out a server that does not report its run id.
 func (s *Store) Servers(ctx context.Context) (ids []string, err error) {
-	masters, err := s.masters(ctx)
+	masters, err := s.nodes.masters(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ var errInOrder = fmt.Errorf("redisstore: the keys of a set may be on several ser
 // [WithoutPluralClaims], it returns errors.ErrUnsupported, and sends nothing. A server or a proxy that
 // refuses the script because the entries are in several slots (CROSSSLOT) is not asked again.
 func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
-	if s.cluster != nil || s.inOrder.Load() {
+	if s.nodes.cluster != nil || s.inOrder.Load() {
 		return lock.Entry{}, errInOrder
 	}
 	names, args := make([]string, len(keys)), []any{keepFor(claims[0])}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ type slowCell struct {
 	op      slowOp
 	callers int
 	client  redis.UniversalClient
+	store   lock.Store
 	calls   []func() error
 	close   []func(context.Context) // closes the parts that each client has made
 
@@ -107,6 +109,7 @@ func (s *slowScene) add(t *testing.T, r *slowRow, kind clientKind, over func(red
 	}
 	c := &slowCell{op: op, callers: callers, client: kind.client(t, s.proxy, o, hook)}
 	store := over(c.client)
+	c.store = store
 	s.cells = append(s.cells, c)
 	if !r.cold {
 		_, err := store.Get(timeout(t, patience), "warm")
@@ -217,6 +220,9 @@ func (s *slowScene) close(t *testing.T) {
 		wg.Go(func() {
 			for _, end := range c.close {
 				end(timeout(t, slowBudget))
+			}
+			if store, ok := c.store.(io.Closer); ok {
+				_ = store.Close()
 			}
 			_ = c.client.Close()
 		})

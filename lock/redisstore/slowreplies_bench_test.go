@@ -16,7 +16,7 @@ import (
 //	go test -run '^$' -bench SlowReplies -benchtime 1x ./lock/redisstore
 func BenchmarkSlowReplies(b *testing.B) {
 	const callers, turn, rounds, late = 256, 500 * time.Millisecond, 5, 100 * time.Millisecond
-	for name, query := range map[string]string{"default": "?pool_size=256", "one connection": "?pipeline_pool_size=1"} {
+	for name, query := range map[string]string{"default": ""} {
 		b.Run(name, func(b *testing.B) {
 			p := respproxy.Start(b, redistest.Shared(b).Addr())
 			s := open(b, p.URL()+query)

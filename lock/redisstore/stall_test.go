@@ -3,9 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -44,51 +44,10 @@ func TestAutoPipelinerSendsWhatWasAbandoned(t *testing.T) {
 	require.Len(t, srv.Keys(t, keyFor(t)), 1, "seconds after its caller has gone")
 }
 
-// maxConnections and maxBatch are the bounds of [redisstore.Open]: connections for shared round
-// trips, and commands of a batch.
-const maxConnections, maxBatch = 32, 32
-
-// A batch that stalls costs its members one try and others nothing, however many
-// there are.
-func TestStalledBatch(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "waits for a dead connection")
-	t.Parallel()
-	for name, start := range stores(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			to, p := start(t)
-			s := to(patience)
-			for range maxConnections {
-				take(t, s, keyFor(t), claim("tok")) // so that there are connections
-			}
-			dead := p.On(respproxy.Match{Name: "set", Key: nameOf(t) + "&dies"}, respproxy.Drop(respproxy.Hang))
-			stalled := make(chan error, 1)
-			ctx, cancel := context.WithCancel(timeout(t, time.Minute))
-			defer cancel()
-			go func() {
-				_, err := s.Claim(ctx, keyFor(t)+"&dies", claim("tok"))
-				stalled <- err
-			}()
-			dead.Wait(t, 1)
-			var others sync.WaitGroup
-			for i := range 100 {
-				others.Go(func() {
-					for range 5 {
-						_, err := s.Claim(timeout(t, 20*time.Second), member(t, i), claim("tok"))
-						if err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
-			others.Wait()
-			require.Empty(t, stalled, "it is still waited for")
-			cancel()
-			requireUnknown(t, <-stalled, "cancelled")
-			require.Equal(t, 1, dead.Hits())
-			p.Down() // which ends the commands in flight
-		})
-	}
+// member returns the i-th of several keys of a test.
+func member(t *testing.T, i int) string {
+	t.Helper()
+	return fmt.Sprintf("%s&%d", keyFor(t), i)
 }
 
 // One dead connection and a hundred lockers: all get their lease. The lockers
@@ -169,34 +128,29 @@ func TestBudgetsOfASilentServer(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	const callers, budget = 300, 300 * time.Millisecond
-	for name, query := range map[string]string{"many connections": "", "one connection": "?pipeline_pool_size=1"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := redistest.Start(t)
-			p := respproxy.Start(t, srv.Addr())
-			s := open(t, p.URL()+query)
-			l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget))
-			require.Eventually(t, func() bool { // there are connections and scripts
-				return l.Do(t.Context(), keyFor(t), func(context.Context) error { return nil }) == nil
-			}, patience, time.Millisecond)
-			p.Freeze()
-			var all sync.WaitGroup
-			for i := range callers {
-				all.Go(func() {
-					began := time.Now()
-					_, err := l.Acquire(t.Context(), member(t, i))
-					if took := time.Since(began); !errors.Is(err, lock.ErrUnavailable) || took > budget+10*time.Second {
-						t.Error(took, err)
-					}
-				})
+	srv := redistest.Start(t)
+	p := respproxy.Start(t, srv.Addr())
+	s := open(t, p.URL())
+	l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget))
+	require.Eventually(t, func() bool { // there are connections and scripts
+		return l.Do(t.Context(), keyFor(t), func(context.Context) error { return nil }) == nil
+	}, patience, time.Millisecond)
+	p.Freeze()
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			began := time.Now()
+			_, err := l.Acquire(t.Context(), member(t, i))
+			if took := time.Since(began); !errors.Is(err, lock.ErrUnavailable) || took > budget+10*time.Second {
+				t.Error(took, err)
 			}
-			all.Wait()
-			p.Thaw()
-			require.NoError(t, l.Close(timeout(t, 30*time.Second)))
-			// A claim that lands after Close is gone after its first lease.
-			require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, patience, 10*time.Millisecond)
 		})
 	}
+	all.Wait()
+	p.Thaw()
+	require.NoError(t, l.Close(timeout(t, 30*time.Second)))
+	// A claim that lands after Close is gone after its first lease.
+	require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, patience, 10*time.Millisecond)
 }
 
 // A server that does not answer gets no more connections than a store may have, for any number of
@@ -207,7 +161,7 @@ func TestConnectionsToASilentServer(t *testing.T) {
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
 	var made atomic.Int32
 	s := overClient(t, p.Addr(), func(o *redis.Options) {
-		o.ReadTimeout, o.PipelinePoolSize = 20*time.Second, 7
+		o.ReadTimeout = 20 * time.Second
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			made.Add(1)
 			return new(net.Dialer).DialContext(ctx, network, addr)
@@ -226,77 +180,8 @@ func TestConnectionsToASilentServer(t *testing.T) {
 		})
 	}
 	calls.Wait()
-	require.LessOrEqual(t, made.Load(), int32(3*7), "a batch whose handshake fails tries the other pool of the client")
-	require.GreaterOrEqual(t, int(certain.Load()), 500-2*7*maxBatch, "the others were not sent")
+	const maxConnections, window = 16, 64
+	require.LessOrEqual(t, made.Load(), int32(maxConnections))
+	require.GreaterOrEqual(t, int(certain.Load()), 500-window-2, "the others were not sent")
 	p.Thaw()
-}
-
-func TestBatchesHaveConnections(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "measures time")
-	t.Parallel()
-	srv := redistest.Start(t)
-	const alone = 12 // the number of commands that are sent alone, if there are connections
-	for _, tt := range []struct{ pipelines, all, ways int }{
-		{0, 0, redis.DefaultPipelinePoolSize},
-		{0, 3, redis.DefaultPipelinePoolSize},
-		{1, 100, 1},
-		{maxConnections + 1, 3, alone},
-		{-1, 7, 7},
-		{-2, maxConnections + 1, alone},
-		{-1, 0, min(10*runtime.GOMAXPROCS(0), alone)}, // go-redis' default
-	} {
-		s := overClient(t, srv.Addr(), func(o *redis.Options) { o.PipelinePoolSize, o.PoolSize = tt.pipelines, tt.all })
-		require.Equal(t, tt.ways, waysOf(t, srv, s), "%+v", tt)
-	}
-}
-
-// For any number of callers and connections, and for any length of the way, there are no more
-// batches in flight than a store may have.
-func TestBatchesOfOneStoreAreBounded(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "crowds a server")
-	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), PipelinePoolSize: 100})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	h := new(longWay)
-	client.AddHook(h)
-	s := redisstore.New(client)
-	ctx, stop := context.WithCancel(t.Context())
-	var callers sync.WaitGroup
-	for i := range 2 * maxConnections * maxBatch {
-		callers.Go(func() {
-			for key := member(t, i); ctx.Err() == nil; {
-				_, _ = s.Claim(ctx, key, claim("tok"))
-			}
-		})
-	}
-	require.Eventually(t, func() bool { return h.most.Load() >= maxConnections }, patience, time.Millisecond)
-	time.Sleep(200 * time.Millisecond) // in which there would be more
-	stop()
-	callers.Wait()
-	require.EqualValues(t, maxConnections, h.most.Load())
-}
-
-// longWay is a hook that makes the way to the server long.
-type longWay struct {
-	passing
-
-	mu   sync.Mutex
-	now  int64
-	most atomic.Int64
-}
-
-func (h *longWay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.mu.Lock()
-		h.now++
-		h.most.Store(max(h.most.Load(), h.now))
-		h.mu.Unlock()
-		defer func() {
-			h.mu.Lock()
-			h.now--
-			h.mu.Unlock()
-		}()
-		time.Sleep(50 * time.Millisecond)
-		return next(ctx, cmds)
-	}
 }

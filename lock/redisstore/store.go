@@ -15,16 +15,13 @@ import (
 
 // Store keeps entries in Redis. It is safe for concurrent use.
 type Store struct {
-	client  redis.UniversalClient
-	cluster *redis.ClusterClient // the client, if it is a cluster client
-	nodes   *nodes               // for commands on entries
+	nodes   *nodes
 	prefix  string
 	maxLag  time.Duration
-	close   func() error
-	notices *notices // nil without WithNotifications
+	close   func() error // of the client that Open made
+	notices *notices     // nil without WithNotifications
 
 	unchecked bool // Open has not contacted the server
-	opened    bool // Open has made the client
 
 	// scripted is set when the server has refused SET with NX and GET. From then on, claims
 	// are scripts, which every server understands.
@@ -61,21 +58,9 @@ var (
 //
 // New is made for a *redis.Client (also with Sentinel) and a *redis.ClusterClient.
 //
-// New does not change the client's options. If ContextTimeoutEnabled is not set, the first New over
-// a client adds a hook to the client, or to each node of a Cluster. The hook makes the commands
-// of all stores over the client end with their contexts. Hooks that are added later do not see
-// these commands, and neither do hooks of the Cluster client itself: add them to its nodes
-// ([redis.ClusterClient.OnNewNode]). A hook sees the commands as pipelines. Open would also set
-// DialTimeout and PoolTimeout (a second) and DialerRetries (1). Without these settings, goroutines
-// and connections of ended calls stay for longer, and nothing else changes.
-//
-// New leaves the log of go-redis on, which is one for all clients of a process: for a server that is
-// away, it has several lines on standard error for each refused request, beside the log of the
-// Locker. logging.Disable of github.com/redis/go-redis/v9/logging turns it off, and [redis.SetLogger]
-// sends it elsewhere.
-//
-// Over a client made by Open, a caller sends a command itself while few others are in flight.
-// Over a client given to New, which may have hooks, a separate goroutine sends it.
+// The store dials connections of its own, with the client's options, and uses neither the client's pool
+// nor its hooks: see the package documentation, also for clients that cannot be used in this way. A
+// program has one store for each prefix, since each has its connections. Close ends them.
 //
 // New panics on a nil client, a nil Option, a *redis.Ring and a *redis.AutoPipeliner. A Ring sends
 // keys to another shard as soon as it takes a shard for dead, which makes a second holder even
@@ -95,19 +80,16 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(fmt.Sprintf("redisstore.New: client is a nil %T", client))
 	}
-	return newStore(client, false, opts)
+	return newStore(client, opts)
 }
 
-// newStore returns a store over client. opened means that Open has made the client, without hooks.
-func newStore(client redis.UniversalClient, opened bool, opts []Option) *Store {
+func newStore(client redis.UniversalClient, opts []Option) *Store {
 	s := &Store{
-		client: client,
+		nodes:  newNodes(client),
 		prefix: "latch:",
 		maxLag: 2 * time.Minute,
 		close:  func() error { return nil },
 	}
-	s.cluster, _ = client.(*redis.ClusterClient)
-	s.opened, s.nodes = opened, newNodes(client, opened)
 	for _, o := range opts {
 		if o == nil {
 			panic("redisstore: nil Option")
@@ -117,18 +99,17 @@ func newStore(client redis.UniversalClient, opened bool, opts []Option) *Store {
 	return s
 }
 
-// Close closes the client that Open made. After New it only ends the listener of
-// [WithNotifications], and waits, a second at most, for shared round trips.
+// Close ends the connections of the store, the listener of [WithNotifications], and the client that
+// Open made. Commands that are written have a second for their replies. Later calls are not applied.
 func (s *Store) Close() error {
 	if s.notices != nil {
 		s.notices.close()
 	}
-	err := s.close() // which ends the round trips
 	// The time in which a server has to answer.
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout) //nolint:forbidigo // Close gets no context
 	defer cancel()
 	s.nodes.close(ctx)
-	return err
+	return s.close()
 }
 
 // Describe is part of [lock.Describer]. The kernel sends the bytes of a closed socket again until

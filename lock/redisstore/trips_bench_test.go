@@ -36,7 +36,6 @@ func BenchmarkSharedTrips(b *testing.B) {
 	}{
 		{"bare", bareCycle(client)},
 		{"default", storeCycle(store(""))},
-		{"one-connection", storeCycle(store("?pipeline_pool_size=1"))},
 		{"locker", lockerCycle(lock.New(store("")))},
 	}
 	for _, callers := range []int{1, 4, 8, 12, 16, 24, 32, 64, 256, 1024} {

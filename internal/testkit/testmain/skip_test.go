@@ -80,8 +80,8 @@ func TestMakeTestAllLeavesOutNothing(t *testing.T) {
 		testmain.Unavailable(t, "make is not installed", err)
 	}
 	noted := filepath.Join(t.TempDir(), "left-out.txt")
-	const lock, group, keyfunc = "github.com/httplatch/httplatch/lock", "github.com/httplatch/httplatch/lock/redisstore/internal/group", "github.com/httplatch/httplatch/keyfunc"
-	require.NoError(t, os.WriteFile(noted, []byte(lock+"\tTestA/sub\twaits\n"+group+"\tTestB\twaits\n"+keyfunc+"\tTestA\twaits\n"), 0o600))
+	const lock, wire, keyfunc = "github.com/httplatch/httplatch/lock", "github.com/httplatch/httplatch/lock/redisstore/internal/wire", "github.com/httplatch/httplatch/keyfunc"
+	require.NoError(t, os.WriteFile(noted, []byte(lock+"\tTestA/sub\twaits\n"+wire+"\tTestB\twaits\n"+keyfunc+"\tTestA\twaits\n"), 0o600))
 	for _, name := range []string{"MAKEFLAGS", "MFLAGS", "TESTFLAGS"} { // of a make that runs this test
 		t.Setenv(name, "")
 	}
@@ -93,7 +93,7 @@ func TestMakeTestAllLeavesOutNothing(t *testing.T) {
 	require.Regexp(t, `^TEST_RUN=quick TEST_LEFT_OUT=`+noted+` go test `, quick[0])
 	require.NotRegexp(t, `-short|-skip|-run`, quick[0])
 	tested := packagesOf(t, quick[0])
-	require.Subset(t, tested, []string{lock, group, keyfunc})
+	require.Subset(t, tested, []string{lock, wire, keyfunc})
 
 	rest := tests.FindAllString(dryRun(t, "-n", "test-rest", "LEFT_OUT="+noted), -1)
 	require.Len(t, rest, 7)
@@ -105,7 +105,7 @@ func TestMakeTestAllLeavesOutNothing(t *testing.T) {
 		require.NotRegexp(t, `-short|-skip|TEST_`, line)
 		again = append(again, packagesOf(t, line)...)
 	}
-	require.ElementsMatch(t, []string{lock, group, keyfunc}, again)
+	require.ElementsMatch(t, []string{lock, wire, keyfunc}, again)
 	models := tests.FindAllString(dryRun(t, "-n", "test-models"), -1)
 	require.Len(t, models, 2)
 	for _, line := range append(rest[3:], models...) {

@@ -10,18 +10,40 @@ import (
 )
 
 var (
-	// ErrPanicked is matched by the errors of OfHook.
+	// ErrPanicked is the error of a call that has panicked.
 	ErrPanicked = errors.New("panic in a hook of the client")
 
 	// ErrUnsettled is the error of a call whose hook has ended its goroutine.
 	ErrUnsettled = errors.New("a hook of the client did not return")
 )
 
+// Result is the result of a call.
+type Result[T any] struct {
+	Value T
+	Err   error
+}
+
+// Apart makes a call that runs code of the user, on a goroutine of its own, and sends its result: the
+// code may panic, end the goroutine, or take any time. The channel has room for the result.
+func Apart[T any](call func() (T, error)) <-chan Result[T] {
+	made := make(chan Result[T], 1)
+	go func() {
+		r := Result[T]{Err: ErrUnsettled}
+		defer func() {
+			if p := recover(); p != nil {
+				r.Err = ofHook(p)
+			}
+			made <- r
+		}()
+		r.Value, r.Err = call()
+	}()
+	return made
+}
+
 var logged ratelog.Log
 
-// OfHook logs the panic of a hook of the client, and converts it to an
-// error. It is for goroutines whose panic would end the process.
-func OfHook(p any) error {
+// ofHook logs the panic of a hook of the client, and converts it to an error.
+func ofHook(p any) error {
 	err := fmt.Errorf("%w: %v", ErrPanicked, p)
 	if due, _ := logged.Due("panic"); due {
 		slog.Default().Error("redisstore: "+err.Error()+"; others are not logged for a minute", "stack", string(debug.Stack()))

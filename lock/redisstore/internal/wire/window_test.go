@@ -1,4 +1,4 @@
-package group_test
+package wire_test
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
-	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
 // The way to a server may become a thousand times as long, at once or little by little,
@@ -37,14 +38,13 @@ func TestLongerWayRefusesNoCall(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {
 						began := time.Now()
-						g := newGroup(32, 32, true, func(ctx context.Context, names []string, reply func(string)) error {
-							d := before
+						s := over(t, &fake{way: func() time.Duration {
 							if at := time.Since(began) - phase; at > 0 && at < phase {
-								d = trip(at)
+								return trip(at)
 							}
-							return answerAll(d)(ctx, names, reply)
-						})
-						s := newSender()
+							return before
+						}})
+						sender := newSender()
 						var all sync.WaitGroup
 						for i := range callers {
 							all.Go(func() {
@@ -54,16 +54,15 @@ func TestLongerWayRefusesNoCall(t *testing.T) {
 									time.Sleep(time.Until(next))
 									next = next.Add(every)
 									for _, yields := range []bool{true, false} { // a claim and its release
-										err := send.Do(t.Context(), s, new(send.Call), send.Terms{Budget: 500 * time.Millisecond},
-											request{g, strconv.Itoa(i), yields})
-										assert.NoError(t, err)
+										assert.NoError(t, call(t, s, sender, strconv.Itoa(i), yields))
 									}
 								}
 							})
 						}
 						all.Wait()
 						time.Sleep(time.Second)
-						require.Zero(t, out(g))
+						inFlight, _ := s.Pending()
+						require.Zero(t, inFlight)
 					})
 				})
 			}
@@ -71,8 +70,29 @@ func TestLongerWayRefusesNoCall(t *testing.T) {
 	}
 }
 
+// crowd is callers that ask s until end.
+func crowd(t *testing.T, s *wire.Server, callers int, end time.Time, check bool) *sync.WaitGroup {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			for time.Now().Before(end) && !t.Failed() {
+				if err := ask(context.Background(), t, s, strconv.Itoa(i), true); check {
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	return &all
+}
+
+func inFlight(s *wire.Server) int {
+	n, _ := s.Pending()
+	return n
+}
+
 // A server that becomes slower than its callers is not mistaken for a longer way, or not for long:
-// soon after the next trial, there are no more commands in flight than the server executes in
+// a second after the next trial, there are no more commands in flight than the server executes in
 // maxUsual.
 func TestWindowFollowsASlowServer(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
@@ -80,30 +100,25 @@ func TestWindowFollowsASlowServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const (
 			onset   = 2100 * time.Millisecond // the next trial for that reason alone is at 4 s
-			soon    = 4600 * time.Millisecond
+			soon    = 5200 * time.Millisecond
 			end     = 7 * time.Second
 			slowest = 2 * time.Millisecond
 			most    = 32 // commands: ten take maxUsual, from where the window grows
 		)
-		began := time.Now()
-		server := &slowServer{per: 20 * time.Microsecond}
-		g := newGroup(32, 32, false, server.serve)
-		var all sync.WaitGroup
-		for i := range 256 {
-			all.Go(func() {
-				for time.Since(began) < end {
-					_ = do(context.Background(), g, strconv.Itoa(i), true)
-				}
-			})
-		}
+		began, per := time.Now(), 20*time.Microsecond
+		f := &fake{per: func() time.Duration { return per }} // under the lock of f
+		s := over(t, f)
+		all := crowd(t, s, 256, began.Add(end), false)
 		time.Sleep(onset)
-		for per := slowest / 16; per <= slowest; per *= 2 {
-			server.become(per)
+		for d := slowest / 16; d <= slowest; d *= 2 {
+			f.mu.Lock()
+			per = d
+			f.mu.Unlock()
 			time.Sleep(100 * time.Millisecond)
 		}
 		for wait := time.Until(began.Add(soon)); time.Since(began) < end; wait = 7 * time.Millisecond {
 			time.Sleep(wait)
-			require.LessOrEqual(t, out(g), most, time.Since(began))
+			require.LessOrEqual(t, inFlight(s), most, time.Since(began))
 		}
 		all.Wait()
 	})
@@ -114,34 +129,24 @@ func TestTrialIsOfHalfAWindow(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const short, trip, size = 200 * time.Millisecond, 50 * time.Millisecond, 4 * 32 // the way is short at first
+		const short, trip, size = 200 * time.Millisecond, 50 * time.Millisecond, 64 // the way is short at first
 		began := time.Now()
-		// Replies that come at the same time would let all callers come back at the same time, and
-		// send 32 commands on their own while the others wait.
-		var batches atomic.Int64
-		g := newGroup(32, 32, false, func(ctx context.Context, names []string, reply func(string)) error {
+		s := over(t, &fake{way: func() time.Duration {
 			if time.Since(began) < short {
-				return answerAll(100*time.Microsecond)(ctx, names, reply)
+				return 100 * time.Microsecond
 			}
-			return answerAll(trip+time.Duration(batches.Add(1)%20)*100*time.Microsecond)(ctx, names, reply)
-		})
-		var all sync.WaitGroup
-		for i := range 2 * size {
-			all.Go(func() {
-				for time.Since(began) < short+2*time.Second {
-					assert.NoError(t, do(context.Background(), g, strconv.Itoa(i), true))
-				}
-			})
-		}
+			return trip
+		}})
+		all := crowd(t, s, 2*size, began.Add(short+2*time.Second), true)
 		time.Sleep(short + trip/2)
-		var outs []int
+		var counts []int
 		for range 20 {
-			outs = append(outs, out(g))
+			counts = append(counts, inFlight(s))
 			time.Sleep(trip)
 		}
-		require.Less(t, slices.Min(outs), size, "the trial", outs)
-		require.GreaterOrEqual(t, slices.Min(outs), size/4, outs)
-		require.GreaterOrEqual(t, slices.Max(outs[len(outs)-5:]), size, outs)
+		require.Less(t, slices.Min(counts), size, "the trial", counts)
+		require.GreaterOrEqual(t, slices.Min(counts), size/4, counts)
+		require.GreaterOrEqual(t, slices.Max(counts[len(counts)-5:]), size, counts)
 		all.Wait()
 	})
 }
@@ -151,25 +156,14 @@ func TestTrialIsOfHalfAWindow(t *testing.T) {
 func TestTrialsAreRare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const size, looks = 4 * 32, 400
-		began := time.Now()
-		server := &slowServer{per: time.Microsecond}
-		g := newGroup(32, 32, false, server.serve)
-		require.NoError(t, do(context.Background(), g, "first", true)) // at once
-		server.become(100 * time.Microsecond)
-		var all sync.WaitGroup
-		for i := range 2 * size {
-			all.Go(func() {
-				for time.Since(began) < 6*time.Second {
-					assert.NoError(t, do(context.Background(), g, strconv.Itoa(i), true))
-				}
-			})
-		}
+		const size, looks = 64, 400
+		s := over(t, &fake{per: always(100 * time.Microsecond)})
+		all := crowd(t, s, 2*size, time.Now().Add(6*time.Second), true)
 		time.Sleep(time.Second)
 		tried := 0
 		for range looks {
 			time.Sleep(10 * time.Millisecond)
-			if out(g) <= size/2 {
+			if inFlight(s) <= size/2 {
 				tried++
 			}
 		}
@@ -184,27 +178,54 @@ func TestWindowThatIsNotFullIsNotTried(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const trip, callers = 50 * time.Millisecond, 12 // each goes its own way
+		const trip, callers = 50 * time.Millisecond, 12
 		began := time.Now()
-		g := newGroup(32, 32, false, func(ctx context.Context, names []string, reply func(string)) error {
+		s := over(t, &fake{way: func() time.Duration {
 			if time.Since(began) < time.Second {
-				return answerAll(100*time.Microsecond)(ctx, names, reply)
+				return 100 * time.Microsecond
 			}
-			return answerAll(trip)(ctx, names, reply)
-		})
-		var all sync.WaitGroup
-		for i := range callers {
-			all.Go(func() {
-				for time.Since(began) < 6*time.Second {
-					assert.NoError(t, do(context.Background(), g, strconv.Itoa(i), true))
-				}
-			})
-		}
+			return trip
+		}})
+		all := crowd(t, s, callers, began.Add(6*time.Second), true)
 		time.Sleep(time.Second + trip/2)
 		for range 80 {
-			require.Equal(t, callers, out(g))
+			require.GreaterOrEqual(t, inFlight(s), callers)
 			time.Sleep(trip)
 		}
 		all.Wait()
+	})
+}
+
+// A refusal is of the class silent once the server has answered nothing for a tenth of a second, and
+// no longer once it answers.
+func TestSilenceIsNoOverload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		f := &fake{way: func() time.Duration {
+			if silent.Load() {
+				return time.Hour
+			}
+			return 100 * time.Microsecond
+		}}
+		s := over(t, f)
+		require.NoError(t, ask(t.Context(), t, s, "first", true))
+		silent.Store(true)
+		var all sync.WaitGroup
+		late := make([]error, 100)
+		for i := range late {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+				defer cancel()
+				late[i] = ask(ctx, t, s, strconv.Itoa(i), true)
+			})
+		}
+		all.Wait()
+		for _, err := range late {
+			require.Equal(t, "silent", failure.ClassOf(err))
+		}
+		silent.Store(false)
+		require.NoError(t, ask(t.Context(), t, s, "again", true))
+		time.Sleep(time.Hour)
 	})
 }

@@ -1,0 +1,203 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+)
+
+const (
+	// moreDials is the time after which a dial does not keep another from beginning.
+	moreDials = 100 * time.Millisecond
+
+	maxDials = 8
+)
+
+// dial begins to make a connection, unless another dial has begun just now. s.mu is held.
+func (s *Server) dial(now time.Time) {
+	if s.closed || s.dialing >= maxDials || s.dialing > 0 && now.Sub(s.dialed) < moreDials || len(s.conns) >= s.most {
+		return
+	}
+	s.dialing++
+	s.dialed = now
+	go func() {
+		nc, took, err := s.connect(s.open)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.dialing--
+		if err != nil {
+			s.failDial(err)
+			return
+		}
+		if s.closed {
+			_ = nc.Close()
+			return
+		}
+		s.window.began(now, took)
+		s.conns = append(s.conns, &conn{net: nc})
+		s.write(nil)
+	}()
+}
+
+// connect dials, and returns the time of the round trip in which the server has answered. It returns
+// when ctx ends, also if code of the user does not.
+func (s *Server) connect(ctx context.Context) (net.Conn, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	var took time.Duration
+	made := failure.Apart(func() (nc net.Conn, err error) {
+		nc, took, err = s.config.Dial(ctx)
+		return nc, err
+	})
+	select {
+	case d := <-made:
+		return d.Value, took, d.Err
+	case <-ctx.Done():
+		go func() {
+			if d := <-made; d.Err == nil {
+				_ = d.Value.Close()
+			}
+		}()
+		return nil, 0, ctx.Err()
+	}
+}
+
+// relocation is the interval at which a server in use that may move is looked for.
+const relocation = time.Second
+
+// locate looks where the server is now. A former master that only its Sentinels have lost sight of
+// still answers, and its connections would stay in use.
+func (s *Server) locate(now time.Time) {
+	if !s.config.Moves || now.Sub(s.located) < relocation || len(s.conns) == 0 {
+		return
+	}
+	s.located = now
+	go func() {
+		nc, _, err := s.connect(s.open)
+		if err != nil {
+			return
+		}
+		defer func() { _ = nc.Close() }()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, cn := range slices.Clone(s.conns) {
+			if cn.net.RemoteAddr().String() == nc.RemoteAddr().String() {
+				continue
+			}
+			if cn.retired = true; cn.pending() == 0 {
+				s.lose(cn, errRetired)
+			}
+		}
+	}()
+}
+
+// failDial ends the commands that wait, none of which was written, if no connection is left for
+// them.
+func (s *Server) failDial(err error) {
+	s.broken()
+	for _, cn := range s.conns {
+		if !cn.overdue {
+			return
+		}
+	}
+	s.fail(err)
+}
+
+// broken lets the user of the server look for another one.
+func (s *Server) broken() {
+	if s.config.Broken != nil {
+		go s.config.Broken()
+	}
+}
+
+// fail ends the commands that wait.
+func (s *Server) fail(err error) {
+	for _, q := range []*queue{&s.ends, &s.claims} {
+		for c := q.first(); c != nil; c = q.first() {
+			q.len--
+			c.finish(nil, failure.NotSent(err))
+		}
+	}
+	s.gauge.Waiting(time.Now(), false)
+}
+
+// DialerOf returns the way to the server of a client, with the client's own dialer, credentials and
+// name. The dialer of a Sentinel client asks for the master each time.
+func DialerOf(o *redis.Options) Dialer {
+	return func(ctx context.Context) (net.Conn, time.Duration, error) {
+		nc, err := o.Dialer(ctx, o.Network, o.Addr)
+		if err != nil {
+			return nil, 0, err
+		}
+		stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+		took, err := greet(ctx, nc, o)
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			_ = nc.Close()
+			return nil, 0, err
+		}
+		return nc, took, nil
+	}
+}
+
+// greet authenticates, selects the database, and waits for the first answer of the server, in one
+// round trip. It speaks RESP 2, which every server and proxy does.
+func greet(ctx context.Context, nc net.Conn, o *redis.Options) (took time.Duration, err error) {
+	user, password := o.Username, o.Password
+	switch {
+	case o.CredentialsProviderContext != nil:
+		user, password, err = o.CredentialsProviderContext(ctx)
+	case o.CredentialsProvider != nil:
+		user, password = o.CredentialsProvider()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("no credentials: %w", err)
+	}
+	var out []byte
+	var needed []bool // whether an error ends the connection
+	say := func(must bool, args ...any) {
+		out, needed = appendCommand(out, args), append(needed, must)
+	}
+	switch {
+	case password != "" && user != "":
+		say(true, "auth", user, password)
+	case password != "":
+		say(true, "auth", password)
+	}
+	if o.DB > 0 {
+		say(true, "select", o.DB)
+	}
+	if o.ClientName != "" {
+		say(false, "client", "setname", o.ClientName)
+	}
+	say(false, "ping")
+	began := time.Now()
+	if _, err := nc.Write(out); err != nil {
+		return 0, err
+	}
+	for in := (replies{}); len(needed) > 0; {
+		all, err := in.next(nc)
+		for _, reply := range all {
+			if len(needed) == 0 {
+				return 0, errUnasked
+			}
+			said, failed := reply.(Error)
+			if refused := failure.ReplyCode(said); failed && (needed[0] || refused == "NOAUTH") {
+				return 0, said
+			}
+			needed = needed[1:]
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}

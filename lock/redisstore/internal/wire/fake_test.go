@@ -1,0 +1,230 @@
+package wire_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
+)
+
+func TestMain(m *testing.M) {
+	if code := m.Run(); code != 0 {
+		os.Exit(code)
+	}
+	if err := goleak.Find(); err != nil {
+		_, _ = io.WriteString(os.Stderr, err.Error())
+		os.Exit(1)
+	}
+}
+
+// fake is a server, and the network before it. It answers each command with its second argument.
+type fake struct {
+	way func() time.Duration // how long a command and its reply travel; nil: no time
+	per func() time.Duration // how long the server takes for a command, one after the other; nil: no time
+
+	answer func(args []string) []string // in pieces; nil: as above
+
+	mu      sync.Mutex
+	free    time.Time // when the server has executed what came so far
+	came    []string  // second arguments
+	conns   []net.Conn
+	address string
+}
+
+// execute executes a command, and returns when its reply is there.
+func (f *fake) execute() (due time.Time) {
+	if now := time.Now(); f.free.Before(now) {
+		f.free = now
+	}
+	if f.per != nil {
+		f.free = f.free.Add(f.per())
+	}
+	if due = f.free; f.way != nil {
+		due = due.Add(f.way())
+	}
+	return due
+}
+
+// dial makes a connection to f.
+func (f *fake) dial(ctx context.Context) (net.Conn, time.Duration, error) {
+	client, server := net.Pipe()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	took := time.Until(f.execute()) // of a PING
+	f.mu.Unlock()
+	timer := time.NewTimer(took)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		f.mu.Lock()
+	case <-ctx.Done():
+		f.mu.Lock()
+		return nil, 0, ctx.Err()
+	}
+	f.conns = append(f.conns, server)
+	go f.serve(server)
+	return addressed{client, f.address}, took, nil
+}
+
+type addressed struct {
+	net.Conn
+
+	address string
+}
+
+func (a addressed) RemoteAddr() net.Addr { return address(a.address) }
+
+type address string
+
+func (address) Network() string  { return "fake" }
+func (a address) String() string { return string(a) }
+
+func (f *fake) serve(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	type reply struct {
+		text []string
+		due  time.Time
+	}
+	replies := make(chan reply, 1<<16)
+	defer close(replies)
+	go func() {
+		for r := range replies {
+			time.Sleep(time.Until(r.due))
+			for _, piece := range r.text {
+				_, _ = io.WriteString(conn, piece)
+			}
+		}
+	}()
+	in := bufio.NewReader(conn)
+	for {
+		args, err := command(in)
+		if err != nil {
+			return
+		}
+		f.mu.Lock()
+		if len(args) > 1 { // it is no PING
+			f.came = append(f.came, args[1])
+		}
+		due := f.execute()
+		answer := f.answer
+		f.mu.Unlock()
+		text := []string{bulk(args[min(1, len(args)-1)])}
+		if answer != nil && len(args) > 1 {
+			text = answer(args)
+		}
+		replies <- reply{text, due}
+	}
+}
+
+func (f *fake) arrived() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.came...)
+}
+
+func (f *fake) connections() []net.Conn {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]net.Conn(nil), f.conns...)
+}
+
+func bulk(text string) string { return "$" + strconv.Itoa(len(text)) + "\r\n" + text + "\r\n" }
+
+// command reads a command.
+func command(in *bufio.Reader) (args []string, err error) {
+	number := func() (n int) {
+		var line string
+		if line, err = in.ReadString('\n'); err == nil {
+			n, err = strconv.Atoi(strings.TrimSpace(line[1:]))
+		}
+		return n
+	}
+	for n := number(); n > 0 && err == nil; n-- {
+		text := make([]byte, number()+2)
+		if err == nil {
+			_, err = io.ReadFull(in, text)
+		}
+		args = append(args, string(text[:max(len(text)-2, 0)]))
+	}
+	return args, err
+}
+
+// over returns a way to f, which ends with the test.
+func over(t *testing.T, f *fake) *wire.Server {
+	t.Helper()
+	return closing(t, wire.New(wire.Config{Dial: f.dial, Timeout: time.Second, Reply: 10 * time.Second}))
+}
+
+func closing(t *testing.T, s *wire.Server) *wire.Server {
+	t.Helper()
+	t.Cleanup(func() {
+		s.Close(context.Background())
+		time.Sleep(time.Second) // what the network still has
+	})
+	return s
+}
+
+// warm returns a way to f that has its connections.
+func warm(t *testing.T, f *fake) *wire.Server {
+	t.Helper()
+	s := over(t, f)
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() { assert.NoError(t, ask(t.Context(), t, s, "warm", true)) })
+	}
+	both.Wait()
+	f.mu.Lock()
+	f.came = nil
+	f.mu.Unlock()
+	return s
+}
+
+// ask sends a command, and checks that its answer is its own.
+func ask(ctx context.Context, t *testing.T, s *wire.Server, name string, yields bool) error {
+	t.Helper()
+	c := wire.NewCommand(name).With("echo", name)
+	c.Yields = yields
+	answer, err := s.Do(ctx, c)
+	if err == nil {
+		assert.Equal(t, name, answer)
+	}
+	return err
+}
+
+// call makes a call as a Locker does.
+func call(t *testing.T, s *wire.Server, sender *send.Sender, name string, yields bool) error {
+	t.Helper()
+	return send.Do(t.Context(), sender, new(send.Call), send.Terms{Budget: 500 * time.Millisecond}, request(func(ctx context.Context) error {
+		return ask(ctx, t, s, name, yields)
+	}))
+}
+
+type request func(ctx context.Context) error
+
+func (r request) Send(ctx context.Context) error { return r(ctx) }
+
+func newSender() *send.Sender {
+	return send.New(func(err error) send.Verdict {
+		switch {
+		case !errors.Is(err, lock.ErrNotApplied):
+			return send.Unknown
+		case errors.Is(err, lock.ErrDenied):
+			return send.Final
+		}
+		return send.NotApplied
+	})
+}

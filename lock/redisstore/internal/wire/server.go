@@ -1,0 +1,428 @@
+// Package wire sends commands to Redis servers over connections of its own, in both directions at
+// once: commands of many callers share a connection, and are written while earlier ones wait for
+// their replies. A command that has not left the queue is certainly not applied.
+package wire
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock/internal/admission"
+	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+)
+
+const (
+	// ownTrips is the number of commands in flight whose callers write and read for themselves, each
+	// over its own connection. It spares them the wait for another goroutine.
+	ownTrips = 2
+
+	// crowd is the length of a line, lately, from which a writer lets others run first, whose commands it
+	// then writes with its own. At 256 callers, it serves twice as many; at 4, it would serve a fifth less.
+	crowd = 8
+
+	// Callers share one connection up to a line of shortLine, and then up to spread of them.
+	shortLine = 16
+	spread    = 4
+
+	// maxQueued bounds the callers that wait for their command to be written.
+	maxQueued = 1 << 16
+
+	// tick is the interval at which a server with work looks for callers whose time is over, and for
+	// connections that are silent. It can notice them late by one interval.
+	tick = 5 * time.Millisecond
+
+	// maxLarge bounds the large commands under way at once.
+	maxLarge = 4
+
+	// perQueued delays the look through a queue by this time for each command in it: a queue of
+	// 10,000 is not looked through at every tick.
+	perQueued = 2 * time.Microsecond
+)
+
+var (
+	errQueueFull = errors.New("too many calls wait for the server")
+	errOverload  = errors.New("too many calls wait: the server cannot serve this one in time")
+)
+
+// Config is the way to a server.
+type Config struct {
+	Dial    Dialer
+	Timeout time.Duration // of Dial
+	Reply   time.Duration // how long a caller without a deadline waits
+	Moves   bool          // Dial may find another server, without an error of the former one
+	Broken  func()        // called when a dial has failed, or commands were lost with a connection; may be nil
+}
+
+// Dialer makes a connection, authenticated, to a server that has answered, and returns the time of
+// the round trip in which it has.
+type Dialer func(ctx context.Context) (net.Conn, time.Duration, error)
+
+// Server sends commands to one server. Commands that end a lease overtake commands that claim one.
+// Otherwise served callers would wait behind unserved ones.
+//
+// A command that the server cannot serve in its time, at its present rate, is refused on arrival as
+// not applied. A command that was written is unknown until it is answered. If its caller does not
+// wait for the answer, the Flight of the call is notified of the end exactly once. So the server has
+// few commands at a time ([window]).
+type Server struct {
+	config   Config
+	line     int             // commands on one connection that are not answered
+	most     int             // connections
+	large    *Server         // sends large commands, each over its own connection; nil in this Server itself
+	channels sync.Pool       // of empty channels without a caller, for callers to wait on
+	open     context.Context //nolint:containedctx // of dials, which outlive their callers; ended by Close
+	shut     context.CancelFunc
+
+	mu      sync.Mutex
+	ends    queue // commands that do not yield
+	claims  queue // commands that yield
+	conns   []*conn
+	dialing int
+	dialed  time.Time // when the last dial began
+	located time.Time // when the server was last looked for
+	window  window
+	gauge   admission.Gauge
+	ticking bool
+	looked  time.Time // when the server last looked through the queues
+	full    time.Time // when the window last kept commands in the queue
+	closed  bool
+}
+
+// New returns a server. It dials when the first command comes.
+func New(c Config) *Server {
+	s := newServer(c, lineLimit, maxConns)
+	s.large = newServer(c, 1, maxLarge)
+	return s
+}
+
+func newServer(c Config, line, most int) *Server {
+	s := &Server{config: c, line: line, most: most, window: window{size: lineLimit}}
+	s.open, s.shut = context.WithCancel(context.Background()) //nolint:forbidigo // see open
+	s.channels.New = func() any { return make(chan struct{}, 1) }
+	return s
+}
+
+// Do sends c and waits until it is answered, or ctx ends. The answer is nil if the server has
+// answered nil.
+func (s *Server) Do(ctx context.Context, c *Command) (any, error) {
+	if s.large != nil && c.large() {
+		return s.large.Do(ctx, c)
+	}
+	c.caller, c.queue = ctx, &s.ends
+	if c.try, _ = ctx.(*send.Try); c.try != nil {
+		c.caller, c.gone = c.try.Caller(), c.try.GivenUp() // the server itself obeys the deadline
+	} else {
+		c.gone = ctx.Done()
+	}
+	if c.Yields = c.Yields || send.Cleaning(ctx); c.Yields {
+		c.queue = &s.claims
+	}
+	select {
+	case <-c.gone:
+		return nil, failure.NotApplied("cancelled", c.caller.Err())
+	default:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.admit(ctx, c); err != nil {
+		return nil, err
+	}
+	c.queue.add(c)
+	if cn := s.write(c); cn != nil {
+		s.readOwn(cn, c)
+	}
+	if c.state < left {
+		s.wait(ctx, c)
+	}
+	return c.answer, c.err
+}
+
+// wait returns when c is done, or its caller has left. s.mu is held, and released meanwhile.
+func (s *Server) wait(ctx context.Context, c *Command) {
+	c.over = s.channels.Get().(chan struct{}) //nolint:errcheck,forcetypeassert // nothing else is in it
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	select {
+	case <-c.over:
+	case <-c.gone:
+		if !s.leave(c, c.caller.Err(), ctx) {
+			<-c.over // c was answered meanwhile
+		}
+	}
+	s.channels.Put(c.over) // empty, and without a sender
+}
+
+// leave separates c from its caller, which no longer waits. It reports false if c is done.
+func (s *Server) leave(c *Command, why error, ctx context.Context) bool { //nolint:revive // ctx is for the flight of the call
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch c.state {
+	case queued:
+		c.queue.len--
+		s.gauge.Waiting(time.Now(), s.claims.len > 0)
+		c.state, c.err = done, failure.NotSent(why)
+	case sent:
+		c.detach(why, send.InFlight(ctx))
+	case left, done:
+		return false
+	}
+	return true
+}
+
+// admit returns the error with which c is refused, nil if it may be queued. s.mu is held.
+func (s *Server) admit(ctx context.Context, c *Command) error {
+	now := time.Now()
+	var bounded bool
+	if c.deadline, bounded = ctx.Deadline(); !bounded {
+		c.deadline = now.Add(s.config.Reply)
+	}
+	c.arrived = now
+	switch {
+	case s.closed:
+		return failure.NotApplied("closed", redis.ErrClosed)
+	case !now.Before(c.deadline):
+		return failure.NotApplied("cancelled", context.DeadlineExceeded)
+	case c.queue.len == maxQueued:
+		return s.refused(c, "queue", errQueueFull, now)
+	case c.Yields && s.late(c, now.Add(s.gauge.Wait(s.claims.len))):
+		return s.refused(c, "overload", errOverload, now)
+	}
+	s.startTicking()
+	return nil
+}
+
+func (s *Server) startTicking() {
+	if !s.ticking {
+		s.ticking = true
+		time.AfterFunc(tick, s.tick)
+	}
+}
+
+// late reports whether c would be answered too late if it left the queue at then. Round trips
+// differ most when there is a queue, so a command that waits must have twice the usual time left. A
+// command that has half of its time left is never late: some command has to measure the present
+// time of an answer.
+func (s *Server) late(c *Command, then time.Time) bool {
+	half := c.deadline.Sub(c.arrived) / 2
+	return c.deadline.Sub(then) < min(half, 2*s.window.usual)
+}
+
+// refused returns the error of a command that would be too late. Its class is "silent" if the
+// server answers nothing at all, or did so while the command waited.
+func (s *Server) refused(c *Command, class string, why error, now time.Time) error {
+	if s.window.silent(now) || c.arrived.Before(s.window.silenceEnded) {
+		class = "silent"
+	}
+	return failure.Refused(class, why)
+}
+
+// write writes what is queued, as far as the window and the connections allow. If it has written
+// own, and the reply to own comes next over a connection that no goroutine reads, it returns the
+// connection for the caller to read. When own is done, or its caller is to
+// leave, another goroutine goes on. s.mu is held, and
+// released meanwhile.
+func (s *Server) write(own *Command) (toRead *conn) {
+	for {
+		cn := s.choose(time.Now())
+		if cn == nil {
+			break
+		}
+		if own != nil && own.state >= left {
+			go s.writeMore()
+			break
+		}
+		if own != nil {
+			cn.writer = own.deadline
+		}
+		s.writeOnce(cn)
+		cn.writer = time.Time{}
+		if own != nil && cn.oldest() == own && cn.pending() == 1 && !cn.reading && !cn.closed {
+			cn.reading, cn.own, toRead = true, own, cn
+		}
+		s.readOthers(cn)
+	}
+	s.gauge.Waiting(time.Now(), s.claims.len > 0)
+	return toRead
+}
+
+func (s *Server) writeMore() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write(nil)
+}
+
+// writeOnce takes commands from the queues, and writes them to cn.
+func (s *Server) writeOnce(cn *conn) {
+	cn.use(time.Now())
+	if cn.peak >= crowd {
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+	}
+	s.fill(cn)
+	if len(cn.out) > 0 {
+		s.mu.Unlock()
+		_, err := cn.net.Write(cn.out)
+		s.mu.Lock()
+		if err != nil {
+			s.lose(cn, err)
+		}
+	}
+	if cn.writing, cn.out = (time.Time{}), cn.out[:0]; cap(cn.out) > 4*bufferSize {
+		cn.out = nil
+	}
+}
+
+// fill moves commands from the queues into the line of cn, and their bytes into its buffer. A
+// command that is too late for an answer is not written.
+func (s *Server) fill(cn *conn) {
+	now := time.Now()
+	inFlight, before, share := s.inFlight(), len(cn.line), s.share()
+	for !cn.closed {
+		c := s.ends.first()
+		if c == nil {
+			c = s.claims.first()
+		}
+		if c == nil {
+			return
+		}
+		if inFlight >= s.window.size {
+			s.full = now
+			for _, c := range cn.line[min(before, len(cn.line)):] {
+				c.trip.filled = true
+			}
+			return
+		}
+		if cn.pending() >= share || len(cn.line)-before >= maxBatch {
+			return
+		}
+		c.queue.len--
+		switch {
+		case !now.Before(c.deadline):
+			c.finish(nil, failure.NotSent(context.DeadlineExceeded))
+		case c.Yields && s.late(c, now):
+			c.finish(nil, s.refused(c, "overload", errOverload, now))
+		default:
+			inFlight++
+			c.state, c.written = sent, now
+			c.trip = trip{size: s.window.size, inFlight: inFlight, limited: !c.arrived.After(s.full)}
+			cn.add(c)
+			cn.out = c.appendTo(cn.out)
+			s.window.wrote(now)
+		}
+	}
+}
+
+// inFlight returns the number of commands that wait for replies. Those on an overdue connection do
+// not count: they only occupy it.
+func (s *Server) inFlight() (n int) {
+	for _, cn := range s.conns {
+		if !cn.overdue {
+			n += cn.pending()
+		}
+	}
+	return n
+}
+
+// share returns the number of commands that one connection may have in flight: a connection that stalls
+// holds up a quarter of the callers, unless they are few, or the others stall, too.
+func (s *Server) share() int {
+	usable, all := 0, s.ends.len+s.claims.len
+	for _, cn := range s.conns {
+		if !cn.overdue && !cn.retired {
+			usable++
+			all += cn.pending()
+		}
+	}
+	all = min(all, s.window.size)
+	return min(max(all/min(max(usable, 1), spread), shortLine), s.line)
+}
+
+// choose returns the connection for the next command: a free one for one of the first callers, and
+// otherwise the first that is not full. It is nil if no command waits, if the window is full, if
+// another goroutine writes to the connection and will take the command, or if a dial has to end
+// first, which choose begins. s.mu is held.
+func (s *Server) choose(now time.Time) *conn {
+	if s.ends.len+s.claims.len == 0 {
+		return nil
+	}
+	var free, first *conn
+	usable, inFlight, share := 0, 0, s.share()
+	for _, cn := range s.conns {
+		if cn.overdue || cn.retired {
+			continue
+		}
+		usable++
+		inFlight += cn.pending()
+		if free == nil && cn.pending() == 0 && cn.writing.IsZero() {
+			free = cn
+		}
+		if first == nil && cn.pending() < share {
+			first = cn
+		}
+	}
+	switch {
+	case inFlight >= s.window.size:
+		s.full = now
+		return nil
+	case free != nil && inFlight < ownTrips:
+		return free
+	}
+	if first == nil || usable < ownTrips || share > shortLine && usable < spread {
+		s.dial(now)
+	}
+	if first == nil || !first.writing.IsZero() {
+		return nil
+	}
+	return first
+}
+
+// Pending returns the number of commands that are written and not answered, and in the queue.
+func (s *Server) Pending() (inFlight, queued int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cn := range s.conns {
+		inFlight += cn.pending()
+	}
+	return inFlight, s.ends.len + s.claims.len
+}
+
+func (s *Server) remove(cn *conn) {
+	if i := slices.Index(s.conns, cn); i >= 0 {
+		s.conns = slices.Delete(s.conns, i, i+1)
+	}
+}
+
+// Close ends the connections. A command that is written has until the end of ctx for its reply; the
+// others are not sent.
+func (s *Server) Close(ctx context.Context) {
+	if s.large != nil {
+		defer s.large.Close(ctx)
+	}
+	s.mu.Lock()
+	s.closed = true
+	s.shut()
+	s.fail(redis.ErrClosed)
+	s.mu.Unlock()
+	look := time.NewTicker(tick)
+	defer look.Stop()
+	for inFlight, _ := s.Pending(); inFlight > 0 && ctx.Err() == nil; inFlight, _ = s.Pending() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cn := range slices.Clone(s.conns) {
+		s.lose(cn, redis.ErrClosed)
+	}
+}

@@ -1,0 +1,125 @@
+package wire
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+)
+
+// idleTime is how long a connection is kept without a command. A store that is never closed holds
+// no connection and no goroutine afterwards.
+const idleTime = time.Minute
+
+// tick ends the wait of callers whose time is over, and of callers that send again instead. It
+// looks for connections that are silent.
+func (s *Server) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	busy := s.dialing > 0
+	for _, cn := range slices.Clone(s.conns) {
+		s.watch(cn, now)
+		busy = busy || cn.pending() > 0 || !cn.writing.IsZero()
+	}
+	if waiting := s.ends.len + s.claims.len; now.Sub(s.looked) >= time.Duration(waiting)*perQueued {
+		s.looked = now
+		for _, q := range []*queue{&s.ends, &s.claims} {
+			q.expire(now, func(c *Command) { c.finish(nil, failure.NotSent(context.DeadlineExceeded)) })
+		}
+		s.gauge.Waiting(now, s.claims.len > 0)
+	}
+	if s.ends.len+s.claims.len > 0 {
+		busy = true
+		go s.writeMore()
+	}
+	s.locate(now)
+	if s.ticking = busy; busy {
+		time.AfterFunc(tick, s.tick)
+		return
+	}
+	for _, cn := range s.conns {
+		cn.idle = true
+		_ = cn.net.SetReadDeadline(now.Add(idleTime))
+		if !cn.reading { // to notice when the server closes the connection
+			cn.reading = true
+			go s.readAll(cn, true)
+		}
+	}
+}
+
+// watch looks at the commands on cn.
+func (s *Server) watch(cn *conn, now time.Time) {
+	cn.peak = cn.pending()
+	oldest := cn.oldest()
+	if oldest == nil {
+		return
+	}
+	since := oldest.written
+	if cn.heard.After(since) {
+		since = cn.heard // a server that is slow still answers
+	}
+	late := s.window.overdue(since, now) || !cn.writing.IsZero() && s.window.overdue(cn.writing, now)
+	if late && !cn.overdue {
+		if cn.overdue = true; s.line > 1 {
+			s.probe(now)
+		}
+	}
+	stalled := cn.overdue && s.line > 1 && s.window.newest.After(oldest.written) // the server has answered others
+	abandoned := true
+	for _, c := range cn.line[cn.head:] {
+		if c.state == sent && c.mustLeave(now, stalled) {
+			c.detach(send.ErrGivenUp, send.InFlight(c.context()))
+			if c.over != nil {
+				c.over <- struct{}{}
+			}
+			if c == cn.own {
+				cn.wake()
+			}
+		}
+		// A late reply makes an unknown outcome known. Without it, the command could land after its clean-up.
+		abandoned = abandoned && now.Sub(c.deadline) >= s.config.Reply
+	}
+	blocked := !cn.writer.IsZero() && !now.Before(cn.writer) && now.Sub(cn.writing) > silence
+	if abandoned || blocked { // a caller that writes comes back when the connection ends
+		s.lose(cn, errSilent)
+	}
+}
+
+// probe finds out over another connection whether the server answers, since all callers may wait
+// for replies over one that does not.
+func (s *Server) probe(now time.Time) {
+	ping := NewCommand("").With("ping")
+	ping.caller, ping.queue, ping.arrived, ping.deadline = context.Background(), &s.ends, now, now.Add(s.config.Timeout) //nolint:forbidigo // of no caller
+	s.ends.add(ping)
+}
+
+// mustLeave reports whether the caller of c is to leave: its time is over, or it sends again.
+// stalled says that the connection is known to stall.
+func (c *Command) mustLeave(now time.Time, stalled bool) bool {
+	if !now.Before(c.deadline) {
+		return true
+	}
+	if c.try != nil && (c.try.GiveUp(now.Sub(c.written)) || stalled && c.try.GiveUpEarly()) {
+		return true
+	}
+	if c.over != nil {
+		return false // it notices by itself when its caller leaves
+	}
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// context returns the context of the call.
+func (c *Command) context() context.Context {
+	if c.try != nil {
+		return c.try
+	}
+	return c.caller
+}
