@@ -27,14 +27,33 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 	return boolReply(s.eval(ctx, renewScript, cmd, max(entry.Milliseconds(c.Lease), 1), entry.Milliseconds(c.Linger)))
 }
 
-// Settle leaves a receipt for keep. It works when the server is out of memory.
+// Settle leaves a receipt for keep. It works when the server is out of memory. A receipt of more than
+// the server, or a proxy, takes in one command is refused as [lock.ErrFull].
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	if keytext.IsRecord(key) && !s.receipts.Load() {
 		s.receipts.Store(true)
 	}
 	kept := max(entry.Milliseconds(keep), 1)
 	at := s.refOf(key)
-	if ok, err = s.settleOwn(ctx, at, c, receipt, kept); ok || err != nil {
+	ok, err = s.settle(ctx, at, c, receipt, kept)
+	if len(receipt) < largeReceipt || !failure.IsTooLong(err) {
+		return ok, failure.UnlessFull(err)
+	}
+	// The connection may have ended for another reason, and the receipt may land. It cannot once there
+	// is an empty one.
+	if ok, failed := s.settle(ctx, at, c, nil, kept); failed != nil {
+		return false, err
+	} else if !ok {
+		return false, nil
+	}
+	if e, err := s.read(ctx, at.name); err == nil && e.Token == c.Token && len(e.Receipt) > 0 {
+		return true, nil
+	}
+	return false, failure.NotApplied("size", err)
+}
+
+func (s *Store) settle(ctx context.Context, at entryRef, c lock.Claim, receipt []byte, keep int64) (ok bool, err error) {
+	if ok, err = s.settleOwn(ctx, at, c, receipt, keep); ok || err != nil {
 		return ok, err
 	}
 	cmd, ok := s.scriptOn(at, c.Token)
@@ -42,13 +61,12 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 		return false, nil
 	}
 	if len(receipt) >= largeReceipt {
-		if answer, err := s.settleLarge(ctx, cmd.EntryName, c.Token, receipt, kept); answer != undecided || err != nil {
+		if answer, err := s.settleLarge(ctx, cmd.EntryName, c.Token, receipt, keep); answer != undecided || err != nil {
 			return answer == settled, err
 		}
 	}
 	cmd.Load = append(cmd.Room(), c.Token...)
-	ok, err = boolReply(s.eval(ctx, settleScript, cmd, s.published(kept, receipt)...))
-	return ok, failure.UnlessFull(err)
+	return boolReply(s.eval(ctx, settleScript, cmd, s.published(keep, receipt)...))
 }
 
 // Amend replaces a receipt. Unlike Settle it needs memory.

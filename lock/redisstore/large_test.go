@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -218,7 +219,11 @@ func TestLargeReceiptWithoutTransactions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv, s := start(t)
-			take(t, s, keyFor(t), whole("a"))
+			direct := overClient(t, srv.Addr(), nil) // the server knows the scripts afterwards
+			take(t, direct, keyFor(t)+"2", claim("a"))
+			_, err := direct.Settle(t.Context(), keyFor(t)+"2", lock.Claim{Token: "a"}, nil, time.Hour)
+			require.NoError(t, err)
+			take(t, direct, keyFor(t), whole("a"))
 			if name == "no memory" {
 				srv.Do(t, "CONFIG", "SET", "maxmemory", "1")
 			}
@@ -341,6 +346,50 @@ func TestLargeReceiptLeavesNoTransactionOpen(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "PONG", pong.Val())
 			}
+		})
+	}
+}
+
+// A receipt that is too long for the server, or for a proxy before it, is refused for good, and the
+// work counts as done.
+func TestReceiptThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) *redisstore.Store{
+		"server": func(t *testing.T) *redisstore.Store {
+			t.Helper()
+			return open(t, redistest.Start(t, "--proto-max-bulk-len", "1mb").URL())
+		},
+		"server, through the client": func(t *testing.T) *redisstore.Store {
+			t.Helper()
+			return redisstore.New(unknownClient{redistest.Start(t, "--proto-max-bulk-len", "1mb").Client(t)})
+		},
+		"proxy that reads no further": func(t *testing.T) *redisstore.Store {
+			t.Helper()
+			p := respproxy.Start(t, redistest.Shared(t).Addr())
+			p.On(respproxy.Match{Func: func(args [][]byte) bool {
+				return slices.ContainsFunc(args, func(arg []byte) bool { return len(arg) > 1<<20 })
+			}}, respproxy.Drop(respproxy.Reset))
+			return overClient(t, p.Addr(), nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			l := lock.New(s, lock.WithBudget(10*time.Second))
+			t.Cleanup(func() { require.NoError(t, l.Close(timeout(t, patience))) })
+			answer := bytes.Repeat(large, 5)
+			receipt, replayed, err := l.Once(t.Context(), keyFor(t), nil, func(context.Context) ([]byte, error) { return answer, nil })
+			require.NoError(t, err)
+			require.False(t, replayed)
+			require.Equal(t, answer, receipt)
+			receipt, replayed, err = l.Once(t.Context(), keyFor(t), nil, func(context.Context) ([]byte, error) {
+				t.Error("it runs again")
+				return nil, nil
+			})
+			require.NoError(t, err)
+			require.True(t, replayed)
+			require.Empty(t, receipt)
+			require.Zero(t, l.Stats().Backlog)
 		})
 	}
 }

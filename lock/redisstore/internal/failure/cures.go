@@ -33,6 +33,7 @@ var cures = map[string]string{
 	"connection": "the connection ended before the answer came; whether the command was executed is not known",
 	"reply":      "not known as a refusal before execution; whether the command was executed is not known",
 	"answer":     "is something other than Redis answering",
+	"size":       "the server, or a proxy, takes no command of this length: raise its proto-max-bulk-len or the proxy's limit, or answer with less",
 	"value":      "another program, or a newer httplatch, writes under this name; use WithPrefix to keep apart from it",
 	"late":       "the command reached the server after its caller had given up, and was refused",
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -44,7 +45,7 @@ func (f *Error) Error() string {
 // Class returns a short and stable name of the failure, for logs and metrics: the code of an error
 // reply that is known to be a refusal ("OOM", "NOPERM"), or "command" (unknown to the server),
 // "dial", "silent", "pool", "queue", "overload", "closed", "cancelled", "handshake", "connection",
-// "reply", "answer", "late", "value" or "argument".
+// "reply", "answer", "size", "late", "value" or "argument".
 func (f *Error) Class() string { return f.class }
 
 // Cause returns the error of the server or the client.
@@ -87,6 +88,7 @@ func UnlessFull(err error) error {
 // another connection finds its successor.
 var denials = map[string]error{
 	"OOM":        lock.ErrFull,
+	"size":       lock.ErrFull,
 	"MISCONF":    lock.ErrDenied, // the server tries to save again after five seconds at the earliest
 	"NOREPLICAS": lock.ErrDenied, // the server counts them once a second
 	"NOAUTH":     lock.ErrDenied,
@@ -178,6 +180,16 @@ func Kind(err error) string {
 	default:
 		return "answer"
 	}
+}
+
+// IsTooLong reports whether err says that a server, or a proxy, has refused a command for its length.
+// It may close the connection before it has read the command.
+func IsTooLong(err error) bool {
+	if reply, ok := errors.AsType[redis.Error](err); ok {
+		said := reply.Error()
+		return strings.HasPrefix(said, "ERR Protocol error") || strings.HasPrefix(said, "ERR string exceeds maximum allowed size")
+	}
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // NeverDialed reports whether err says that no connection was made.
