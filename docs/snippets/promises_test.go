@@ -83,7 +83,7 @@ func checks() []check {
 		{"same-answer", "472 cases over two stores and two routers", "[the table](semantics.md)", "internal/semantics", "TestPage"},
 		{"same-answer", "connections cut after each byte of orders and answers", "one order, and its answer", "client", "TestCutAtEachByte TestCutDoubles TestChainCutAtEachByte"},
 		{"bounded", "a proxy loses answers, requests or both; packets are dropped between network namespaces", "calls end within the budget, and no caller is locked out afterwards", "internal/faults", "TestPartitions TestPartitionCatches TestPartitionOfPackets"},
-		{"bounded", "a server is stopped, paused, busy, loading, asleep, or turned into a replica", "the same", "internal/faults", "TestServerOutages TestServerAsleep TestServerWithTooFewReplicas TestServerRefusals"},
+		{"bounded", "a server is stopped, paused, busy, loading, asleep, or turned into a replica", "the same", "internal/faults", "TestServerOutages TestServerAsleep TestServerWithTooFewReplicas"},
 		{"bounded", "a slow line, and a receipt of 1 MiB", "no call waits for it, and nothing runs twice", "internal/faults", "TestSlowLine"},
 		{"bounded", "a connection that callers share, or a node of a Cluster, fails silently", "its callers lose one try, other callers nothing", "lock/redisstore", "TestDroppedConnectionsRefuseNoRequest TestDeadConnectionUnderLockers TestStalledNodeOfACluster"},
 		{"bounded", "100 waiters for one key in four processes; lost and false notifications", "each is granted once, and a lost notification costs one poll", "internal/faults", "TestHundredWaitersInFourProcesses TestLostNotifications TestFloodOfNotifications TestWaitersHoldNoConnection"},
