@@ -272,21 +272,6 @@ func TestCloseBesideRead(t *testing.T) {
 	require.Equal(t, 1, src.closed)
 }
 
-func BenchmarkBytes(b *testing.B) {
-	body := strings.Repeat("x", 200)
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	r.ContentLength = int64(len(body))
-	src := strings.NewReader(body)
-	b.ReportAllocs()
-	for b.Loop() {
-		src.Reset(body)
-		r.Body = io.NopCloser(src)
-		if _, err := bodybuf.Bytes(r, 1<<20); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // TestVerdict: a body is checked once, by whichever copy of its request, and after Rewind.
 func TestVerdict(t *testing.T) {
 	t.Parallel()

@@ -62,35 +62,6 @@ func TestClosedDoesEverythingOnce(t *testing.T) {
 	require.Len(t, r.Took, 100)
 }
 
-func TestClosedTellsCallersApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var seen [3]atomic.Int64
-		_, err := load.Closed(t.Context(), 3, time.Second, func(_ context.Context, caller, n int) error {
-			if !seen[caller].CompareAndSwap(int64(n), int64(n+1)) {
-				t.Errorf("caller %d: %d came out of turn", caller, n)
-			}
-			time.Sleep(100 * time.Millisecond)
-			return nil
-		})
-		require.NoError(t, err)
-	})
-}
-
-func TestClosedLeavesOutWhatIsApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, err := load.Closed(t.Context(), 1, time.Second, func(_ context.Context, _, n int) error {
-			time.Sleep(100 * time.Millisecond)
-			if n%2 == 0 {
-				return load.ErrApart
-			}
-			return nil
-		})
-		require.NoError(t, err)
-		require.Equal(t, 5, r.Done)
-		require.Len(t, r.Took, 5)
-	})
-}
-
 func TestTimesIsThatOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -144,30 +115,6 @@ func TestFailuresAreCountedApart(t *testing.T) {
 	}
 }
 
-func TestTimesEndsWithTheFirstError(t *testing.T) {
-	broken := errors.New("broken")
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		_, err := load.Times(t.Context(), 4, 1e6, failing(100, broken))
-		require.ErrorIs(t, err, broken)
-		require.Less(t, time.Since(began), time.Second)
-	})
-}
-
-func TestACancelledRunEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		_, err := load.Closed(ctx, 4, time.Hour, func(context.Context, int, int) error {
-			time.Sleep(time.Millisecond)
-			return nil
-		})
-		require.ErrorIs(t, err, context.Canceled)
-		_, err = load.Open(ctx, 4, []time.Duration{time.Hour}, func(context.Context, int, int) error { return nil })
-		require.ErrorIs(t, err, context.Canceled)
-	})
-}
-
 func TestArrivals(t *testing.T) {
 	due := load.Arrivals(1000, 10*time.Second, 7)
 	require.InDelta(t, 10_000, len(due), 500)
@@ -197,16 +144,6 @@ func TestOpenMeasuresFromWhenRequestsWereDue(t *testing.T) {
 	})
 }
 
-// What the check above is for: a closed loop waits with the server, and sees
-// one slow request of a thousand.
-func TestAClosedLoopOmitsThoseWhoCameMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, err := load.Times(t.Context(), 1, 1000, stallsOnce(100*time.Millisecond))
-		require.NoError(t, err)
-		require.Equal(t, 1, waited(r.Took))
-	})
-}
-
 func stallsOnce(d time.Duration) load.Op {
 	return func(_ context.Context, _, n int) error {
 		if n == 500 {
@@ -224,13 +161,4 @@ func waited(took []time.Duration) int {
 		}
 	}
 	return n
-}
-
-// More connections than one: a stalled one does not hold up the others.
-func TestOpenUsesAllCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, err := load.Open(t.Context(), 2, everyMillisecond(1000), stallsOnce(100*time.Millisecond))
-		require.NoError(t, err)
-		require.Equal(t, 1, waited(r.Took))
-	})
 }
