@@ -15,7 +15,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // hostile are names, and keys, that SQL would not read as one name.
@@ -172,31 +171,4 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 	e, err = stores[2].Get(t.Context(), "k")
 	require.NoError(t, err)
 	require.Equal(t, "t", e.Token, "the earlier entry is unchanged")
-}
-
-// The twin: Migrate keeps two runs of Schema apart, because they fail at the same time.
-func TestSchemaByManyAtOnceFails(t *testing.T) {
-	t.Parallel()
-	c := pgtest.Shared(t)
-	for range 50 {
-		db := c.Database(t)
-		errs := make([]error, 8)
-		conns := make([]*pgx.Conn, len(errs))
-		for i := range conns {
-			conns[i] = pgxtest.Connect(t, c.URL(db, ""))
-		}
-		var wg sync.WaitGroup
-		for i, conn := range conns {
-			wg.Go(func() { _, errs[i] = conn.Exec(t.Context(), pgstore.Schema) })
-		}
-		wg.Wait()
-		for i, err := range errs {
-			require.NoError(t, conns[i].Close(t.Context()))
-			if err != nil {
-				t.Log(err)
-				return
-			}
-		}
-	}
-	require.Fail(t, "the lock of Migrate seems to be without need")
 }

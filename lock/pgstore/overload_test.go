@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,33 +104,4 @@ func TestOverload(t *testing.T) {
 	t.Logf("%d done, %d refused, %d of them unknown, the longest call %v, last: %v", a.done, len(a.refused), a.unknown, a.longest, a.last)
 	require.Empty(t, a.wrong(room, d))
 	require.Len(t, s.orders(t), a.done)
-}
-
-// TestSilence: the database says nothing for a while. Calls end within their budgets, and
-// when it speaks again, orders are placed at once.
-func TestSilence(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "measures orders after a silence")
-	t.Parallel()
-	var silent atomic.Bool
-	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(*sqlproxy.Exchange) sqlproxy.Fault {
-		if silent.Load() {
-			return sqlproxy.Fault{Action: sqlproxy.LoseRequest}
-		}
-		return sqlproxy.Fault{}
-	})
-	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
-	l := s.locker(t, usualBudget)
-	require.Positive(t, askFor(t, l, 100, 500*time.Millisecond).done)
-	silent.Store(true)
-	during := askFor(t, l, 100, 1500*time.Millisecond)
-	silent.Store(false)
-	require.Zero(t, during.done)
-	require.Less(t, during.longest, 5*time.Second)
-	began := time.Now()
-	require.Eventually(t, func() bool {
-		_, _, err := l.Once(t.Context(), "after", nil, order("after"))
-		return err == nil
-	}, 10*time.Second, time.Millisecond)
-	t.Logf("longest call during the silence %v, first order %v after its end", during.longest, time.Since(began))
-	require.Less(t, time.Since(began), 5*time.Second)
 }
