@@ -210,20 +210,6 @@ func TestFailuresMayStream(t *testing.T) {
 	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
 }
 
-// TestPanicInTheMiddleOfAStream: a part of the answer was sent, so the handler never runs again.
-func TestPanicInTheMiddleOfAStream(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	var e effects
-	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		panic("boom")
-	}))
-	require.PanicsWithValue(t, "boom", func() { serve(h, keyed("k")) })
-	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
-	e.require(t, 1)
-}
-
 // TestFlushThroughOuterWriters: a writer that only unwraps can be flushed too.
 func TestFlushThroughOuterWriters(t *testing.T) {
 	t.Parallel()

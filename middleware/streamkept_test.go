@@ -183,69 +183,6 @@ func TestBrokenStreams(t *testing.T) {
 	e.require(t, all)
 }
 
-// TestStreamGoesOnWithoutItsClient: neither its context nor a write tells the handler that the client
-// has gone, so that it does not leave a part as the whole.
-func TestStreamGoesOnWithoutItsClient(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, leave := newCancel(t)
-		var e effects
-		h := once(newLocker(t, memstore.New()))(e.then(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, "a")
-			require.NoError(t, http.NewResponseController(w).Flush())
-			leave()
-			synctest.Wait()
-			require.NoError(t, r.Context().Err())
-			n, err := io.WriteString(w, "bc")
-			require.NoError(t, err)
-			require.Equal(t, 2, n)
-			require.NoError(t, http.NewResponseController(w).Flush())
-		}))
-		h.ServeHTTP(&goneWriter{httptest.NewRecorder()}, keyed("k").WithContext(ctx))
-		require.Equal(t, "abc", serve(h, keyed("k")).Body.String())
-		e.require(t, 1)
-	})
-}
-
-// goneWriter is the writer of a client that has hung up.
-type goneWriter struct{ http.ResponseWriter }
-
-var errGone = errors.New("the client has gone")
-
-func (*goneWriter) Write([]byte) (int, error) { return 0, errGone }
-func (*goneWriter) FlushError() error         { return errGone }
-
-// TestRepeatsOfARunningStream: a repeat waits, here and in another process, and is refused if it does
-// not wait.
-func TestRepeatsOfARunningStream(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New()
-		l, other := newLocker(t, store), newLocker(t, store)
-		hasty := newLocker(t, store, lock.WithWait(0))
-		begun, goOn := make(chan struct{}), make(chan struct{})
-		var e effects
-		answer := e.then(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "a")
-			flush(w)
-			close(begun)
-			<-goOn
-			_, _ = io.WriteString(w, "b")
-		})
-		var wg sync.WaitGroup
-		wg.Go(func() { require.Equal(t, "ab", serve(once(l)(answer), keyed("k")).Body.String()) })
-		<-begun
-		for _, l := range []*lock.Locker{l, other} {
-			wg.Go(func() { require.Equal(t, "ab", serve(once(l)(answer), keyed("k")).Body.String()) })
-		}
-		requireProblem(t, wantProblem{status: 409, kind: "in-progress", retryAfter: "1"}, serve(once(hasty)(answer), keyed("k")))
-		time.Sleep(3 * time.Second)
-		close(goOn)
-		wg.Wait()
-		e.require(t, 1)
-	})
-}
-
 // TestStreamsThatAreNotKept: a repeat is refused, and the first client has got all that was sent.
 func TestStreamsThatAreNotKept(t *testing.T) {
 	t.Parallel()
@@ -319,24 +256,6 @@ func TestStreamsThatAreNotKept(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestStreamBeyondTheLimitEndsWithItsClient, as only the client needs what is not recorded.
-func TestStreamBeyondTheLimitEndsWithItsClient(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, leave := newCancel(t)
-		h := once(newLocker(t, memstore.New()), latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			flush(w)
-			leave()
-			synctest.Wait()
-			require.NoError(t, r.Context().Err())
-			_, _ = io.WriteString(w, strings.Repeat("x", 101))
-			<-r.Context().Done()
-			require.ErrorIs(t, context.Cause(r.Context()), context.Canceled)
-		}))
-		serve(h, keyed("k").WithContext(ctx))
-	})
 }
 
 // TestStreamLongerThanItsLease goes on while its client is there, and is kept at its end.
