@@ -179,7 +179,8 @@ func (s *Server) lose(cn *conn, why error) {
 		return
 	}
 	cn.closed = true
-	go func() { _ = cn.net.Close() }() // over TLS it writes, and may wait
+	_ = cn.net.SetDeadline(time.Unix(1, 0)) // callers that read and write for themselves come back now
+	go func() { _ = cn.net.Close() }()      // over TLS it writes, and may wait
 	s.remove(cn)
 	lost := cn.line[cn.head:]
 	cn.line, cn.head = nil, 0

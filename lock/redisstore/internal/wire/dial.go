@@ -135,15 +135,22 @@ func DialerOf(o *redis.Options) Dialer {
 		if err != nil {
 			return nil, 0, err
 		}
-		stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+		kept := false
+		defer func() {
+			if !kept { // code of the user may have panicked
+				stop()
+				_ = nc.Close()
+			}
+		}()
 		took, err := greet(ctx, nc, o)
-		if !stop() && err == nil {
+		if !stop() {
 			err = ctx.Err()
 		}
 		if err != nil {
-			_ = nc.Close()
 			return nil, 0, err
 		}
+		kept = true
 		return nc, took, nil
 	}
 }
@@ -190,7 +197,8 @@ func greet(ctx context.Context, nc net.Conn, o *redis.Options) (took time.Durati
 				return 0, errUnasked
 			}
 			said, failed := reply.(Error)
-			if refused := failure.ReplyCode(said); failed && (needed[0] || refused == "NOAUTH") {
+			refused, last := failure.ReplyCode(said), len(needed) == 1
+			if failed && (needed[0] || refused == "NOAUTH" || last && refused == "") { // "" of a server that turns clients away
 				return 0, said
 			}
 			needed = needed[1:]

@@ -55,6 +55,9 @@ func (s *Server) watch(cn *conn, now time.Time) {
 	cn.peak = cn.pending()
 	oldest := cn.oldest()
 	if oldest == nil {
+		if !cn.writing.IsZero() && now.Sub(cn.writing) > silence {
+			s.lose(cn, errSilent) // the server has answered what it does not read
+		}
 		return
 	}
 	since := oldest.written

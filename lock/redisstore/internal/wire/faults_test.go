@@ -1,0 +1,188 @@
+package wire_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
+)
+
+// A server that has too many clients says so, whatever it is asked, and closes the connection. No
+// command is written to it then.
+func TestServerThatTurnsAway(t *testing.T) {
+	t.Parallel()
+	for reply, away := range map[string]bool{
+		"-ERR max number of clients reached\r\n": true,
+		"-DENIED Redis is running in protected mode because protected mode is enabled\r\n": true,
+		"-LOADING Redis is loading the dataset in memory\r\n":                              false,
+		"-ERR unknown command 'ping'\r\n":                                                  false,
+		"-NOPERM this user has no permissions to run the 'ping' command\r\n":               false,
+	} {
+		t.Run(reply[1:8], func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Second, Dial: wire.DialerOf(&redis.Options{
+					Dialer: func(context.Context, string, string) (net.Conn, error) {
+						client, server := net.Pipe()
+						go func() {
+							defer func() { _ = server.Close() }()
+							in := bufio.NewReader(server)
+							_, _ = command(in)
+							_, _ = io.WriteString(server, reply)
+							if away {
+								return
+							}
+							_, _ = command(in)
+							_, _ = io.WriteString(server, bulk("x"))
+						}()
+						return client, nil
+					},
+				})}))
+				err := ask(t.Context(), t, s, "x", true)
+				if away {
+					require.ErrorIs(t, err, lock.ErrNotApplied)
+				} else {
+					require.NoError(t, err)
+				}
+			})
+		})
+	}
+}
+
+// A server, or a proxy, that refuses a command before it has read it, and reads no further, keeps
+// neither its caller nor the next ones.
+func TestReplyToWhatIsNotRead(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"small": 1 << 10, "large": 100 << 10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var refuse atomic.Bool
+				s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Second, Dial: func(context.Context) (net.Conn, time.Duration, error) {
+					client, server := net.Pipe()
+					go func() {
+						defer func() { _ = server.Close() }()
+						in := bufio.NewReaderSize(server, 16)
+						for !refuse.Load() {
+							if _, err := in.Peek(1); err != nil {
+								return
+							}
+							if refuse.Load() {
+								break
+							}
+							if _, err := command(in); err != nil {
+								return
+							}
+							_, _ = io.WriteString(server, "+OK\r\n")
+						}
+						refuse.Store(false)
+						_, _ = io.WriteString(server, "-ERR Protocol error: invalid bulk length\r\n")
+						time.Sleep(time.Minute)
+					}()
+					return client, time.Millisecond, nil
+				}}))
+				set := func() error {
+					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+					defer cancel()
+					c := wire.NewCommand("x")
+					c.Load = make(wire.Load, size)
+					_, err := s.Do(ctx, c.With("set", "x", &c.Load))
+					return err
+				}
+				require.NoError(t, set())
+				time.Sleep(100 * time.Millisecond) // the connection is idle: its end is awaited
+				refuse.Store(true)
+				began := time.Now()
+				require.ErrorContains(t, set(), "invalid bulk length")
+				assert.LessOrEqual(t, time.Since(began), 310*time.Millisecond)
+				require.NoError(t, set())
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// slow is a connection whose Close takes as long as over TLS to a peer that reads nothing.
+type slow struct{ net.Conn }
+
+func (s slow) Close() error {
+	time.Sleep(5 * time.Second)
+	return s.Conn.Close()
+}
+
+// A caller that reads for itself comes back when its connection is given up, not when its end is over.
+func TestConnectionThatTakesTimeToClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{way: always(time.Second)}
+		s := wire.New(wire.Config{Timeout: 2 * time.Second, Reply: time.Minute, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
+			nc, took, err := f.dial(ctx)
+			return slow{nc}, took, err
+		}})
+		require.NoError(t, ask(t.Context(), t, s, "x", true))
+		f.way = always(time.Minute)
+		ended := make(chan time.Time, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			err := ask(ctx, t, s, "y", false)
+			assert.NotErrorIs(t, err, lock.ErrNotApplied)
+			assert.Error(t, err)
+			ended <- time.Now()
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		s.Close(ctx)
+		require.LessOrEqual(t, (<-ended).Sub(began), 510*time.Millisecond)
+		time.Sleep(2 * time.Minute)
+	})
+}
+
+// Whatever the code does that finds the credentials, its connection is closed.
+func TestCredentialsThatFail(t *testing.T) {
+	t.Parallel()
+	for name, find := range map[string]func(){
+		"panic": func() { panic("a bug") },
+		"hang":  func() { time.Sleep(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var opened, ended atomic.Int64
+				s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Second, Dial: wire.DialerOf(&redis.Options{
+					CredentialsProvider: func() (string, string) { find(); return "", "" },
+					Dialer: func(context.Context, string, string) (net.Conn, error) {
+						client, server := net.Pipe()
+						opened.Add(1)
+						go func() {
+							_, _ = io.Copy(io.Discard, server)
+							ended.Add(1)
+						}()
+						return client, nil
+					},
+				})}))
+				for range 10 {
+					require.ErrorIs(t, ask(t.Context(), t, s, "x", true), lock.ErrNotApplied)
+				}
+				time.Sleep(2 * time.Second)
+				assert.Equal(t, opened.Load(), ended.Load())
+				assert.Positive(t, ended.Load())
+				s.Close(t.Context())
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
