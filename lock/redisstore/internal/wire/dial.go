@@ -21,7 +21,7 @@ const (
 
 // dial begins to make a connection, unless another dial has begun just now. s.mu is held.
 func (s *Server) dial(now time.Time) {
-	if s.closed || s.dialing >= maxDials || s.dialing > 0 && now.Sub(s.dialed) < moreDials || len(s.conns) >= s.most {
+	if s.closed || s.dialing >= maxDials || s.dialing > 0 && now.Sub(s.dialed) < moreDials || len(s.conns) >= s.most && !s.makeRoom(now) {
 		return
 	}
 	s.dialing++
@@ -43,6 +43,28 @@ func (s *Server) dial(now time.Time) {
 		s.conns = append(s.conns, &conn{net: nc})
 		s.write(nil)
 	}()
+}
+
+// patience is how long a connection without replies keeps its place when all others are silent, too.
+const patience = time.Second
+
+// makeRoom gives up a connection for which no caller waits any more, if all are silent: the server may
+// answer over a new one. s.mu is held.
+func (s *Server) makeRoom(now time.Time) bool {
+	awaited := func(c *Command) bool { return c.state == sent || now.Sub(c.written) < patience }
+	var silent *conn
+	for _, cn := range s.conns {
+		if !cn.overdue {
+			return false
+		}
+		if silent == nil && !slices.ContainsFunc(cn.line[cn.head:], awaited) {
+			silent = cn
+		}
+	}
+	if silent != nil {
+		s.lose(silent, errSilent)
+	}
+	return silent != nil
 }
 
 // connect dials, and returns the time of the round trip in which the server has answered. It returns

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -23,7 +24,7 @@ import (
 func TestServerThatTurnsAway(t *testing.T) {
 	t.Parallel()
 	for reply, away := range map[string]bool{
-		"-ERR max number of clients reached\r\n": true,
+		"-ERR max number of clients reached\r\n":                                           true,
 		"-DENIED Redis is running in protected mode because protected mode is enabled\r\n": true,
 		"-LOADING Redis is loading the dataset in memory\r\n":                              false,
 		"-ERR unknown command 'ping'\r\n":                                                  false,
@@ -185,4 +186,60 @@ func TestCredentialsThatFail(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A proxy whose server has gone answers PING, and nothing else. Callers use up the connections then. Soon
+// after the server is back, they are served over others.
+func TestConnectionsThatAllStall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var works atomic.Bool
+		var dials atomic.Int64
+		s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: 10 * time.Second, Dial: func(context.Context) (net.Conn, time.Duration, error) {
+			dials.Add(1)
+			client, server := net.Pipe()
+			go func() {
+				defer func() { _ = server.Close() }()
+				replies := make(chan string, 1<<10)
+				defer close(replies)
+				go func() {
+					for reply := range replies {
+						_, _ = io.WriteString(server, reply)
+					}
+				}()
+				for in := bufio.NewReader(server); ; {
+					args, err := command(in)
+					if err != nil {
+						return
+					}
+					if len(args) == 1 || works.Load() {
+						replies <- bulk(args[len(args)-1])
+					}
+				}
+			}()
+			return client, time.Millisecond, nil
+		}}))
+		sender := newSender()
+		var all sync.WaitGroup
+		var served atomic.Int64
+		began := time.Now()
+		for range 64 {
+			all.Go(func() {
+				for time.Since(began) < 3*time.Second {
+					if call(t, s, sender, "x", true) == nil {
+						served.Add(1)
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		require.Zero(t, served.Load())
+		works.Store(true)
+		time.Sleep(time.Second)
+		assert.Positive(t, served.Load())
+		all.Wait()
+		assert.Less(t, dials.Load(), int64(60))
+		time.Sleep(time.Minute)
+	})
 }
