@@ -27,6 +27,7 @@ type nodes struct {
 	redirected *server     // by the cluster client itself
 	mu         sync.Mutex
 	byMaster   map[*redis.Client]*server
+	closed     atomic.Bool
 }
 
 // maxNodes bounds the masters in memory, some of which may have gone.
@@ -61,6 +62,8 @@ func (n *nodes) do(ctx context.Context, c *wire.Command) (any, error) {
 // asks the Cluster for them, for as long as the client's own settings allow.
 func (n *nodes) route(ctx context.Context, name string) (*server, error) {
 	switch {
+	case n.closed.Load():
+		return nil, failure.NotApplied("closed", redis.ErrClosed)
 	case n.only != nil:
 		return n.only, nil
 	case n.routed.Load():
@@ -109,6 +112,9 @@ func (n *nodes) of(master *redis.Client) *server {
 			n.cluster.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
 		})
 		n.byMaster[master] = of
+		if n.closed.Load() { // meanwhile
+			of.Close(context.Background()) //nolint:forbidigo // it has no connection yet
+		}
 	}
 	return of
 }
@@ -151,6 +157,7 @@ func (n *nodes) listens() bool {
 
 // close ends the connections. A command that is under way has until the end of ctx for its reply.
 func (n *nodes) close(ctx context.Context) {
+	n.closed.Store(true)
 	if n.only != nil {
 		n.only.Close(ctx)
 		return
