@@ -36,7 +36,7 @@ func (s *Server) dial(now time.Time) {
 			return
 		}
 		if s.closed {
-			_ = nc.Close()
+			go func() { _ = nc.Close() }()
 			return
 		}
 		s.window.began(now, took)
@@ -109,7 +109,7 @@ func (s *Server) locate(now time.Time) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, cn := range slices.Clone(s.conns) {
-			if cn.net.RemoteAddr().String() == nc.RemoteAddr().String() {
+			if addressOf(cn.net) == addressOf(nc) {
 				continue
 			}
 			if cn.retired = true; cn.pending() == 0 {
@@ -119,12 +119,20 @@ func (s *Server) locate(now time.Time) {
 	}()
 }
 
+// addressOf returns the address of the server, "" if a dialer of the user does not give it.
+func addressOf(nc net.Conn) string {
+	if at := nc.RemoteAddr(); at != nil {
+		return at.String()
+	}
+	return ""
+}
+
 // failDial ends the commands that wait, none of which was written, if no connection is left for
 // them.
 func (s *Server) failDial(err error) {
 	s.broken()
 	for _, cn := range s.conns {
-		if !cn.overdue {
+		if !cn.overdue && !cn.retired {
 			return
 		}
 	}
@@ -212,7 +220,8 @@ func greet(ctx context.Context, nc net.Conn, o *redis.Options) (took time.Durati
 	if _, err := nc.Write(out); err != nil {
 		return 0, err
 	}
-	for in := (replies{}); len(needed) > 0; {
+	var in replies
+	for len(needed) > 0 {
 		all, err := in.next(nc)
 		for _, reply := range all {
 			if len(needed) == 0 {
@@ -228,6 +237,9 @@ func greet(ctx context.Context, nc net.Conn, o *redis.Options) (took time.Durati
 		if err != nil {
 			return 0, err
 		}
+	}
+	if len(in.data) > 0 {
+		return 0, errUnasked // the rest would pass for a part of the first reply
 	}
 	return time.Since(began), nil
 }

@@ -286,7 +286,7 @@ func (s *Server) writeOnce(cn *conn) {
 func (s *Server) fill(cn *conn) {
 	now := time.Now()
 	inFlight, before, share := s.inFlight(), len(cn.line), s.share()
-	for !cn.closed {
+	for !cn.closed && !cn.overdue && !cn.retired {
 		c := s.ends.first()
 		if c == nil {
 			c = s.claims.first()
