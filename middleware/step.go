@@ -20,8 +20,8 @@ import (
 //
 // The result is what its JSON says, in the first attempt too, so that all attempts go on with the same: fields
 // that are not exported are lost. If a result that an earlier version of the program has kept does not fit T, or
-// has a field that T lacks, Step returns an error, and the result stays: have T read it. The other errors are
-// those of lock.Step. In work of [lock.Locker.Once] without a handler, Step is the same, without the key.
+// has a field that T lacks, Step returns an error, and the result stays: have T read it. Other errors
+// are as in lock.Step. In work of [lock.Locker.Once] without a handler, Step is the same, without the key.
 func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error)) (T, error) {
 	var result, none T
 	kept, err := lock.Step(ctx, name, func(ctx context.Context) ([]byte, error) {

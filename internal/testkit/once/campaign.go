@@ -114,8 +114,8 @@ func (c *Campaign) Run(shop Shop, plan Plan, faults int) {
 	}
 }
 
-// finish makes orders until all are answered, also those of clients whose process has ended. A process
-// whose way to the database has ended for good is replaced.
+// finish makes all orders until they are answered, whether their process has ended or not. It replaces
+// a process without a way to the database.
 func (c *Campaign) finish(ctx context.Context, shop Shop, names []string, dice *rand.Rand) {
 	for ctx.Err() == nil && len(names) > 0 {
 		p := shop.Open(dice)

@@ -194,7 +194,7 @@ func (s *Server) lose(cn *conn, why error) {
 }
 
 var (
-	errUnasked = errors.New("the server has answered what nobody asked")
+	errUnasked = errors.New("the server has sent a reply to no command")
 	errRetired = errors.New("the server is no master")
 	errIdle    = errors.New("the connection was not used")
 	errSilent  = fmt.Errorf("no reply came over the connection: %w", context.DeadlineExceeded)

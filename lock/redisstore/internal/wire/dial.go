@@ -127,8 +127,7 @@ func addressOf(nc net.Conn) string {
 	return ""
 }
 
-// failDial ends the commands that wait, none of which was written, if no connection is left for
-// them.
+// failDial ends the commands in the queues if no connection is left for them. None was written.
 func (s *Server) failDial(err error) {
 	s.broken()
 	for _, cn := range s.conns {

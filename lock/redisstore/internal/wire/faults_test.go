@@ -27,8 +27,9 @@ func TestServerThatTurnsAway(t *testing.T) {
 		"-ERR max number of clients reached\r\n":                                           true,
 		"-DENIED Redis is running in protected mode because protected mode is enabled\r\n": true,
 		"-LOADING Redis is loading the dataset in memory\r\n":                              false,
-		"-ERR unknown command 'ping'\r\n":                                                  false,
-		"-NOPERM this user has no permissions to run the 'ping' command\r\n":               false,
+		"+PONG\r\n$1\r\n":                 true, // the rest would be read as a reply
+		"-ERR unknown command 'ping'\r\n": false,
+		"-NOPERM this user has no permissions to run the 'ping' command\r\n": false,
 	} {
 		t.Run(reply[1:8], func(t *testing.T) {
 			t.Parallel()
@@ -241,5 +242,65 @@ func TestConnectionsThatAllStall(t *testing.T) {
 		all.Wait()
 		assert.Less(t, dials.Load(), int64(60))
 		time.Sleep(time.Minute)
+	})
+}
+
+// nameless is a connection of a dialer that knows no addresses.
+type nameless struct{ net.Conn }
+
+func (nameless) RemoteAddr() net.Addr { return nil }
+
+// A server that is looked for again, by a dialer without addresses, counts as the same.
+func TestDialerWithoutAddresses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{way: always(time.Millisecond)}
+		s := closing(t, wire.New(wire.Config{
+			Timeout: time.Second, Reply: time.Second, Moves: true,
+			Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
+				nc, took, err := f.dial(ctx)
+				return nameless{nc}, took, err
+			},
+		}))
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			require.NoError(t, ask(t.Context(), t, s, "x", true))
+		}
+		require.GreaterOrEqual(t, len(f.connections()), 3, "it was not looked for")
+	})
+}
+
+// A former master that still owes a reply is no way for later commands: they end when no other server is found.
+func TestDialFailsBesideARetiredConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var made atomic.Bool
+		demoted := make(chan struct{})
+		s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Minute, Dial: func(context.Context) (net.Conn, time.Duration, error) {
+			if made.Swap(true) {
+				return nil, 0, io.ErrUnexpectedEOF
+			}
+			client, server := net.Pipe()
+			go func() {
+				defer func() { _ = server.Close() }()
+				in := bufio.NewReader(server)
+				_, _ = command(in)
+				<-demoted
+				_, _ = command(in)
+				_, _ = io.WriteString(server, "-READONLY You can't write against a read only replica.\r\n")
+				_, _ = command(in) // no reply to the second
+			}()
+			return client, time.Millisecond, nil
+		}}))
+		var all sync.WaitGroup
+		for _, name := range []string{"first", "second"} {
+			all.Go(func() { assert.Error(t, ask(t.Context(), t, s, name, true)) })
+			synctest.Wait()
+		}
+		close(demoted)
+		synctest.Wait()
+		began := time.Now()
+		require.ErrorIs(t, ask(t.Context(), t, s, "third", true), lock.ErrNotApplied)
+		require.Zero(t, time.Since(began), "it waited for the replies of a former master")
+		all.Wait()
 	})
 }

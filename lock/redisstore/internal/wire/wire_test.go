@@ -325,7 +325,7 @@ func TestDialersThatFail(t *testing.T) {
 	}
 }
 
-// A store that nobody closes keeps no connection, and no goroutine: the bubble ends.
+// A store without a Close keeps no connection, and no goroutine: the bubble ends.
 func TestIdleConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
