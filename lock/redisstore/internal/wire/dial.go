@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// moreDials is the time after which a dial does not keep another from beginning.
+	// moreDials is the time after which one dial does not keep another from beginning.
 	moreDials = 100 * time.Millisecond
 
 	maxDials = 8
@@ -21,7 +21,7 @@ const (
 
 // dial begins to make a connection, unless another dial has begun just now. s.mu is held.
 func (s *Server) dial(now time.Time) {
-	if s.closed || s.dialing >= maxDials || s.dialing > 0 && now.Sub(s.dialed) < moreDials || len(s.conns) >= s.most && !s.makeRoom(now) {
+	if s.closed || s.dialing >= maxDials || s.dialing > 0 && now.Sub(s.dialed) < s.pace() || len(s.conns) >= s.most && !s.makeRoom(now) {
 		return
 	}
 	s.dialing++
@@ -43,6 +43,13 @@ func (s *Server) dial(now time.Time) {
 		s.conns = append(s.conns, &conn{net: nc})
 		s.write(nil)
 	}()
+}
+
+// pace returns the time after which the dials under way do not keep another from beginning. It doubles
+// with each of them, up to a fifth of Timeout: at 100 ms, eight dials would hang for Timeout when a silence
+// of a second is over.
+func (s *Server) pace() time.Duration {
+	return min(moreDials<<(s.dialing-1), max(s.config.Timeout/5, moreDials))
 }
 
 // patience is how long a connection without replies keeps its place when all others are silent, too.

@@ -304,3 +304,38 @@ func TestDialFailsBesideARetiredConnection(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// Dials that hang during a silence leave room for one that begins after it.
+func TestDialsThatHang(t *testing.T) {
+	t.Parallel()
+	for _, silence := range []time.Duration{time.Second, 3 * time.Second, 20 * time.Second} {
+		t.Run(silence.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f, began := &fake{way: always(time.Millisecond)}, time.Now()
+				var hanging, most atomic.Int32
+				s := closing(t, wire.New(wire.Config{
+					Timeout: 5 * time.Second, Reply: time.Second,
+					Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
+						if time.Since(began) >= silence {
+							return f.dial(ctx)
+						}
+						most.Store(max(most.Load(), hanging.Add(1)))
+						defer hanging.Add(-1)
+						<-ctx.Done()
+						return nil, 0, ctx.Err()
+					},
+				}))
+				err := error(nil)
+				for again := true; again; again = err != nil {
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					err = ask(ctx, t, s, "x", true)
+					cancel()
+					time.Sleep(time.Millisecond)
+				}
+				require.LessOrEqual(t, time.Since(began)-silence, 1100*time.Millisecond)
+				require.LessOrEqual(t, most.Load(), int32(8))
+			})
+		})
+	}
+}
