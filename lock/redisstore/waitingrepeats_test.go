@@ -15,6 +15,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // A thousand repeats wait for the answers to a hundred requests. In the process of the requests
@@ -24,7 +25,7 @@ func TestCommandsOfWaitingRepeats(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "counts commands for 3 s")
 	t.Parallel()
 	const keys, repeats, waits = 100, 10, 3 * time.Second
-	for name, opts := range waitings {
+	for name, opts := range map[string][]redisstore.Option{"polls": nil, "notifications": {redisstore.WithNotifications()}} {
 		for _, processes := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s, processes=%d", name, processes), func(t *testing.T) {
 				t.Parallel()
