@@ -39,34 +39,3 @@ func watchLateness(tb testing.TB) *lateness {
 }
 
 func (l *lateness) load() time.Duration { return time.Duration(l.sum.Load()) }
-
-// wait returns when done is closed, or after d, a time that is extended as bounds are:
-// on a late machine, a part that is slow for two seconds would seem fast otherwise.
-func (l *lateness) wait(done <-chan struct{}, d time.Duration) {
-	began, late := time.Now(), l.load()
-	for {
-		left := d - (time.Since(began) - (l.load() - late))
-		if left <= 0 {
-			return
-		}
-		timer := time.NewTimer(left)
-		select {
-		case <-done:
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
-	}
-}
-
-// eventually reports whether condition is met within d, which is extended as bounds are.
-func (l *lateness) eventually(condition func() bool, d time.Duration) bool {
-	began, late := time.Now(), l.load()
-	for !condition() {
-		if time.Since(began)-(l.load()-late) > d {
-			return false
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return true
-}
