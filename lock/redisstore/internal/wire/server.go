@@ -179,7 +179,7 @@ func (s *Server) admit(ctx context.Context, c *Command) error {
 		return failure.NotApplied("cancelled", context.DeadlineExceeded)
 	case c.queue.len == maxQueued:
 		return s.refused(c, "queue", errQueueFull, now)
-	case c.Yields && s.late(c, now.Add(s.gauge.Wait(s.claims.len))):
+	case c.Yields && !s.window.narrow(now) && s.late(c, now.Add(s.gauge.Wait(s.claims.len))):
 		return s.refused(c, "overload", errOverload, now)
 	}
 	s.startTicking()

@@ -33,7 +33,7 @@ func TestLongerWayRefusesNoCall(t *testing.T) {
 		},
 	} {
 		for _, callers := range []int{10, 30, 200} {
-			for _, rate := range []int{120, 500} { // claims a second
+			for _, rate := range []int{120, 500, 650} { // claims a second
 				t.Run(name+"/"+strconv.Itoa(callers)+" callers, "+strconv.Itoa(rate), func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {

@@ -98,7 +98,7 @@ func (s *Server) fill(cn *conn) {
 			}
 			return
 		}
-		if cn.pending() >= share || len(cn.line)-before >= maxBatch {
+		if cn.pending() >= share {
 			return
 		}
 		c.queue.len--
