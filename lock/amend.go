@@ -12,10 +12,17 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// Amend implements oncecall.Locker.
-func (m *forMiddleware) Amend(ctx context.Context, t tickettext.Ticket, change func(receipt []byte) ([]byte, error)) error {
-	l := (*Locker)(m)
+// Amend replaces the receipt of a run by its ticket ([Run.Ticket], [Unfinished]). change returns the new
+// receipt for the present one. It may be called several times, and its error ends Amend. If the run
+// has not ended, Amend waits for the budget, and is then refused with [ErrHeld]. An entry whose process
+// has vanished is settled with the receipt that change returns for nil. An error that matches [ErrLost]
+// says that the ticket's time is over, or that another run has the key. If ctx belongs to work in a
+// transaction of the store, the receipt is committed with the work. Other errors are as for a settle.
+func (l *Locker) Amend(ctx context.Context, ticket string, change func(receipt []byte) ([]byte, error)) error {
+	t, err := tickettext.Read(tickettext.Answer, ticket)
 	switch {
+	case err != nil:
+		return fmt.Errorf("lock: this is no ticket of Later: %w", err)
 	case l.core.noAmends != nil:
 		return l.core.noAmends
 	case ctx.Err() != nil:
@@ -28,14 +35,23 @@ func (m *forMiddleware) Amend(ctx context.Context, t tickettext.Ticket, change f
 	return a.run(ctx)
 }
 
-// Record implements oncecall.Run.
-func (r *run) Record() (tickettext.Ticket, error) {
+// Ticket returns a ticket for [Locker.Amend]: at most 512 bytes of A to Z, a to z, 0 to 9, "-" and "_".
+// Its bearer can replace the receipt, for as long as that is kept. There is none after Settle or
+// Hold, and none over a store that is no [Amender]: that error matches errors.ErrUnsupported.
+func (r *Run) Ticket() (string, error) {
 	e := &r.lease
-	err := e.locker.core.noAmends
-	if settled, _ := r.earlyResult(); settled || r.record.effects.hasBegun() {
-		err = errNotAmended
+	switch {
+	case r.settled() || r.record.effects.hasBegun():
+		return "", errNotAmended
+	case e.locker.core.noAmends != nil:
+		return "", e.locker.core.noAmends
 	}
-	return tickettext.Ticket{Name: string(e.entry), Token: e.claim.token, Until: time.Now().Add(e.locker.cfg.keep)}, err
+	t := tickettext.Ticket{Name: string(e.entry), Token: e.claim.token, Until: time.Now().Add(e.locker.cfg.keep)}
+	ticket, ok := t.Write(tickettext.Answer)
+	if !ok {
+		return "", errTicketLength
+	}
+	return ticket, nil
 }
 
 // amendment replaces the receipt of an entry that the token of a ticket has settled.
@@ -50,8 +66,9 @@ var (
 	errRecordOther  = &loss{"record", "another request has the record: the time of the ticket is over, or its request has failed and was run again", ""}
 	errRecordAbsent = errors.New("lock: there is no record of the ticket, and the time of the ticket is not over: its request has failed, " +
 		"an operator has freed it, or this Locker has another store or prefix than the guard")
-	errNotAmended = errors.New("lock: the answer has begun to leave, and its record is settled")
-	errAmended    = fmt.Errorf("%w: the receipt changed whenever it was to be replaced", ErrUnavailable)
+	errTicketLength = errors.New("lock: the record's name is too long for a ticket")
+	errNotAmended   = errors.New("lock: the answer has begun to leave, and its record is settled")
+	errAmended      = fmt.Errorf("%w: the receipt changed whenever it was to be replaced", ErrUnavailable)
 )
 
 // amendPause is the time between two reads of a record whose run has not ended.

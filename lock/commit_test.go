@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
@@ -60,16 +60,15 @@ func TestCommitAfterTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		for _, l := range []*lock.Locker{open(lock.WithKeep(keep)), open(lock.WithKeep(keep), lock.WithRerunAbandoned())} {
 			var left context.Context
-			call := new(oncecall.Call)
-			call.Work = oncecall.Func(func(ctx context.Context) ([]byte, error) {
-				left = context.WithoutCancel(ctx)
+			var run *lock.Run
+			guarded(t.Context(), t, l, func(ctx context.Context, r *lock.Run) ([]byte, error) {
+				left, run = context.WithoutCancel(ctx), r
 				return nil, errors.New("503: it took too long")
 			})
-			_, _, err := oncecall.Of(l).Once(t.Context(), call, key, print1)
-			require.Error(t, err)
 			require.Equal(t, lock.Free, s.State(t, record).State)
 			require.ErrorIs(t, lock.Commit(left), lock.ErrLost)
-			require.Error(t, call.Run.SettleEarly(left, []byte("tombstone")), "nothing was recorded")
+			_, _, err := run.Settle(left, []byte("tombstone"))
+			require.ErrorIs(t, err, lock.ErrLost, "nothing was recorded")
 		}
 	})
 }
@@ -115,17 +114,33 @@ func TestCommitKeepsWaitersWaiting(t *testing.T) {
 func TestSettleEarly(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		call := new(oncecall.Call)
-		call.Work = oncecall.Func(func(ctx context.Context) ([]byte, error) {
-			require.NoError(t, call.Run.SettleEarly(ctx, []byte("tombstone")))
-			require.NoError(t, call.Run.SettleEarly(ctx, []byte("again")))
+		guarded(t.Context(), t, l, func(ctx context.Context, r *lock.Run) ([]byte, error) {
+			for _, receipt := range []string{"tombstone", "again"} {
+				_, replayed, err := r.Settle(ctx, []byte(receipt))
+				require.NoError(t, err)
+				require.False(t, replayed)
+			}
 			return nil, errors.New("and then it failed")
 		})
-		_, _, err := oncecall.Of(l).Once(t.Context(), call, key, print1)
-		require.Error(t, err)
 		receipt, replayed, err := l.Once(t.Context(), key, print1, nil)
 		require.NoError(t, err)
 		require.True(t, replayed)
 		require.Equal(t, "tombstone", string(receipt))
 	})
+}
+
+// guarded does work under the key as a guard does: it may use its run.
+func guarded(ctx context.Context, t *testing.T, l *lock.Locker, work func(ctx context.Context, r *lock.Run) ([]byte, error)) {
+	t.Helper()
+	run, _, err := l.Begin(ctx, key, print1, nil)
+	if !assert.NoError(t, err) || !assert.NotNil(t, run) {
+		return
+	}
+	defer func() { _, _, _ = run.Fail(ctx, errMine) }()
+	receipt, err := work(run.Context(), run)
+	if err != nil {
+		return
+	}
+	_, _, err = run.Settle(ctx, receipt)
+	assert.NoError(t, err)
 }

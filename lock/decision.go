@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
@@ -78,16 +77,13 @@ func (d *decision) FoundHolder() bool { return d.entry.State == Held }
 // has found the entry may write to them.
 func (d *decision) Detach() {
 	d.entry.Receipt, d.entry.Fingerprint, d.fingerprint = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.fingerprint)
-	if s, ok := errors.AsType[oncecall.Sharer](d.failure); ok {
-		d.failure = s.Share()
-	}
 }
 
 // errorFor returns the error with which e's acquire ends. It shares nothing with other callers.
 func (d *decision) errorFor(e *Lease) error {
 	switch {
 	case d.failure != nil:
-		return &failedRunError{d.failure}
+		return &FailedRunError{d.failure}
 	case d.err == nil:
 		reason := d.refusalFor(e, false)
 		if reason == nil {
@@ -103,11 +99,3 @@ func (d *decision) errorFor(e *Lease) error {
 		return d.err
 	}
 }
-
-// failedRunError ends the acquire of a call that has waited for a run that failed.
-type failedRunError struct{ err error }
-
-func (*failedRunError) Error() string { return "lock: the run that this call waited for has failed" }
-
-// Class returns a short and stable name of the error, for metrics.
-func (*failedRunError) Class() string { return "failed" }

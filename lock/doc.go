@@ -98,6 +98,10 @@
 // packages that guard, configure or show the work of a Locker, as packages middleware, policy and
 // console do. A program that calls [Locker.Do] and [Locker.Once] does not need them.
 //
+// A guard whose work is no function with a receipt, such as a handler of another protocol, calls
+// [Locker.Begin] and ends the [Run] by itself. A waiter gets a [*FailedRunError], and a run in a
+// transaction may end with a [*TransactionError]. With [Run.Ticket], [Locker.Amend] replaces the receipt.
+//
 // # For authors of stores
 //
 // A [Store] has five methods, which take a [Claim] and return an [Entry] in some

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
@@ -142,7 +141,7 @@ func (e *Lease) sendEnd(ctx context.Context) (ok bool, err error) {
 // reportFailedEnd logs an end that failed with err, and reports it to observers.
 func (e *Lease) reportFailedEnd(ctx context.Context, err error) {
 	l, took := e.locker, time.Duration(0)
-	if _, aborted := errors.AsType[*oncecall.AbortedError](err); aborted {
+	if tx, is := errors.AsType[*TransactionError](err); is && tx.Aborted {
 		l.logAborted(ctx, &e.identity, err)
 	} else {
 		l.logFailure(ctx, err)

@@ -75,6 +75,44 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Reason }
 
+// FailedRunError is the error of a call that has waited for a run that failed. It does not wrap the
+// error of the run, which is of another call: Once returns that as its own, and sets replayed.
+type FailedRunError struct{ Err error }
+
+// Error says that a run has failed, and not why.
+func (*FailedRunError) Error() string {
+	return "lock: the run that this call waited for has failed"
+}
+
+// Class returns a short and stable name of the error, for metrics.
+func (*FailedRunError) Class() string { return "failed" }
+
+// TransactionError is the error of a run in a transaction ([WithTransaction]), of which a plain error would
+// say too much: the work has run, and was rolled back, or its commit got no answer. Err says which.
+type TransactionError struct {
+	Err     error
+	Aborted bool // rolled back because of the work in it, so that another run would end the same way
+}
+
+// Error returns the reason.
+func (t *TransactionError) Error() string {
+	if t.Aborted {
+		return "lock: the work was rolled back, because its transaction could not be committed: " + t.Err.Error()
+	}
+	return t.Err.Error()
+}
+
+// Unwrap returns Err.
+func (t *TransactionError) Unwrap() error { return t.Err }
+
+// Class returns a short and stable name of the error, for metrics.
+func (t *TransactionError) Class() string {
+	if t.Aborted {
+		return "aborted"
+	}
+	return Class(t.Err)
+}
+
 type sentinel string
 
 func (s sentinel) Error() string { return string(s) }

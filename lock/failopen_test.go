@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
@@ -197,16 +196,13 @@ func TestOnceThatFailsOpenLeavesNothing(t *testing.T) {
 				go func() {
 					defer close(done)
 					defer func() { _ = recover() }()
-					call := new(oncecall.Call)
-					call.Work = oncecall.Func(func(ctx context.Context) ([]byte, error) {
-						assert.Nil(t, call.Run)
+					receipt, replayed, err := l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
 						assert.Zero(t, lock.Attempt(ctx))
 						assert.Error(t, lock.Commit(ctx))
 						_, _, err := l.Once(ctx, key, print1, nil)
 						assert.ErrorIs(t, err, lock.ErrHeld)
 						return end()
 					})
-					receipt, replayed, err := oncecall.Of(l).Once(context.Background(), call, key, print1)
 					assert.False(t, replayed)
 					if err != nil {
 						assert.ErrorIs(t, err, errMine)

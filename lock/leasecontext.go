@@ -10,10 +10,7 @@ import (
 
 type leaseKey struct{}
 
-type (
-	runKey      struct{}
-	runLeaseKey struct{}
-)
+type runLeaseKey struct{}
 
 // leaseContext is the context of a lease's work. It is a type of its own so that Lease does not
 // export its methods.
@@ -71,10 +68,6 @@ func (c *leaseContext) Value(key any) any {
 		// newer than the fence of a lock inside or outside of it.
 		if c.record == nil {
 			return (*Lease)(c)
-		}
-	case runKey:
-		if c.record != nil {
-			return c.record.run
 		}
 	case runLeaseKey:
 		if c.record != nil {

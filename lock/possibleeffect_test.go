@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
@@ -21,23 +20,27 @@ import (
 func TestPossibleEffectKeepsTheKey(t *testing.T) {
 	unknown := []byte("unknown")
 	steps := map[string]struct {
-		calls func(t *testing.T, ctx context.Context, r oncecall.Run)
+		calls func(t *testing.T, ctx context.Context, r *lock.Run)
 		frees bool
 	}{
-		"one that may have had one": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
+		"one that may have had one": {func(t *testing.T, ctx context.Context, r *lock.Run) {
 			t.Helper()
-			require.NoError(t, r.NotePossibleEffect(ctx, unknown))
+			_, err := r.NotePossibleEffect(ctx, unknown)
+			require.NoError(t, err)
 		}, false},
-		"one that had none": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
+		"one that had none": {func(t *testing.T, ctx context.Context, r *lock.Run) {
 			t.Helper()
-			require.NoError(t, r.NotePossibleEffect(ctx, unknown))
-			r.NoteNoEffect()
+			none, err := r.NotePossibleEffect(ctx, unknown)
+			require.NoError(t, err)
+			none()
 		}, true},
-		"one of two that may have had one": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
+		"one of two that may have had one": {func(t *testing.T, ctx context.Context, r *lock.Run) {
 			t.Helper()
-			require.NoError(t, r.NotePossibleEffect(ctx, unknown))
-			require.NoError(t, r.NotePossibleEffect(ctx, unknown))
-			r.NoteNoEffect()
+			_, err := r.NotePossibleEffect(ctx, unknown)
+			require.NoError(t, err)
+			none, err := r.NotePossibleEffect(ctx, unknown)
+			require.NoError(t, err)
+			none()
 		}, false},
 	}
 	ends := map[string]func() ([]byte, error){
@@ -57,13 +60,11 @@ func TestPossibleEffectKeepsTheKey(t *testing.T) {
 						go func() {
 							defer close(done)
 							defer func() { _ = recover() }()
-							call := new(oncecall.Call)
-							call.Work = oncecall.Func(func(ctx context.Context) ([]byte, error) {
+							guarded(context.Background(), t, l, func(ctx context.Context, r *lock.Run) ([]byte, error) {
 								f.runs.Add(1)
-								step.calls(t, ctx, call.Run)
+								step.calls(t, ctx, r)
 								return end()
 							})
-							_, _, _ = oncecall.Of(l).Once(context.Background(), call, key, print1)
 						}()
 						<-done
 						receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))

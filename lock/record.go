@@ -7,7 +7,6 @@ import (
 
 // record is the part of a lease that only Once has.
 type record struct {
-	run         any    // a *run, for runOf: with its type, leases and records would depend on runs
 	label       string // the key as the caller gave it
 	scope       string // whose work it is
 	fingerprint []byte // in room if it fits, as the fingerprints of package middleware do
@@ -65,7 +64,7 @@ type effects struct {
 }
 
 // free ends the run without a receipt and returns true, unless the run may have had an effect
-// ([Commit], [run.NotePossibleEffect], [run.Hold]). After that, all three fail.
+// ([Commit], [Run.NotePossibleEffect], [Run.Hold]). After that, all three fail.
 func (f *effects) free() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,12 +104,11 @@ func (f *effects) wasCommitted() bool {
 	return f.committed
 }
 
-// noteNone takes back one possible effect. A call after the settled answer was not counted, so
-// there is none to take back.
+// noteNone takes back one possible effect.
 func (f *effects) noteNone() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.possibleEffects = max(0, f.possibleEffects-1)
+	f.possibleEffects--
 }
 
 // possible reports whether a failure of the run no longer implies that it had no effect.

@@ -6,100 +6,209 @@ import (
 	"sync"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
-// run is one execution of a function under Once, in one allocation.
-type run struct {
+// Submission is what a guard knows of the request for which it calls [Locker.Begin].
+type Submission struct {
+	Scope string        // whose work it is, as in [Claim]
+	Wait  time.Duration // how long to wait for the receipt of a holder, unless the Locker has [WithWait]
+
+	// Guard, Method, Path and Label are for operators, as in [Unfinished]. Without a Guard, the
+	// others are not kept.
+	Guard, Method, Path, Label string
+
+	// AskLeft asks for the Left of an earlier receipt. It costs a call to a store whose answer to a
+	// claim lacks it, and Left is 0 if that call fails.
+	AskLeft bool
+}
+
+// owner returns the owner of the entry: the process, and the request of the guard. It is "" without
+// a guard.
+func (s *Submission) owner(process string) string {
+	if s.Guard == "" {
+		return ""
+	}
+	about := requestinfo.Request{Guard: s.Guard, Method: s.Method, Path: s.Path, Label: s.Label, Began: time.Now()}
+	return string(about.AppendTo(append(make([]byte, 0, 256), process...)))
+}
+
+// Run is one execution of the work of a submission, begun by [Locker.Begin]. Its methods are safe for
+// concurrent use, and belong to the guard, not to the work.
+type Run struct {
 	lease  Lease
 	record record
+	work   runContext
+	tx     *transaction // of the work; nil if it runs in none
 
-	earlyMu      sync.Mutex
-	settledEarly bool  // SettleEarly has settled the run, before its function returned
-	earlyErr     error // the result of SettleEarly
-
-	tx *transaction // of the function; nil if it runs in none
+	mu    sync.Mutex // held during Settle: a second call waits for the outcome of the first
+	phase runPhase
+	err   error // of Settle
 }
+
+type runPhase uint8
+
+const (
+	running runPhase = iota
+	runSettled
+	runFailed
+)
 
 // remoteRun is a run over a store outside this process, with the same room as remoteLease.
 type remoteRun struct {
-	run
+	Run
 	remoteCalls
 }
 
-func newRun(ctx context.Context, l *Locker, key string, entry entryName, scope string, fingerprint []byte) *run {
-	r := new(run)
+func newRun(ctx context.Context, l *Locker, key string, entry entryName, s *Submission, fingerprint []byte) *Run {
+	r := new(Run)
 	if !l.core.inProcess {
 		both := new(remoteRun)
-		r, both.lease.remote = &both.run, &both.remoteCalls
+		r, both.lease.remote = &both.Run, &both.remoteCalls
 	}
-	rec := &r.record
-	rec.run, rec.label, rec.scope, rec.attempt = r, key, scope, 1
-	e := &r.lease
+	rec, e := &r.record, &r.lease
 	e.record, e.locker, e.entry, e.parent = rec, l, entry, ctx
+	e.observed = l.observation(ctx)
 	l.core.keys.Prepare(&e.local, (*holder)(e))
+	rec.label, rec.scope, rec.attempt, rec.owner = key, s.Scope, 1, s.owner(e.owner())
+	r.work = runContext{(*leaseContext)(e), r}
 	// A copy: the local table and calls to the store may read it after Once has returned.
 	rec.fingerprint = append(rec.room[:0], fingerprint...)
 	return r
 }
 
+// runContext is the context of the work of a run: the context of its lease, in which Attempt and
+// Commit find the run.
+type runContext struct {
+	*leaseContext
+
+	run *Run
+}
+
+type runKey struct{}
+
+func (c *runContext) Value(key any) any {
+	if key == (runKey{}) {
+		return c.run
+	}
+	return c.leaseContext.Value(key)
+}
+
 // runOf returns the run of ctx, nil if there is none.
-func runOf(ctx context.Context) *run {
-	r, _ := ctx.Value(runKey{}).(*run)
+func runOf(ctx context.Context) *Run {
+	r, _ := ctx.Value(runKey{}).(*Run)
 	return r
 }
 
-// unprotected runs fn under a lease that protects nothing. Attempt and Commit find no run. Callers that
-// wait for it are refused at its end, because they would run fn again.
-func (r *run) unprotected(fn func(ctx context.Context) ([]byte, error)) (receipt []byte, replayed bool, err error) {
-	e := &r.lease
-	defer func() {
-		d := grantOf(e)
-		d.fingerprint, d.unprotected = e.fingerprint(), true
-		e.locker.core.keys.Share(&e.local, d)
-		e.endBypassed()
-	}()
-	if receipt, err = fn(e.Context()); err != nil {
-		return nil, false, err
+// Context returns the context for the work. It ends when the run does, or with a cause that matches
+// [ErrLost]. With [WithTransaction], it carries the transaction.
+func (r *Run) Context() context.Context {
+	switch {
+	case r.tx != nil:
+		return r.tx.work
+	case r.lease.local.Bypassed():
+		return r.lease.parent
 	}
-	return receipt, false, nil
+	return &r.work
 }
 
-// fail ends a run that failed with err.
-func (r *run) fail(ctx context.Context, err error) error {
-	settled, _ := r.earlyResult()
-	freed := !settled && r.record.effects.free()
+// Settle ends the run with receipt, and returns the results of [Locker.Once]: receipt, or with replayed
+// set the receipt of another call that took over before. It goes on when ctx ends. It may be called before
+// the work has returned, but for a run in a transaction. Later calls change nothing and return
+// the receipt that they are given, or the error of the first call. After Fail, Settle returns an error
+// that matches [ErrLost].
+func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	phase := r.phase
+	if phase == running {
+		r.phase = runSettled
+	}
+	switch {
+	case phase == runFailed, phase == runSettled && r.tx != nil:
+		return nil, false, errReleased
+	case phase == runSettled:
+	case r.tx != nil:
+		return r.commit(ctx, receipt)
+	case r.lease.local.Bypassed():
+		r.endUnprotected()
+	default:
+		r.err = r.settle(ctx, receipt)
+	}
+	if !errors.Is(r.err, ErrLost) {
+		// The receipt is settled, or will be when the store answers.
+		return receipt, false, nil
+	}
+	return r.successorReceipt(ctx, r.err)
+}
+
+// Fail ends the run without a receipt, unless it may have had an effect ([Commit],
+// [Run.NotePossibleEffect], [Run.Hold]). It returns the results of [Locker.Once] for work that has
+// returned err. Calls of this process that wait for the run get err as a [*FailedRunError], and do
+// not run. If err is nil, or concerns this caller alone because its context has ended or its lease was
+// lost, the next of them runs. After Settle or Fail, Fail does nothing and returns err.
+func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed bool, _ error) {
+	r.mu.Lock()
+	phase := r.phase
+	if phase == running {
+		r.phase = runFailed
+	}
+	r.mu.Unlock()
+	switch {
+	case phase != running:
+		return nil, false, err
+	case r.lease.local.Bypassed():
+		r.endUnprotected()
+		return nil, false, err
+	}
+	undone := r.record.forgottenOnCrash(r.lease.locker.cfg.inTx)
+	end := r.fail(ctx, err)
+	if !errors.Is(end, ErrLost) {
+		return nil, false, err
+	}
+	if err = errors.Join(err, end); undone {
+		return r.successorReceipt(ctx, &TransactionError{Err: err})
+	}
+	return nil, false, err
+}
+
+// fail ends a run that failed with err, and returns the error of the end of its lease.
+func (r *Run) fail(ctx context.Context, err error) error {
+	freed := r.record.effects.free()
 	if r.tx != nil {
 		r.rollback(ctx)
 	}
-	switch {
-	case settled:
-		return nil
-	case !freed:
+	if !freed {
 		return r.settleFailure(ctx)
-	default:
-		r.shareFailure(err)
-		return r.lease.giveBack(ctx)
 	}
+	r.shareFailure(err)
+	return r.lease.giveBack(ctx)
+}
+
+// endUnprotected ends a run whose work ran unprotected. Callers that wait for it are refused, because
+// they would run it again.
+func (r *Run) endUnprotected() {
+	e := &r.lease
+	d := grantOf(e)
+	d.fingerprint, d.unprotected = e.fingerprint(), true
+	e.locker.core.keys.Share(&e.local, d)
+	e.endBypassed()
 }
 
 // shareFailure gives err to the calls of this process that wait for r. Otherwise each of them
 // would repeat work that has just failed. It does not share an error that may concern only this
-// caller: the caller's context has ended, the lease was lost, or err says so.
-func (r *run) shareFailure(err error) {
+// caller.
+func (r *Run) shareFailure(err error) {
 	e := &r.lease
-	if s, ok := errors.AsType[oncecall.Sharer](err); ok && !s.Shared() {
-		return
-	}
-	if e.local.Contended() && e.parent.Err() == nil && e.lostError() == nil {
+	if err != nil && e.local.Contended() && e.parent.Err() == nil && e.lostError() == nil {
 		e.locker.core.keys.Share(&e.local, &decision{failure: err})
 	}
 }
 
 // settleFailure ends a failed run whose key is not freed: it settles the receipt of a
 // possible effect, or an empty one.
-func (r *run) settleFailure(ctx context.Context) error {
+func (r *Run) settleFailure(ctx context.Context) error {
 	receipt, elsewhere := r.record.effects.receipt()
 	err := r.settle(ctx, receipt)
 	if elsewhere {
@@ -108,25 +217,9 @@ func (r *run) settleFailure(ctx context.Context) error {
 	return err
 }
 
-// succeed ends a run whose function has returned receipt, and returns the results of Once.
-func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
-	if r.tx != nil {
-		return r.commit(ctx, receipt)
-	}
-	settled, err := r.earlyResult()
-	if !settled {
-		err = r.settle(ctx, receipt)
-	}
-	if !errors.Is(err, ErrLost) {
-		// The receipt is settled, or will be when the store answers.
-		return receipt, false, nil
-	}
-	return r.successorReceipt(ctx, err)
-}
-
 // successorReceipt returns the receipt of the run that took over after this run lost its lease.
 // All callers must get the same answer, so the successor's receipt replaces this run's.
-func (r *run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, error) {
+func (r *Run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
 	var entry Entry
@@ -140,40 +233,23 @@ func (r *run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, e
 	return nil, false, lost
 }
 
-// SettleEarly implements oncecall.Run.
-func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
-	if r.tx != nil {
-		return errEarly
-	}
-	if err := r.lease.lostError(); err != nil {
-		return err
-	}
-	r.earlyMu.Lock()
-	defer r.earlyMu.Unlock() // a second call waits for the outcome of the first
-	if r.record.effects.wasFreed() {
-		return errReleased
-	}
-	if !r.settledEarly {
-		r.settledEarly = true
-		r.earlyErr = r.settle(ctx, receipt)
-	}
-	return r.earlyErr
+// settled reports whether the run was settled. It waits for a Settle that is under way.
+func (r *Run) settled() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.phase == runSettled
 }
 
-func (r *run) earlyResult() (settled bool, end error) {
-	r.earlyMu.Lock()
-	defer r.earlyMu.Unlock()
-	return r.settledEarly, r.earlyErr
-}
-
-func (r *run) settle(ctx context.Context, receipt []byte) error {
+func (r *Run) settle(ctx context.Context, receipt []byte) error {
 	return r.lease.Settle(ctx, receipt, r.kept())
 }
 
-// Hold implements oncecall.Run. Unlike a possible effect elsewhere, the beginning of an answer is
-// always confirmed by the store: a run whose key an operator has given to another run must not
-// answer.
-func (r *run) Hold(ctx context.Context, receipt []byte) error {
+// Hold notes that an answer begins to leave before the work has returned. From then on, neither a
+// failure nor a crash frees the key, and a run that fails leaves receipt. It asks the store whether the
+// run still has its key: unlike a possible effect elsewhere, the beginning of an answer is always
+// confirmed, because a run whose key an operator has given to another run must not answer. An error that
+// matches [ErrLost] says that it has not. Any other error says that a crash would still free the key.
+func (r *Run) Hold(ctx context.Context, receipt []byte) error {
 	if !r.record.effects.note(func() { r.record.effects.begun, r.record.effects.failedReceipt = true, receipt }) {
 		return errReleased
 	}
@@ -186,45 +262,48 @@ func (r *run) Hold(ctx context.Context, receipt []byte) error {
 
 // kept returns how long the receipt of r is kept. It is not forgotten before the steps of r: a new
 // submission with the same key must not find them done.
-func (r *run) kept() time.Duration {
+func (r *Run) kept() time.Duration {
 	if r.record.effects.hasSteps() {
 		return r.lease.locker.cfg.stepKeep()
 	}
 	return r.lease.locker.cfg.keep
 }
 
-// InTransaction implements oncecall.Run.
-func (r *run) InTransaction() bool { return r.tx != nil }
+// InTransaction reports whether the work runs in a transaction of the store ([WithTransaction]), which
+// Settle commits.
+func (r *Run) InTransaction() bool { return r.tx != nil }
 
-var errEarly = errors.New("lock: nothing can be settled before the work's transaction is")
+// Committed reports whether [Commit] was called in the work.
+func (r *Run) Committed() bool { return r.record.effects.wasCommitted() }
 
-// Committed implements oncecall.Run.
-func (r *run) Committed() bool { return r.record.effects.wasCommitted() }
-
-// NotePossibleEffect implements oncecall.Run.
-func (r *run) NotePossibleEffect(ctx context.Context, receipt []byte) error {
-	if settled, _ := r.earlyResult(); settled {
-		return nil // the key will not be freed
+// NotePossibleEffect notes a call to another service, before it is sent. From then on, neither a failure
+// nor a crash frees the key, and a run that fails leaves receipt. none takes the note back, if
+// the call certainly had no effect. NotePossibleEffect writes to the store as [Commit] does, and returns
+// the same errors. After an error, do not send the call.
+func (r *Run) NotePossibleEffect(ctx context.Context, receipt []byte) (none func(), err error) {
+	f := &r.record.effects
+	if r.settled() { // the key will not be freed
+		return func() {}, nil
 	}
-	noted, f := false, &r.record.effects
-	err := r.note(ctx, func() {
+	noted := false
+	err = r.note(ctx, func() {
 		noted, f.possibleEffects = true, f.possibleEffects+1
 		if !f.begun {
 			f.failedReceipt = receipt
 		}
 	})
-	if err != nil && noted {
-		r.NoteNoEffect()
+	if err == nil {
+		return f.noteNone, nil
 	}
-	return err
+	if noted {
+		f.noteNone()
+	}
+	return nil, err
 }
-
-// NoteNoEffect implements oncecall.Run.
-func (r *run) NoteNoEffect() { r.record.effects.noteNone() }
 
 // note calls mark to note an effect that has happened, or may have happened. If a crash would
 // otherwise free the key, it also notes the effect in the store.
-func (r *run) note(ctx context.Context, mark func()) error {
+func (r *Run) note(ctx context.Context, mark func()) error {
 	if !r.record.effects.note(mark) {
 		return errReleased
 	}
@@ -235,7 +314,7 @@ func (r *run) note(ctx context.Context, mark func()) error {
 }
 
 // noteInStore renews the entry so that a crash does not free the key.
-func (r *run) noteInStore(ctx context.Context) error {
+func (r *Run) noteInStore(ctx context.Context) error {
 	e := &r.lease
 	l := e.locker
 	if err := e.lostError(); err != nil {
@@ -256,5 +335,3 @@ func (r *run) noteInStore(ctx context.Context) error {
 	}
 	return nil
 }
-
-var _ oncecall.Run = (*run)(nil)

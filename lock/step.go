@@ -85,7 +85,7 @@ func Step(ctx context.Context, name string, fn func(ctx context.Context) (result
 // attempt that finds the claim of an earlier one replaces the token, in one atomic step, and from then on
 // the earlier one cannot settle. And an attempt whose lease is over replaces no token: see claim.
 type step struct {
-	run   *run
+	run   *Run
 	name  string
 	key   string // in the store
 	place int    // among the steps of the attempt, from 1
@@ -193,7 +193,7 @@ func (s *step) ask(ctx context.Context, call string, terms send.Terms, r send.Re
 }
 
 // stillRuns returns an error unless r has its lease and no answer.
-func (r *run) stillRuns(name string) error {
+func (r *Run) stillRuns(name string) error {
 	r.lease.checkValidity()
 	lost, phase := r.lease.validity.State()
 	switch {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -14,39 +13,37 @@ import (
 // transaction is the store's transaction around a function of Once.
 type transaction struct {
 	store     Transaction
-	undecided bool // its commit got no answer; of the goroutine that ends the lease
+	work      context.Context //nolint:containedctx // of the work
+	undecided bool            // its commit got no answer; of the goroutine that ends the lease
 }
 
-// begin returns the context for r's function. With WithTransaction, it begins a transaction,
-// which the context carries.
-func (r *run) begin(ctx context.Context) (work context.Context, err error) {
+// begin begins the transaction of the work.
+func (r *Run) begin(ctx context.Context) error {
 	e := &r.lease
 	l := e.locker
-	if !l.cfg.inTx {
-		return e.Context(), nil
-	}
 	began := clock.Now()
-	if work, err = r.beginTransaction(ctx); err == nil {
-		return work, nil
+	err := r.beginTransaction(ctx)
+	if err == nil {
+		return nil
 	}
 	if err = publicError(err, false); !callerGone(ctx) {
 		l.logFailure(ctx, err)
 	}
 	l.emitFailed(ctx, &e.identity, callBegin, began.Since(), err)
-	return nil, fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
+	return fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
 }
 
-// beginTransaction begins the transaction of the work. It stops when the context of the caller
+// beginTransaction makes the call to the store. It stops when the context of the caller
 // ends, even if the work may outlive the caller: other work of this process may use the
 // connection for which it waits.
-func (r *run) beginTransaction(caller context.Context) (work context.Context, err error) {
+func (r *Run) beginTransaction(caller context.Context) (err error) {
 	e := &r.lease
 	defer send.Recover(&err)
-	ctx, cancel := context.WithCancelCause(e.Context()) // ends with the lease
+	ctx, cancel := context.WithCancelCause(&r.work) // ends with the lease
 	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
 	work, tx, err := e.locker.core.transactor.Begin(ctx, string(e.entry), e.claim.token)
 	if err == nil {
-		r.tx = &transaction{store: tx}
+		r.tx = &transaction{store: tx, work: work}
 	}
 	if !stop() {
 		err = context.Cause(caller)
@@ -54,12 +51,12 @@ func (r *run) beginTransaction(caller context.Context) (work context.Context, er
 	if err != nil {
 		cancel(err)
 	}
-	return work, err
+	return err
 }
 
 // rollback ends the transaction of work that has failed. If the store does not answer, the server
 // ends the transaction later.
-func (r *run) rollback(ctx context.Context) {
+func (r *Run) rollback(ctx context.Context) {
 	l := r.lease.locker
 	_ = l.askLogged(ctx, l.singleTerms(), sendFunc(r.tx.store.Rollback))
 }
@@ -74,7 +71,7 @@ func (l *Locker) singleTerms() send.Terms {
 
 // commit ends a run whose function has returned receipt: the store commits the transaction
 // together with the receipt.
-func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) {
+func (r *Run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
 	why, _ := e.validity.End(true) // the lease is renewed until there is an answer
@@ -113,7 +110,7 @@ const (
 
 // settleTransaction sends the commit once, and asks for its outcome if there was no answer. The
 // question has its own budget, because the budget of the commit is over by then.
-func (r *run) settleTransaction(ctx context.Context) (commitResult, error) {
+func (r *Run) settleTransaction(ctx context.Context) (commitResult, error) {
 	e := &r.lease
 	l, n := e.locker, &e.end
 	var ok bool
@@ -136,7 +133,7 @@ func (r *run) settleTransaction(ctx context.Context) (commitResult, error) {
 	switch {
 	case err != nil:
 		// A question that was not sent says nothing about the commit.
-		return unknown, &oncecall.UnconfirmedError{Err: fmt.Errorf("%w: the commit got no answer, nor did the question for its outcome: %s",
+		return unknown, &TransactionError{Err: fmt.Errorf("%w: the commit got no answer, nor did the question for its outcome: %s",
 			ErrUnknown, errors.Join(failure, err).Error())}
 	case ok:
 		return committed, nil
@@ -150,11 +147,11 @@ func rolledBackError(failure error) error {
 	if errors.Is(failure, ErrUnavailable) {
 		return fmt.Errorf("lock: the transaction of the work was rolled back: %w", failure)
 	}
-	return &oncecall.AbortedError{Err: failure}
+	return &TransactionError{Err: failure, Aborted: true}
 }
 
 // outcome asks for the outcome of a commit without an answer, within a budget.
-func (r *run) outcome(ctx context.Context) (committed bool, err error) {
+func (r *Run) outcome(ctx context.Context) (committed bool, err error) {
 	e := &r.lease
 	l := e.locker
 	err = l.core.ask(ctx, new(send.Call), l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
@@ -169,7 +166,7 @@ func (r *run) outcome(ctx context.Context) (committed bool, err error) {
 
 // undo ends the lease of work that was rolled back. The key is free, unless [Commit] was
 // called.
-func (r *run) undo(ctx context.Context) error {
+func (r *Run) undo(ctx context.Context) error {
 	e, end := &r.lease, leaseEnd{}
 	if !r.record.effects.free() {
 		receipt, _ := r.record.effects.receipt()
@@ -189,7 +186,7 @@ func (r *run) undo(ctx context.Context) error {
 
 // decideInBackground asks for the outcome until there is an answer, and then ends the lease by it.
 // The commit is never sent again.
-func (r *run) decideInBackground(ctx context.Context) {
+func (r *Run) decideInBackground(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	e, first := &r.lease, clock.Now()
 	r.tx.undecided = true
@@ -203,7 +200,7 @@ func (r *run) decideInBackground(ctx context.Context) {
 }
 
 // decideLater asks for the outcome once more, and reports whether nothing is left to ask.
-func (r *run) decideLater(ctx context.Context) (done bool) {
+func (r *Run) decideLater(ctx context.Context) (done bool) {
 	ok, err := r.outcome(ctx)
 	if err != nil {
 		return false

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -98,7 +97,7 @@ func TestPausedHolderGetsTheReceiptOfItsSuccessor(t *testing.T) {
 						return
 					}
 					require.Error(t, err)
-					undone, ok := errors.AsType[*oncecall.UndoneError](err)
+					undone, ok := errors.AsType[*lock.TransactionError](err)
 					require.True(t, ok && errors.Is(undone, lock.ErrLost) || !errors.Is(err, lock.ErrLost) || name == "in its work, which goes on", "%v", err)
 					close(ends)
 					synctest.Wait()

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
-	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/middleware/internal/fingerprint"
 	"github.com/httplatch/httplatch/middleware/internal/identity"
@@ -15,8 +14,8 @@ import (
 
 // identify sets the record of x and its fingerprint. It reads the whole body before the claim, so
 // that a client that sends its body slowly does not hold the key meanwhile.
-func (x *onceRequest) identify() (err error) {
-	g, r := x.guard, x.request
+func (g *onceGuard) identify(x *run) (err error) {
+	r := x.request
 	var call *jsonrpc.Call // nil without JSONRPC
 	if g.rpc != nil {
 		if call, err = g.rpc.call(r, g.requestLimit); err != nil {
@@ -51,13 +50,12 @@ func (x *onceRequest) identify() (err error) {
 	if g.key == nil {
 		key = string(x.print[:])
 	}
-	x.call.Scope = scope
-	method := methodOf(r)
-	x.call.About = requestinfo.Request{Guard: g.hints.Name, Method: method, Path: path, Label: scope}
+	s := &x.submission
+	s.Scope, s.Guard, s.Method, s.Path, s.Label = scope, g.hints.Name, methodOf(r), path, scope
 	if g.label != nil {
-		x.call.About.Label = g.label(r)
+		s.Label = g.label(r)
 	}
-	x.id = identity.Of(g.kind, scope, method, path, key)
+	x.id = identity.Of(g.kind, scope, s.Method, path, key)
 	return nil
 }
 

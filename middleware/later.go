@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
-	"github.com/httplatch/httplatch/internal/tickettext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
@@ -34,13 +32,8 @@ func Later(ctx context.Context) (ticket string, err error) {
 	if r == nil || r.context.returned.Load() {
 		return "", errors.New("middleware: Later outside of a handler behind Idempotent or Dedupe, or in one that runs unprotected")
 	}
-	t, err := r.Record()
-	if err != nil {
+	if ticket, err = r.Ticket(); err != nil {
 		return "", fmt.Errorf("middleware: Later: %w", err)
-	}
-	ticket, ok := t.Write(tickettext.Answer)
-	if !ok {
-		return "", errors.New("middleware: Later: the record's name is too long for a ticket")
 	}
 	r.answer.MarkPending()
 	return ticket, nil
@@ -82,15 +75,11 @@ func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) e
 	if l == nil {
 		panic("middleware.Finish: nil *lock.Locker")
 	}
-	t, err := tickettext.Read(tickettext.Answer, ticket)
-	if err != nil {
-		return fmt.Errorf("middleware: this is no ticket of Later: %w", err)
-	}
 	final, err := answer.record()
 	if err != nil {
 		return fmt.Errorf("middleware: Finish: %w", err)
 	}
-	return oncecall.Of(l).Amend(ctx, t, func(receipt []byte) ([]byte, error) {
+	return l.Amend(ctx, ticket, func(receipt []byte) ([]byte, error) {
 		if bytes.Equal(receipt, final) {
 			return final, nil
 		}

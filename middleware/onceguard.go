@@ -2,12 +2,12 @@ package middleware
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/internal/submission"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -64,34 +64,19 @@ func (g *onceGuard) middleware() func(http.Handler) http.Handler {
 // order that is placed.
 const defaultWait = 10 * time.Second
 
-// copyOf returns a guard's own copy of its caller's request, and the onceRequest in the same
-// allocation. A key function that reads the body replaces it, and the caller's request must not
-// change. The handler gets the copy.
-func copyOf(r *http.Request) (*http.Request, *onceRequest) {
-	own := new(struct {
-		http.Request
-		onceRequest
-	})
-	own.Request = *r
-	own.call.Work, own.call.Wait = &own.onceRequest, defaultWait
-	return &own.Request, &own.onceRequest
-}
-
 // serve guards one request. The handler runs unguarded if a key function returns ErrSkip, or if an
 // outer guard of the request already has the record.
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	g.hints.CheckOrder(r.Context())
-	own, x := copyOf(r)
-	bodybuf.Limit(own, g.requestLimit)
-	x.guard, x.next, x.out, x.request = g, next, w, own
-	if g.saysLifetime {
-		x.call.Left = oncecall.AskLeft
-	}
+	x := newRun(&g.guardCore, w, r, next)
+	x.submission.Wait, x.submission.AskLeft = defaultWait, g.saysLifetime
 	defer func() { handBack(r, x.request) }()
+	own := x.request
+	bodybuf.Limit(own, g.requestLimit)
 	if g.echo && len(r.Header["Idempotency-Key"]) == 1 {
 		w.Header().Set("Idempotency-Key", r.Header["Idempotency-Key"][0])
 	}
-	err := x.identify()
+	err := g.identify(x)
 	// The server puts trailers that the client did not announce into its own request.
 	own.Trailer = r.Trailer
 	switch {
@@ -100,7 +85,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		next.ServeHTTP(w, own)
 	case err == nil:
 		x.report = formReportFor(own)
-		x.once(r)
+		g.once(x, r)
 	case errors.Is(err, keyfunc.ErrSkip):
 		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.Name, Once: true})
 		bodybuf.Unlimit(own)
@@ -111,40 +96,132 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 }
 
 // once runs the handler or answers instead. r is the request of the guard's caller.
-func (x *onceRequest) once(r *http.Request) {
-	g, w := x.guard, x.out
-	receipt, replayed, err := oncecall.Of(g.locker).Once(r.Context(), &x.call, x.id, x.fingerprint())
-	_, notKept := errors.AsType[notKeptError](err)
-	// The handler's own answer is sent if Once has returned its record, or if it is not kept.
-	answered := x.run != nil && x.run.answer.Ready() && !replayed && (err == nil || notKept)
+func (g *onceGuard) once(x *run, r *http.Request) {
+	claimed, earlier, err := g.locker.Begin(r.Context(), x.id, g.compared(x), &x.submission)
+	failed, _ := errors.AsType[*lock.FailedRunError](err)
 	switch {
-	case x.unprotected, x.run != nil && x.run.answer.Streamed():
-		// The answer was sent already, whether or not the receipt was settled.
-	case answered:
-		// The handler of this request has answered.
-		if !notKept {
-			x.report.add(w.Header())
-			x.run.lifetime.add(w.Header())
-		}
-		x.run.answer.Send()
-	case err == nil && (replayed || x.broken() == nil):
-		// The record of another run is the answer.
-		own := x.discard(r)
-		x.report.add(w.Header())
-		g.lifetimeOf(x.call.Left).add(w.Header())
-		g.replay(w, own, receipt, replayedMark)
-	case replayed:
-		// The run that this request waited for has failed.
-		g.replayFailure(w, x.discard(r), err)
+	case failed != nil:
+		g.replayFailure(x.out, x.request, failed.Err)
+	case err != nil:
+		g.refuseRun(x, x.request, onceProblem(err, g.compared(x)))
+	case claimed == nil:
+		g.replayRun(x, x.request, earlier.Receipt, earlier.Left)
+	case lock.Attempt(claimed.Context()) == 0: // the store did not answer, and the Locker fails open
+		defer func() { _, _, _ = claimed.Settle(r.Context(), nil) }()
+		g.runUnprotected(x)
 	default:
-		// There is no answer to send: a refusal.
-		own := x.discard(r)
-		p := x.problem(errors.Join(x.broken(), err))
-		if kinds[p.Kind()].endsKey {
-			x.report.add(w.Header())
-		}
-		g.refuse(w, own, p)
+		x.Run = claimed
+		g.run(x, r)
 	}
+}
+
+// runUnprotected runs the handler as if there were no guard.
+func (g *onceGuard) runUnprotected(x *run) {
+	if g.secret != nil { // the keys of its calls keep a repeat from a second effect there
+		s := g.submission(x.id)
+		named := context.WithValue(x.request.Context(), submission.ContextKey{}, &s)
+		*x.request = *x.request.WithContext(named) // no handler has seen it yet
+	}
+	x.next.ServeHTTP(x.out, x.request)
+}
+
+var errPanicked = errors.New("middleware: the handler panicked, or ended its goroutine")
+
+// run runs the handler under the lease, and sends its answer, or the answer of the run that took
+// over. It does not recover panics.
+func (g *onceGuard) run(x *run, r *http.Request) {
+	ctx := r.Context()
+	defer func() { _, _, _ = x.Fail(ctx, errPanicked) }()
+	g.runHandler(x)
+	receipt, kept, err := x.answer.Receipt()
+	var replayed bool
+	switch {
+	case err != nil:
+		receipt, replayed, err = x.Fail(ctx, err)
+	case kept:
+		receipt, replayed, err = x.Run.Settle(ctx, receipt)
+	default:
+		receipt, replayed, err = x.Fail(ctx, x.failure())
+	}
+	answered := x.answer.Ready() && (err == nil || !kept)
+	switch {
+	case x.answer.Streamed():
+		// The answer was sent already, whether or not the receipt was settled.
+	case replayed:
+		g.replayRun(x, x.discard(r), receipt, 0)
+	case answered:
+		if kept {
+			x.addHeaders(x.out.Header())
+		}
+		x.answer.Send()
+	default:
+		g.refuseRun(x, x.discard(r), g.problem(x, errors.Join(x.answer.Failed(), err)))
+	}
+}
+
+// runHandler runs the handler under the lease, until its answer is complete.
+func (g *onceGuard) runHandler(x *run) {
+	lease, client := x.Run.Context(), x.request.Context()
+	x.outer, x.named, x.lifetime = runOf(client), g.submission(x.id), g.lifetimeOf(g.locker.Keep())
+	x.context.lease, x.context.client, x.context.run = lease, client, x
+	x.answer.Start(&g.answers, x, x.out, x.request)
+	returned := false
+	defer func() {
+		if !returned {
+			// The handler panicked. Code that answers in its place must not find headers of the
+			// handler.
+			x.answer.Discard()
+		}
+		x.context.end()
+	}()
+	*x.request = *x.request.WithContext(&x.context) // no handler has seen it yet
+	x.next.ServeHTTP(&x.answer, x.request)
+	returned = true
+	if x.context.Err() != nil { // a handler that looks at its context may have stopped in the middle of a stream
+		x.markCutOff()
+	}
+	switch x.answer.Complete() {
+	case recorder.Outside:
+		g.hints.AnsweredOutside(lease)
+	case recorder.Silent:
+		g.hints.NoAnswer(lease)
+	case recorder.Answered:
+	}
+}
+
+// compared returns the fingerprint of the request, which every repeat must have, too. It is
+// nil for Dedupe, whose record is already named by the fingerprint.
+func (g *onceGuard) compared(x *run) []byte {
+	if g.key == nil {
+		return nil
+	}
+	return x.print[:]
+}
+
+// problem returns the refusal for err, which has kept the handler's answer from being sent.
+func (g *onceGuard) problem(x *run, err error) *Problem {
+	if x.InTransaction() {
+		return transactionProblem(err)
+	}
+	return onceProblem(err, g.compared(x))
+}
+
+// refuseRun answers own with p.
+func (g *onceGuard) refuseRun(x *run, own *http.Request, p *Problem) {
+	if p.Kind() == ProblemInProgress {
+		p.Status = g.inProgress
+	}
+	if kinds[p.Kind()].endsKey {
+		x.report.add(x.out.Header())
+	}
+	g.refuse(x.out, own, p)
+}
+
+// replayRun answers own with the record of another run, which is kept for another left, if that is known.
+func (g *onceGuard) replayRun(x *run, own *http.Request, receipt []byte, left time.Duration) {
+	x.report.add(x.out.Header())
+	g.lifetimeOf(left).add(x.out.Header())
+	g.replay(x.out, own, receipt, replayedMark)
 }
 
 // Marks of a replayed answer. An answer that is not kept goes only to requests that have waited

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/record"
@@ -30,7 +29,7 @@ import (
 func ProblemOf(err error) *Problem {
 	refused, _ := errors.AsType[*lock.RefusedError](err)
 	switch {
-	case isA[*oncecall.AbortedError](err), isA[*oncecall.UnconfirmedError](err), isA[*oncecall.UndoneError](err):
+	case isA[*lock.TransactionError](err):
 		return transactionProblem(err)
 	case errors.Is(err, lock.ErrLost): // even if it matches other errors: the work has begun
 		return ProblemOutcomeUnknown.problem(err)
@@ -81,7 +80,7 @@ func lockProblem(err error, c *lockConfig) *Problem {
 func onceProblem(err error, fingerprint []byte) *Problem {
 	refused, _ := errors.AsType[*lock.RefusedError](err)
 	switch {
-	case isA[*oncecall.UndoneError](err):
+	case isA[*lock.TransactionError](err):
 		return transactionProblem(err)
 	case refused != nil && errors.Is(err, lock.ErrMismatch):
 		return mismatchProblem(refused, fingerprint)
@@ -97,8 +96,9 @@ func onceProblem(err error, fingerprint []byte) *Problem {
 // transactionProblem returns the answer to a request whose handler has run in a transaction,
 // and whose own answer must not be sent because of err.
 func transactionProblem(err error) *Problem {
+	tx, _ := errors.AsType[*lock.TransactionError](err)
 	switch {
-	case isA[*oncecall.AbortedError](err), isA[*recorder.EarlyError](err):
+	case tx != nil && tx.Aborted, isA[*recorder.EarlyError](err):
 		return ProblemRolledBack.problemWith(http.StatusInternalServerError, 0, err)
 	case errors.Is(err, lock.ErrLost):
 		// Everything was rolled back. The other request has the key.

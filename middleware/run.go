@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -9,72 +10,123 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/cancelctx"
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/internal/submission"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/fingerprint"
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
-// handlerRun is one run of a handler whose answer is recorded.
-type handlerRun struct {
-	oncecall.Run
+// run is one request to Idempotent or Dedupe, and the run of its handler if it has one.
+type run struct {
+	*lock.Run // nil unless the handler runs under a lease
 
 	guard      *guardCore
+	next       http.Handler
+	out        http.ResponseWriter
+	request    *http.Request // the guard's own copy
+	id         string        // of the record
+	print      fingerprint.Sum
+	submission lock.Submission
 	report     *formReport
 	lifetime   lifetime
-	outer      *handlerRun // of a guard further out
-	id         string      // of its record
-	submission submission.Submission
-	context    runContext
-	answer     recorder.Answer
+
+	outer   *run // of a guard further out
+	named   submission.Submission
+	context runContext
+	answer  recorder.Answer
 }
 
 type runKey struct{}
 
 // runOf returns the innermost run that ctx belongs to, nil if there is none.
-func runOf(ctx context.Context) *handlerRun {
-	r, _ := ctx.Value(runKey{}).(*handlerRun)
-	return r
+func runOf(ctx context.Context) *run {
+	x, _ := ctx.Value(runKey{}).(*run)
+	return x
 }
 
-// within reports whether r, or a run around it, has the record id of store.
-func (r *handlerRun) within(id string, store lock.Store) bool {
-	for ; r != nil; r = r.outer {
-		if r.id == id && r.context.Err() == nil && sameStore(r.guard.locker.Store(), store) {
+// newRun returns the run of r with a copy of r, in one allocation. A key function that reads the body
+// replaces it, and the caller's request must not change. The handler gets the copy.
+func newRun(g *guardCore, w http.ResponseWriter, r *http.Request, next http.Handler) *run {
+	own := new(struct {
+		run
+		request http.Request
+	})
+	own.request = *r
+	x := &own.run
+	x.guard, x.next, x.out, x.request = g, next, w, &own.request
+	return x
+}
+
+// within reports whether x, or a run around it, has the record id of store.
+func (x *run) within(id string, store lock.Store) bool {
+	for ; x != nil; x = x.outer {
+		if x.id == id && x.context.Err() == nil && sameStore(x.guard.locker.Store(), store) {
 			return true
 		}
 	}
 	return false
 }
 
-// Settle records receipt as the outcome while the handler still runs. A store that does not
-// answer is no error: the claim stays, its lease is renewed, and it is settled in the
+// failure is the end of a run whose answer was not recorded, for requests that have waited
+// for it.
+type failure struct {
+	status int
+	record []byte // nil if the answer cannot be replayed
+}
+
+func (*failure) Error() string { return "middleware: the first request failed" }
+
+// failure returns a copy of an answer that is not kept, for the requests that have waited for it. Without
+// it, each of them would do the same work and fail. It is nil for an answer that depends on the
+// caller: the next caller may be signed in.
+func (x *run) failure() error {
+	if recorder.OfCaller(x.answer.Code()) {
+		return nil
+	}
+	return &failure{x.answer.Code(), x.answer.Copy()}
+}
+
+// discard drops the handler's answer, and returns the request with which to write another answer:
+// a copy of the handler's request with the context of r, the caller's request. The context of the run has
+// ended, and a goroutine of the handler may still read the handler's request.
+func (x *run) discard(r *http.Request) *http.Request {
+	x.answer.Discard()
+	x.request = x.request.WithContext(r.Context())
+	return x.request
+}
+
+// addHeaders adds the guard's own headers to an answer that is kept.
+func (x *run) addHeaders(h http.Header) {
+	x.report.add(h)
+	x.lifetime.add(h)
+}
+
+// Settle implements recorder.Run: it records receipt as the outcome while the handler still runs. A store
+// that does not answer is no error: the claim stays, its lease is renewed, and it is settled in the
 // background.
-func (r *handlerRun) Settle(receipt []byte, header http.Header) error {
-	r.context.followClient() // a settle ends the lease, and must not end the handler's context
-	err := r.SettleEarly(r.context.lease, receipt)
-	if errors.Is(err, lock.ErrLost) {
-		r.context.followAgain()
-		return err
+func (x *run) Settle(receipt []byte, header http.Header) error {
+	x.context.followClient() // a settle ends the lease, and must not end the handler's context
+	_, replayed, err := x.Run.Settle(x.context.lease, receipt)
+	if replayed || errors.Is(err, lock.ErrLost) {
+		x.context.followAgain()
+		return cmp.Or(err, lock.ErrLost)
 	}
 	if header != nil {
-		r.report.add(header)
-		r.lifetime.add(header)
+		x.addHeaders(header)
 	}
 	return nil
 }
 
-// Hold keeps the key, because a streamed answer begins to be sent. A handler that streams goes on
-// until its lease is over or its client has gone, whichever comes last.
-func (r *handlerRun) Hold(tombstone []byte, header http.Header) (held bool, err error) {
-	err = r.Run.Hold(r.context.lease, tombstone)
+// Hold implements recorder.Run: it keeps the key, because a streamed answer begins to be sent. A handler
+// that streams goes on until its lease is over or its client has gone, whichever comes last.
+func (x *run) Hold(tombstone []byte, header http.Header) (held bool, err error) {
+	err = x.Run.Hold(x.context.lease, tombstone)
 	if errors.Is(err, lock.ErrLost) {
 		return false, err
 	}
 	if held = err == nil; held {
-		r.context.followBoth()
-		r.report.add(header)
-		r.lifetime.add(header)
+		x.context.followBoth()
+		x.addHeaders(header)
 	}
 	return held, nil
 }
@@ -86,7 +138,7 @@ func (r *handlerRun) Hold(tombstone []byte, header http.Header) (held bool, err 
 type runContext struct {
 	lease  context.Context //nolint:containedctx // followed first
 	client context.Context //nolint:containedctx // followed then
-	run    *handlerRun
+	run    *run
 
 	// A context with its own end costs more than all the rest, and few handlers ask for the
 	// end, so it is made when a handler asks.
@@ -194,7 +246,7 @@ func (c *runContext) Value(key any) any {
 	case runKey:
 		return c.run
 	case submission.ContextKey:
-		return &c.run.submission
+		return &c.run.named
 	}
 	value := c.current().Value(key)
 	if c.returned.Load() {

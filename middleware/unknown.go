@@ -34,7 +34,8 @@ func Unknown(ctx context.Context) error {
 	switch {
 	case run != nil:
 		holdUnknown(ctx)
-		return run.noteInEachRun(ctx)
+		_, err := run.noteInEachRun(ctx)
+		return err
 	case locked == nil:
 		return errors.New("middleware: Unknown outside of a handler behind a guard, or in one that runs unprotected")
 	case locked.returned.Load():

@@ -99,7 +99,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if sender == nil {
 		return u.underLock(r)
 	}
-	if err := sender.sending(r.Context()); err != nil {
+	notSent, err := sender.sending(r.Context())
+	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}
@@ -112,13 +113,13 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	switch {
 	case err != nil && dial.failed():
-		sender.notSent()
+		notSent()
 		return nil, err
 	case err != nil:
 		holdUnknown(r.Context())
 		return nil, err
 	case says.noEffect(answer):
-		sender.notSent()
+		notSent()
 	case says.isUnknown(answer):
 		holdUnknown(r.Context())
 	default:
@@ -176,32 +177,32 @@ func (u *upstream) prepared(ctx context.Context, r *http.Request) *http.Request 
 }
 
 // sending notes that a request is about to be sent, in the run and in the runs of the guards around
-// it. Without the note, each of these guards would free its key after a failure.
-func (r *handlerRun) sending(ctx context.Context) error {
+// it. Without the note, each of these guards would free its key after a failure. notSent takes
+// the notes back: the request certainly had no effect.
+func (x *run) sending(ctx context.Context) (notSent func(), err error) {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-	return r.noteInEachRun(ctx)
+	return x.noteInEachRun(ctx)
 }
 
 // noteInEachRun notes an effect that may happen, in the run and in the runs of the guards around it.
-func (r *handlerRun) noteInEachRun(ctx context.Context) error {
-	for at := r; at != nil; at = at.outer {
-		if err := at.NotePossibleEffect(ctx, record.Unknown()); err != nil {
-			for noted := r; noted != at; noted = noted.outer {
-				noted.NoteNoEffect()
-			}
-			return err
+func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
+	var notes []func()
+	none = func() {
+		for _, takeBack := range notes {
+			takeBack()
 		}
 	}
-	return nil
-}
-
-// notSent undoes one call of sending: the request certainly had no effect.
-func (r *handlerRun) notSent() {
-	for at := r; at != nil; at = at.outer {
-		at.NoteNoEffect()
+	for ; x != nil; x = x.outer {
+		takeBack, err := x.NotePossibleEffect(ctx, record.Unknown())
+		if err != nil {
+			none()
+			return nil, err
+		}
+		notes = append(notes, takeBack)
 	}
+	return none, nil
 }
 
 // connecting is the progress of a request on its way to a connection.

@@ -40,18 +40,18 @@ func readWhole(answer *http.Response, limit int64) error {
 
 // watch notes, in the run and in the runs of the guards around it, if a stream that is passed on is cut
 // off, or may be: its end must not count as the end of a whole answer.
-func (r *handlerRun) watch(answer *http.Response) {
+func (x *run) watch(answer *http.Response) {
 	switch {
 	case answer.StatusCode == http.StatusSwitchingProtocols || answer.Body == nil || !streams(answer):
 	case endsWithConnection(answer):
-		r.markCutOff()
+		x.markCutOff()
 	default:
-		answer.Body = &watched{answer.Body, r}
+		answer.Body = &watched{answer.Body, x}
 	}
 }
 
-func (r *handlerRun) markCutOff() {
-	for at := r; at != nil; at = at.outer {
+func (x *run) markCutOff() {
+	for at := x; at != nil; at = at.outer {
 		at.answer.MarkCutOff()
 	}
 }
@@ -59,7 +59,7 @@ func (r *handlerRun) markCutOff() {
 // watched is the body of a stream.
 type watched struct {
 	io.ReadCloser
-	run *handlerRun
+	run *run
 }
 
 func (w *watched) Read(p []byte) (int, error) {
