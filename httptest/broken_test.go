@@ -16,7 +16,6 @@ var errUnsupported = fmt.Errorf("%w: no fences: %w", lock.ErrNotApplied, errors.
 type complete interface {
 	lock.Store
 	lock.Inspector
-	lock.Pager
 	lock.Amender
 	lock.SetClaimer
 	lock.Describer

@@ -1,6 +1,8 @@
 package latchtest
 
 import (
+	"errors"
+
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -16,7 +18,7 @@ func pageRules() []rule {
 const maxPages = 1_000_000
 
 // pages returns the entries of keys on all pages, by token.
-func (p *probe) pages(i lock.Pager, limit int, match func(key string) bool, keys map[string]string) map[string]lock.Entry {
+func (p *probe) pages(i lock.Inspector, limit int, match func(key string) bool, keys map[string]string) map[string]lock.Entry {
 	p.Helper()
 	ctx, cancel := p.within()
 	defer cancel()
@@ -47,13 +49,14 @@ func (p *probe) pages(i lock.Pager, limit int, match func(key string) bool, keys
 }
 
 func pageYieldsLive(p *probe) {
-	inspector := p.inspector()
-	i, ok := p.store.(lock.Pager)
-	if !ok {
+	i := p.inspector()
+	ctx, cancel := p.within()
+	defer cancel()
+	if _, _, err := i.Page(ctx, "", 1, nil); errors.Is(err, errors.ErrUnsupported) {
 		p.Skipf("the store lists in no steps")
 	}
 	keys, claims := p.exhibit()
-	listed := p.list(inspector, keys)
+	listed := p.list(i, keys)
 	p.wantAll(listed, claims)
 	for _, limit := range []int{2, 1000} {
 		found := p.pages(i, limit, nil, keys)

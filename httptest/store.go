@@ -9,7 +9,7 @@ import (
 )
 
 // TestStore checks that a store obeys every rule of [lock.Store] and, if it has them, of
-// [lock.Inspector], [lock.Pager], [lock.Transactor], [lock.Amender], [lock.SetClaimer] and fences.
+// [lock.Inspector], [lock.Transactor], [lock.Amender], [lock.SetClaimer] and fences.
 //
 // Each rule is a parallel subtest, for which open is called once. The stores may be one
 // and the same, or several over one server that others use, too: the keys are new every

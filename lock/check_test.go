@@ -66,7 +66,11 @@ type checkedStore struct {
 	check  func(ctx context.Context, nth int64) error
 }
 
-func (s *checkedStore) Check(ctx context.Context) error { return s.check(ctx, s.checks.Add(1)) }
+func (s *checkedStore) Describe() lock.Description {
+	about := lock.Describe(s.Store)
+	about.Check = func(ctx context.Context) error { return s.check(ctx, s.checks.Add(1)) }
+	return about
+}
 
 // A store in use is checked once a minute, for any number of claims. A store that is not in use is
 // not checked.

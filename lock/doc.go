@@ -106,6 +106,5 @@
 //
 // A [Store] has five methods, which take a [Claim] and return an [Entry] in some
 // [State]. latchtest.TestStore checks all its rules. A store may also implement [Inspector],
-// [Pager], [Watcher], [Checker], [ServerLister], [Transactor], [Amender], [SetClaimer] and
-// [Describer].
+// [Transactor], [Amender], [SetClaimer] and [Describer].
 package lock

@@ -51,7 +51,13 @@ func hintBubble(t *testing.T, run func(t *testing.T, s *hinted, open func(...loc
 	})
 }
 
-func (s *hinted) Watch(key string) (<-chan struct{}, func()) {
+func (s *hinted) Describe() lock.Description {
+	about := s.Store.Describe()
+	about.Watch = s.watch
+	return about
+}
+
+func (s *hinted) watch(key string) (<-chan struct{}, func()) {
 	s.hints.Lock()
 	defer s.hints.Unlock()
 	s.begun++

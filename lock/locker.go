@@ -36,12 +36,12 @@ type Locker struct {
 type core struct {
 	backend
 
-	noReceipts error      // the reason if the store keeps no receipts, else nil
-	noAmends   error      // the reason if the store cannot replace a receipt, else nil
-	transactor Transactor // the store; nil if it is none
-	sets       SetClaimer // the store; nil if it is none
-	watch      func(key string) (wake <-chan struct{}, stop func())
-	drift      func(lease time.Duration) time.Duration // safety margin: the holder stops this long before the store's expiry
+	noReceipts error                                                // the reason if the store keeps no receipts, else nil
+	noAmends   error                                                // the reason if the store cannot replace a receipt, else nil
+	transactor Transactor                                           // the store; nil if it is none
+	sets       SetClaimer                                           // the store; nil if it is none
+	watch      func(key string) (wake <-chan struct{}, stop func()) // nil: the store has no hints
+	drift      func(lease time.Duration) time.Duration              // safety margin: the holder stops this long before the store's expiry
 	owner      string
 	tokens     *token.Minter
 	keys       *local.Table
@@ -63,7 +63,7 @@ type core struct {
 	closing   chan struct{} // closed by Close: no caller waits after that
 }
 
-// New returns a Locker over store. It does not dial. It checks a store that is a [Checker]
+// New returns a Locker over store. It does not dial. It calls the Check of a store
 // once in every minute of use, and logs a line whenever the class of the result changes; see
 // [Stats]. New panics if store is nil, if the options contradict each other, and if they ask
 // for fences or transactions that the store does not have.
@@ -88,7 +88,7 @@ func New(store Store, opts ...Option) *Locker {
 		noAmends:   about.NoAmends,
 		transactor: transactorOf(store),
 		sets:       setClaimerOf(store),
-		watch:      watchOf(store),
+		watch:      about.Watch,
 		drift:      about.drift,
 		owner:      owner(),
 		tokens:     token.New(about.Local),
@@ -99,9 +99,7 @@ func New(store Store, opts ...Option) *Locker {
 		storepanic.Log(&c.logged, cfg.logger, err)
 		return verdictOf(err)
 	})
-	if checker, ok := store.(Checker); ok {
-		c.checks.Init(checker.Check, cfg.checkEvery)
-	}
+	c.checks.Init(about.Check, cfg.checkEvery)
 	c.cleaner = cleanup.New(c.sender, about.MaxLag)
 	c.sender.Dead = func(token string) bool { return c.cleaner.FateOf(token) == cleanup.Dead }
 	return c.newLocker(cfg)

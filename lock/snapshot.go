@@ -123,7 +123,7 @@ type Stats struct {
 	Retries int
 
 	// Trouble is the [Class] of the failure that the last check of the store has found. It is ""
-	// if the check has found none, before the first check, and for a store without [Checker].
+	// if the check has found none, before the first check, and for a store without a Check.
 	Trouble string
 
 	// Unfinished is the number of submissions that the last [Locker.Unfinished] has found in this

@@ -37,9 +37,8 @@ import (
 //   - Slices are copied in and out. An absent entry is the zero [Entry].
 //   - Methods are safe for concurrent use.
 //
-// A store may implement more: [Inspector], [Pager], [Watcher], [Checker], [ServerLister],
-// [Transactor], [Amender], [SetClaimer] and [Describer]. A wrapper passes on the interfaces that
-// it wants to keep.
+// A store may implement more: [Inspector], [Transactor], [Amender], [SetClaimer] and [Describer]. A
+// wrapper passes on the interfaces that it wants to keep.
 type Store interface {
 	// Claim takes key for c.Token if it is free, and returns the entry
 	// afterwards. The claim is granted if, and only if, the returned entry is [Held]
@@ -147,46 +146,18 @@ type Inspector interface {
 	// Inspector yields errors.ErrUnsupported.
 	List(ctx context.Context) iter.Seq2[Entry, error]
 
-	// Forget removes the entry of any state, receipts and cool-downs too, if it
-	// bears token. key is the Entry.Key of List.
-	Forget(ctx context.Context, key, token string) (ok bool, err error)
-}
-
-// Pager is an [Inspector] that can list in steps. Package console then uses Page in
-// place of List.
-type Pager interface {
 	// Page looks at about limit entries, starting at cursor, "" for the first page. Its cost
 	// does not depend on the number of entries in the store. It returns the entries whose keys
 	// match accepts (nil: all), in no order, and the cursor of the next page, "" at the end.
 	// The store keeps no state for a cursor. An entry that exists from the first page to the
 	// last is on at least one of them, and may be on two. A page may be empty. Entries come
-	// without their receipts, and an entry that cannot be read has only its Key. A wrapper of a
-	// store without Page returns errors.ErrUnsupported.
+	// without their receipts, and an entry that cannot be read has only its Key. A
+	// store that cannot list in steps returns errors.ErrUnsupported, and package console uses List.
 	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error)
-}
 
-// Watcher is a [Store] with hints that a key may have become free or settled.
-type Watcher interface {
-	// Watch is called for a caller that has to wait, and stop when the wait is over.
-	// It does not block. wake gets a value whenever the key may be free, and may be nil. A value
-	// is only a hint: it may be lost, be false, or stand for several events. After a hint the
-	// Locker claims a little sooner, at most every few milliseconds, and it polls all the same.
-	// If the entry ended just before Watch was called, wake has a value at once.
-	Watch(key string) (wake <-chan struct{}, stop func())
-}
-
-// Checker is a [Store] that finds out whether it is fit for use. A Locker calls Check once in every
-// minute of use.
-type Checker interface {
-	// Check returns an error if the server, or a setting of it, is unfit. The error says
-	// how to fix it.
-	Check(ctx context.Context) error
-}
-
-// ServerLister is a [Store] that names the servers to which it writes, so that a quorum can
-// detect the same server behind two stores.
-type ServerLister interface {
-	Servers(ctx context.Context) (ids []string, err error)
+	// Forget removes the entry of any state, receipts and cool-downs too, if it
+	// bears token. key is the Entry.Key of List.
+	Forget(ctx context.Context, key, token string) (ok bool, err error)
 }
 
 // Transactor is a [Store] that can leave a receipt in the transaction of its work, so that the
@@ -321,6 +292,22 @@ type Description struct {
 	// always has an Amend returns the value of its store.
 	NoAmends error
 
+	// Check, unless nil, returns an error if the server, or a setting of it, is unfit. The error says
+	// how to fix it. A Locker calls Check once in every minute of use.
+	Check func(ctx context.Context) error
+
+	// Watch, unless nil, gives hints that a key may have become free or settled. It is called for a
+	// caller that has to wait, and stop when the wait is over. It does not block. wake gets a value
+	// whenever the key may be free, and may be nil. A value is only a hint: it may be lost, be false,
+	// or stand for several events. After a hint the Locker claims a little sooner, at most every few
+	// milliseconds, and it polls all the same. If the entry ended just before Watch was called, wake
+	// has a value at once.
+	Watch func(key string) (wake <-chan struct{}, stop func())
+
+	// Servers, unless nil, names the servers to which the store writes, so that a quorum can detect
+	// the same server behind two stores.
+	Servers func(ctx context.Context) (ids []string, err error)
+
 	// Entries and Bytes are the size of a store in this process, for gauges; 0 for a server.
 	Entries int
 	Bytes   int64
@@ -370,12 +357,4 @@ func Describe(store Store) Description {
 // for rounding, as in redis.io's description of Redlock.
 func (d *Description) drift(lease time.Duration) time.Duration {
 	return time.Duration(float64(lease)*d.Drift) + 2*time.Millisecond
-}
-
-// watchOf returns the Watch of s, or a function without hints.
-func watchOf(s Store) func(key string) (wake <-chan struct{}, stop func()) {
-	if s, ok := s.(Watcher); ok {
-		return s.Watch
-	}
-	return func(string) (<-chan struct{}, func()) { return nil, func() {} }
 }

@@ -59,7 +59,7 @@ type UnfinishedStep struct {
 //
 // It reads all entries of the store, and for each step the entry of its submission, before it
 // yields the first: call it from a job, not from a request. If the store fails or ctx ends, it yields an error, and
-// with it what was found. Over a store that is no [Pager], the error matches errors.ErrUnsupported. The number
+// with it what was found. Over a store that is no [Inspector], or has no pages, the error matches errors.ErrUnsupported. The number
 // of submissions found is then [Stats].Unfinished.
 func (l *Locker) Unfinished(ctx context.Context) iter.Seq2[Unfinished, error] {
 	return func(yield func(Unfinished, error) bool) {
@@ -88,18 +88,18 @@ type unfinished struct {
 	found  map[string]*Unfinished // by the key of their records
 }
 
-var errNoPager = fmt.Errorf("lock: the store is no Pager, so nothing is listed: %w", errors.ErrUnsupported)
+var errNoPages = fmt.Errorf("lock: the store is no Inspector, so nothing is listed: %w", errors.ErrUnsupported)
 
 // pageOfRecords is how many entries are read at once.
 const pageOfRecords = 1000
 
 func (u *unfinished) find(ctx context.Context) error {
-	pager, ok := u.locker.core.store.(Pager)
+	inspector, ok := u.locker.core.store.(Inspector)
 	if !ok {
-		return errNoPager
+		return errNoPages
 	}
 	for cursor := ""; ; {
-		page, next, err := pager.Page(ctx, cursor, pageOfRecords, keytext.IsRecord)
+		page, next, err := inspector.Page(ctx, cursor, pageOfRecords, keytext.IsRecord)
 		if err != nil {
 			return err
 		}

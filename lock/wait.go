@@ -174,7 +174,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, unti
 		}
 		e.cleanUpClaim()
 		asked := l.core.keys.Rest(&e.local, shared)
-		if polls == 0 {
+		if polls == 0 && l.core.watch != nil {
 			// Only after the first refusal: a caller that need not wait does not pay for it.
 			var stop func()
 			wake, stop = l.core.watch(string(e.entry))

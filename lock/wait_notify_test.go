@@ -96,7 +96,7 @@ func TestLostHintCostsAPollAtMost(t *testing.T) {
 		time.AfterFunc(time.Second, func() { _ = held.Release(context.Background()) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		wake, stop := s.Watch(key)
+		wake, stop := s.watch(key)
 		defer stop()
 		for _, err = there.Acquire(ctx, key); errors.Is(err, lock.ErrHeld); _, err = there.Acquire(ctx, key) {
 			select {
@@ -149,7 +149,7 @@ func TestHintsAreBounded(t *testing.T) {
 		require.Greater(t, claims, int(d/hintPause/2), "and each led to one")
 
 		// The twin: who obeys every hint asks without end, in no time at all.
-		wake, stop := s.Watch(key)
+		wake, stop := s.watch(key)
 		defer stop()
 		began, impatient := time.Now(), open()
 		for range 100 {

@@ -28,7 +28,11 @@ var (
 // evicting is a store whose server evicts locks.
 type evicting struct{ lock.Store }
 
-func (evicting) Check(context.Context) error { return evicts{errFailed} }
+func (e evicting) Describe() lock.Description {
+	about := lock.Describe(e.Store)
+	about.Check = func(context.Context) error { return evicts{errFailed} }
+	return about
+}
 
 type evicts struct{ error }
 

@@ -73,7 +73,7 @@ func BenchmarkMemory(b *testing.B) {
 // BenchmarkPage is of the first page of a shard.
 func BenchmarkPage(b *testing.B) {
 	for _, live := range []int{10_000, 1_000_000} {
-		s := fill(b, live).(lock.Pager) //nolint:forcetypeassert // it is one
+		s := fill(b, live).(lock.Inspector) //nolint:forcetypeassert // it is one
 		for _, limit := range []int{50, 1000} {
 			b.Run(fmt.Sprintf("live=%d/limit=%d", live, limit), func(b *testing.B) {
 				b.ReportAllocs()

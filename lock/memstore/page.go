@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Page is part of [lock.Pager]. A cursor is a shard and the last key of it that was
+// Page is part of [lock.Inspector]. A cursor is a shard and the last key of it that was
 // examined.
 func (m *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
 	shard, after, err := placeOf(cursor)

@@ -18,7 +18,7 @@ import (
 
 // pages reads all pages, and returns their entries by key, and the size of the
 // largest page.
-func pages(t *testing.T, p lock.Pager, limit int, match func(key string) bool) (found map[string]lock.Entry, most int) {
+func pages(t *testing.T, p lock.Inspector, limit int, match func(key string) bool) (found map[string]lock.Entry, most int) {
 	t.Helper()
 	found = make(map[string]lock.Entry)
 	for cursor, n := "", 0; ; n++ {
@@ -43,7 +43,7 @@ func TestPages(t *testing.T) {
 		_, err := store.Claim(t.Context(), fmt.Sprint("user=", i), lock.Claim{Token: "a", Lease: time.Hour})
 		require.NoError(t, err)
 	}
-	var p lock.Pager = store
+	var p lock.Inspector = store
 	for _, limit := range []int{1, 50, 1000} {
 		found, most := pages(t, p, limit, nil)
 		require.Len(t, found, 10_000)

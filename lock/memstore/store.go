@@ -24,7 +24,7 @@ import (
 // shardCount is the number of shards, a power of two.
 const shardCount = 64
 
-// Store keeps its entries in this process. It is a [lock.Inspector], [lock.Pager], [lock.Amender]
+// Store keeps its entries in this process. It is a [lock.Inspector], [lock.Amender]
 // and [lock.SetClaimer]. It is safe for concurrent use.
 type Store struct {
 	base   time.Time // times are nanoseconds since base, so that a change of the wall clock ends no lease
@@ -37,7 +37,6 @@ type Store struct {
 var (
 	_ lock.Store      = (*Store)(nil)
 	_ lock.Inspector  = (*Store)(nil)
-	_ lock.Pager      = (*Store)(nil)
 	_ lock.Amender    = (*Store)(nil)
 	_ lock.SetClaimer = (*Store)(nil)
 	_ lock.Describer  = (*Store)(nil)

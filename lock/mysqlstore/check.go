@@ -115,3 +115,6 @@ func (s *Store) checkWork(ctx context.Context, conn *sql.Conn) error {
 	}
 	return nil
 }
+
+// Describe is part of [lock.Describer].
+func (s *Store) Describe() lock.Description { return lock.Description{Check: s.Check} }

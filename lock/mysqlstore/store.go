@@ -41,8 +41,7 @@ var (
 	_ lock.Store      = (*Store)(nil)
 	_ lock.Transactor = (*Store)(nil)
 	_ lock.Inspector  = (*Store)(nil)
-	_ lock.Pager      = (*Store)(nil)
-	_ lock.Checker    = (*Store)(nil)
+	_ lock.Describer  = (*Store)(nil)
 )
 
 // New returns a store in the database of db. With the configuration own, as mysql.ParseDSN returns

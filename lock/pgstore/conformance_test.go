@@ -62,7 +62,7 @@ var _ interface {
 	lock.Store
 	lock.Transactor
 	lock.Amender
-	lock.Pager
+	lock.Inspector
 } = records{}
 
 func (r records) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {

@@ -13,7 +13,7 @@ func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	return rowstore.List(s.reader(ctx, s.statements.list))
 }
 
-// Page is part of [lock.Pager]. The cursor is a key.
+// Page is part of [lock.Inspector]. The cursor is a key.
 func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
 	return rowstore.Page("pgstore", cursor, limit, match, s.reader(ctx, s.statements.page))
 }

@@ -47,8 +47,6 @@ var (
 	_ lock.Amender    = (*Store)(nil)
 	_ lock.SetClaimer = (*Store)(nil)
 	_ lock.Inspector  = (*Store)(nil)
-	_ lock.Pager      = (*Store)(nil)
-	_ lock.Checker    = (*Store)(nil)
 	_ lock.Describer  = (*Store)(nil)
 )
 
@@ -215,7 +213,7 @@ func (s *Store) located(ctx context.Context) (*insideStatements, error) {
 }
 
 // Describe is part of [lock.Describer].
-func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: maxLag} }
+func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: maxLag, Check: s.Check} }
 
 // maxLag bounds how long a statement without an answer can still take effect. A session that has
 // lost its client ends when the server next reads from it or writes to it. Until then, only the

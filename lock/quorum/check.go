@@ -9,8 +9,8 @@ import (
 )
 
 // Check returns nil if a majority of the nodes passes and no two are known to be one server. A
-// node passes if its own check passes, or, without a check, if it answers. A node that is a
-// [lock.ServerLister] names its servers. A minority may fail: the quorum works without it. Check does
+// node passes if its own check passes, or, without a check, if it answers. A node may name its
+// servers ([lock.Description]). A minority may fail: the quorum works without it. Check does
 // not wait longer than ten times WithNodeTimeout for a node without an answer. A node's own
 // Check has the details.
 func (q *Store) Check(ctx context.Context) error {
@@ -59,16 +59,16 @@ const checkPatience = 10
 
 func (q *Store) checkNode(ctx context.Context, i int) (servers []string, err error) {
 	node := q.given[i]
-	if c, ok := node.(lock.Checker); ok {
-		err = c.Check(ctx)
+	about := lock.Describe(node)
+	if about.Check != nil {
+		err = about.Check(ctx)
 	} else {
 		_, err = node.Get(ctx, "check")
 	}
-	named, ok := node.(lock.ServerLister)
-	if !ok {
+	if about.Servers == nil {
 		return nil, err
 	}
-	servers, unnamed := named.Servers(ctx)
+	servers, unnamed := about.Servers(ctx)
 	if err == nil { // else Servers returns the same error
 		err = unnamed
 	}

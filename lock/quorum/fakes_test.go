@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"context"
 	"crypto/cipher"
+	"errors"
 	"iter"
 	"sync"
 	"time"
@@ -88,6 +89,10 @@ func (n *inspected) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	}
 }
 
+func (n *inspected) Page(context.Context, string, int, func(string) bool) ([]lock.Entry, string, error) {
+	return nil, "", errors.ErrUnsupported
+}
+
 func (n *inspected) Forget(ctx context.Context, key, token string) (bool, error) {
 	if n.err != nil {
 		return false, n.err
@@ -102,9 +107,12 @@ type checked struct {
 	servers []string
 }
 
-func (c *checked) Check(context.Context) error { return c.err }
-
-func (c *checked) Servers(context.Context) ([]string, error) { return c.servers, nil }
+func (c *checked) Describe() lock.Description {
+	return lock.Description{
+		Check:   func(context.Context) error { return c.err },
+		Servers: func(context.Context) ([]string, error) { return c.servers, nil },
+	}
+}
 
 // panicking is a node whose client has a hook that panics, if it does.
 type panicking struct {
@@ -121,9 +129,13 @@ func (p panicking) Forget(ctx context.Context, key, token string) (bool, error) 
 	return p.Inspector.Forget(ctx, key, token)
 }
 
-func (p panicking) Check(context.Context) error {
-	if p.does {
-		panic("a hook's")
+func (p panicking) Describe() lock.Description {
+	about := p.Store.Describe()
+	about.Check = func(context.Context) error {
+		if p.does {
+			panic("a hook's")
+		}
+		return nil
 	}
-	return nil
+	return about
 }

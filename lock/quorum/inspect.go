@@ -55,6 +55,12 @@ func (q *Store) listNode(ctx context.Context, inspector lock.Inspector, seen map
 	return nil, true
 }
 
+// Page is part of [lock.Inspector]. There are no pages, because the nodes list their keys in
+// orders of their own.
+func (*Store) Page(context.Context, string, int, func(string) bool) (page []lock.Entry, next string, err error) {
+	return nil, "", fmt.Errorf("quorum: entries are listed as a whole: %w", errors.ErrUnsupported)
+}
+
 // Forget is part of [lock.Inspector]. An entry that remains on a minority neither grants nor refuses
 // the key, for example after a claim that reached a node late. Its removal is reported too.
 func (q *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {

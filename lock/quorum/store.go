@@ -41,7 +41,7 @@
 // nodes would have to replace the same holder. HandOver and [lock.Locker.Resume] return an error
 // that matches errors.ErrUnsupported.
 //
-// There are no hints, and no pages of [lock.Pager]: callers that wait poll at random intervals,
+// There are no hints, and no pages of [lock.Inspector]: callers that wait poll at random intervals,
 // and an operator's tool reads the whole list.
 //
 // There are no fences: several nodes with separate clocks cannot make a number that grows with
@@ -103,7 +103,6 @@ type Store struct {
 var (
 	_ lock.Store     = (*Store)(nil)
 	_ lock.Inspector = (*Store)(nil)
-	_ lock.Checker   = (*Store)(nil)
 	_ lock.Describer = (*Store)(nil)
 )
 
@@ -143,6 +142,7 @@ func (q *Store) Describe() lock.Description {
 		Drift:      q.factor,
 		NoReceipts: errReceipt,
 		NoFences:   errFence,
+		Check:      q.Check,
 	}
 }
 

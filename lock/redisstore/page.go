@@ -13,7 +13,7 @@ import (
 // maxScan bounds how long one SCAN keeps the server from its other clients.
 const maxScan = 1000
 
-// Page is part of [lock.Pager]. It makes one SCAN, for which the server
+// Page is part of [lock.Inspector]. It makes one SCAN, for which the server
 // looks at about limit names, 1,000 at most, and reads the values of the matching entries.
 // Its cost does not depend on the number of entries or of other keys, and a page may be
 // empty. next names a master and its cursor. If masters change between two pages, entries may

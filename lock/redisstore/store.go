@@ -38,15 +38,11 @@ type Store struct {
 }
 
 var (
-	_ lock.Store        = (*Store)(nil)
-	_ lock.Inspector    = (*Store)(nil)
-	_ lock.Pager        = (*Store)(nil)
-	_ lock.Watcher      = (*Store)(nil)
-	_ lock.Checker      = (*Store)(nil)
-	_ lock.ServerLister = (*Store)(nil)
-	_ lock.Amender      = (*Store)(nil)
-	_ lock.SetClaimer   = (*Store)(nil)
-	_ lock.Describer    = (*Store)(nil)
+	_ lock.Store      = (*Store)(nil)
+	_ lock.Inspector  = (*Store)(nil)
+	_ lock.Amender    = (*Store)(nil)
+	_ lock.SetClaimer = (*Store)(nil)
+	_ lock.Describer  = (*Store)(nil)
 )
 
 // New returns a store over client, which it neither dials nor ever closes.
@@ -115,4 +111,6 @@ func (s *Store) Close() error {
 // Describe is part of [lock.Describer]. The kernel sends the bytes of a closed socket again until
 // the network accepts them: for about two minutes, or for a quarter of a minute on Linux after
 // [Open], which sets this limit.
-func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: s.maxLag} }
+func (s *Store) Describe() lock.Description {
+	return lock.Description{MaxLag: s.maxLag, Check: s.Check, Watch: s.Watch, Servers: s.Servers}
+}

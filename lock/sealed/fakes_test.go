@@ -34,7 +34,11 @@ type hinting struct {
 	hints chan struct{}
 }
 
-func (h hinting) Watch(string) (wake <-chan struct{}, stop func()) { return h.hints, func() {} }
+func (h hinting) Describe() lock.Description {
+	about := lock.Describe(h.Store)
+	about.Watch = func(string) (wake <-chan struct{}, stop func()) { return h.hints, func() {} }
+	return about
+}
 
 // stackAEAD notes from where it seals.
 type stackAEAD struct {

@@ -169,22 +169,6 @@ func (s *Store) opened(key string, e lock.Entry, err error) (lock.Entry, error) 
 // Describe is part of [lock.Describer].
 func (s *Store) Describe() lock.Description { return lock.Describe(s.below) }
 
-// Check checks the store below, if it is a [lock.Checker].
-func (s *Store) Check(ctx context.Context) error {
-	if checker, ok := s.below.(lock.Checker); ok {
-		return checker.Check(ctx)
-	}
-	return nil
-}
-
-// Watch is part of [lock.Watcher].
-func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
-	if below, ok := s.below.(lock.Watcher); ok {
-		return below.Watch(key)
-	}
-	return nil, func() {}
-}
-
 // List is part of [lock.Inspector]. It yields an entry whose receipt does not open without the
 // receipt, and without an error, so that an operator can find and remove it.
 func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
@@ -206,16 +190,16 @@ func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	}
 }
 
-// Page is part of [lock.Pager], if the store below is one.
+// Page is part of [lock.Inspector], if the store below is one.
 func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
-	if pager, ok := s.below.(lock.Pager); ok {
-		page, next, err = pager.Page(ctx, cursor, limit, match)
+	if inspector, ok := s.below.(lock.Inspector); ok {
+		page, next, err = inspector.Page(ctx, cursor, limit, match)
 		for i := range page {
 			page[i].Owner = s.seals.openOwner(page[i].Owner, page[i].Key, page[i].Token)
 		}
 		return page, next, err
 	}
-	return nil, "", fmt.Errorf("sealed: the store lists no pages: %w", errors.ErrUnsupported)
+	return nil, "", errNoInspector
 }
 
 // Forget is part of [lock.Inspector], if the store below is one.

@@ -37,3 +37,6 @@ func (s *Store) Check(ctx context.Context) error {
 // errLinked is about hard links alone: SQLite follows symbolic links.
 var errLinked = fmt.Errorf("%w: the database has a second name (a hard link), and a process that opens it by the other name has a file of claims of its own: "+
 	"remove one of the names, or make it a symbolic link", lock.ErrDenied)
+
+// Describe is part of [lock.Describer].
+func (s *Store) Describe() lock.Description { return lock.Description{Check: s.Check} }

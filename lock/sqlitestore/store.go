@@ -40,8 +40,7 @@ var (
 	_ lock.Transactor = (*Store)(nil)
 	_ lock.Amender    = (*Store)(nil)
 	_ lock.Inspector  = (*Store)(nil)
-	_ lock.Pager      = (*Store)(nil)
-	_ lock.Checker    = (*Store)(nil)
+	_ lock.Describer  = (*Store)(nil)
 )
 
 // New returns a store in the database of db, whose driver has to be modernc.org/sqlite: with

@@ -62,6 +62,10 @@ func (s brokenStore) Forget(context.Context, string, string) (bool, error) { ret
 
 func (s brokenStore) Release(context.Context, string, lock.Claim) (bool, error) { return false, s.err }
 
+func (brokenStore) Page(context.Context, string, int, func(string) bool) ([]lock.Entry, string, error) {
+	return nil, "", errors.ErrUnsupported
+}
+
 func (s brokenStore) List(context.Context) iter.Seq2[lock.Entry, error] {
 	return func(yield func(lock.Entry, error) bool) {
 		for _, e := range s.entries {

@@ -37,7 +37,7 @@
 //
 // A request reads about as many entries as it shows. With q, or without answers, it reads
 // entries for 800 ms at most, and answers with the matching ones and a cursor. The store has
-// to be a [lock.Pager] for that. From any other [lock.Inspector], each page reads the whole list.
+// to have pages for that ([lock.Inspector]). From any other store, each page reads the whole list.
 // If the store cannot list, the console finds whole keys, and shows the keys that this process
 // holds. Of other processes, the console knows only their entries in the store.
 package console

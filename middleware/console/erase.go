@@ -68,7 +68,7 @@ func (h *handler) erase(ctx context.Context, label, cursor string) (done erasure
 	done = erasureOf(label)
 	defer func() { h.logErased(ctx, done) }()
 	for w := h.walkFrom(cursor); ; {
-		page, err := w.step(ctx, h.store, maxStep, keytext.IsRecord)
+		page, err := w.step(ctx, maxStep, keytext.IsRecord)
 		if err != nil {
 			return done, err
 		}

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/url"
@@ -83,6 +84,10 @@ func (c *counted) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	}
 }
 
+func (*counted) Page(context.Context, string, int, func(string) bool) ([]lock.Entry, string, error) {
+	return nil, "", errors.ErrUnsupported
+}
+
 func (c *counted) Forget(ctx context.Context, key, token string) (bool, error) {
 	return c.Store.(lock.Inspector).Forget(ctx, key, token)
 }
@@ -91,9 +96,7 @@ func (c *counted) Forget(ctx context.Context, key, token string) (bool, error) {
 type inSteps struct{ *counted }
 
 func (s inSteps) Page(ctx context.Context, cursor string, limit int, match func(string) bool) ([]lock.Entry, string, error) {
-	page, next, err := s.Store.(interface {
-		Page(ctx context.Context, cursor string, limit int, match func(string) bool) ([]lock.Entry, string, error)
-	}).Page(ctx, cursor, limit, match)
+	page, next, err := s.Store.(lock.Inspector).Page(ctx, cursor, limit, match)
 	s.read += len(page)
 	return page, next, err
 }

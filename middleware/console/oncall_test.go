@@ -52,7 +52,7 @@ func TestTotalOutageIsRed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := guardtest.NewLocker(t, tt.store, lock.WithLogger(slog.New(slog.DiscardHandler)))
 				time.Sleep(time.Minute) // until a check is due
-				if _, checked := tt.store.(lock.Checker); checked {
+				if lock.Describe(tt.store).Check != nil {
 					require.NoError(t, l.Do(t.Context(), "job", func(context.Context) error { return nil }))
 				}
 				synctest.Wait()
@@ -80,7 +80,11 @@ type failingCheck struct {
 	class string
 }
 
-func (s failingCheck) Check(context.Context) error { return classed{s.class} }
+func (s failingCheck) Describe() lock.Description {
+	about := s.Store.Describe()
+	about.Check = func(context.Context) error { return classed{s.class} }
+	return about
+}
 
 type classed struct{ class string }
 

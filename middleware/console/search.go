@@ -68,7 +68,7 @@ func (s search) matches(e *lock.Entry) bool {
 
 // walk reads the entries of a store in steps.
 type walk struct {
-	steps  lock.Pager
+	steps  lock.Inspector
 	cursor string
 	looked int // entries read, about
 }
@@ -85,24 +85,19 @@ var errNoList = errors.New("console: the store cannot list")
 
 // walkFrom begins at cursor. If the store cannot list, the first step fails.
 func (h *handler) walkFrom(cursor string) *walk {
-	steps, _ := h.store.(lock.Pager)
-	if steps == nil {
-		if inspector, ok := h.store.(lock.Inspector); ok {
-			steps = wholeList{inspector}
-		}
-	}
+	steps, _ := h.store.(lock.Inspector)
 	return &walk{steps: steps, cursor: cursor}
 }
 
 // step returns the matching entries among the next n or so.
-func (w *walk) step(ctx context.Context, store lock.Store, n int, match func(key string) bool) ([]lock.Entry, error) {
+func (w *walk) step(ctx context.Context, n int, match func(key string) bool) ([]lock.Entry, error) {
 	if w.steps == nil {
 		return nil, errNoList
 	}
 	page, next, err := w.steps.Page(ctx, w.cursor, n, match)
-	if inspector, ok := store.(lock.Inspector); ok && errors.Is(err, errors.ErrUnsupported) {
-		// The store wraps one that cannot page.
-		w.steps = wholeList{inspector}
+	if errors.Is(err, errors.ErrUnsupported) {
+		// The store has no pages.
+		w.steps = wholeList{w.steps}
 		page, next, err = w.steps.Page(ctx, w.cursor, n, match)
 	}
 	switch {
@@ -124,7 +119,7 @@ func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []
 	}()
 	step, reads := l.Limit, l.Limit
 	for until := time.Now().Add(searchTime); ; {
-		page, err := w.step(ctx, h.store, step, s.read())
+		page, err := w.step(ctx, step, s.read())
 		if err != nil {
 			return found, err
 		}

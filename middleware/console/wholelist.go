@@ -10,11 +10,11 @@ import (
 
 // wholeList makes pages of a store that can only list. For each page it reads the whole
 // list, and keeps no more than two pages of the lowest keys after the cursor.
-type wholeList struct{ inspector lock.Inspector }
+type wholeList struct{ lock.Inspector }
 
-// Page implements [lock.Pager]. A cursor is the last key of the page before.
+// Page is part of [lock.Inspector]. A cursor is the last key of the page before.
 func (w wholeList) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
-	for e, err := range w.inspector.List(ctx) {
+	for e, err := range w.List(ctx) {
 		switch {
 		case err != nil && e.Key == "":
 			return nil, "", err

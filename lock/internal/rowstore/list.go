@@ -34,7 +34,7 @@ func List(read Read) iter.Seq2[lock.Entry, error] {
 	}
 }
 
-// Page returns a page of [lock.Pager] of a store, by the name of its package. The cursor is a key.
+// Page returns a page of [lock.Inspector] of a store, by the name of its package. The cursor is a key.
 func Page(store, cursor string, limit int, match func(key string) bool, read Read) (page []lock.Entry, next string, err error) {
 	after, err := hex.DecodeString(cursor)
 	if err != nil {
