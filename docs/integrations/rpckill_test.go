@@ -26,6 +26,9 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
+const retryUnavailable = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5,
+	"initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
+
 // beServer serves orders by MCP, gRPC or Connect until it is killed. "bare" has no guard, and "hang" does not
 // answer after the order is placed.
 func beServer(kind, url string) error {

@@ -3,9 +3,7 @@ package integrations_test
 import (
 	"context"
 	"net"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -14,8 +12,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	latchgrpc "github.com/httplatch/httplatch/middleware/grpc"
 )
 
 type grpcCall func(ctx context.Context, user, key, order string) (string, error)
@@ -92,64 +88,4 @@ func callerOf(ctx context.Context) string {
 
 func unguarded(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	return handler(ctx, req)
-}
-
-// sendTwice has two clients send each call at the same time, and again until it has an
-// answer that is final, and returns the answers.
-func sendTwice(t *testing.T, ids []string, send func(id string) (answer string, again bool)) map[string][]string {
-	t.Helper()
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	answers := map[string][]string{}
-	limit := make(chan struct{}, 32)
-	for _, id := range ids {
-		for range 2 {
-			limit <- struct{}{}
-			all.Go(func() {
-				defer func() { <-limit }()
-				for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-					if answer, again := send(id); !again {
-						mu.Lock()
-						answers[id] = append(answers[id], answer)
-						mu.Unlock()
-						return
-					}
-				}
-			})
-		}
-	}
-	all.Wait()
-	return answers
-}
-
-func TestGRPCStorm(t *testing.T) {
-	t.Parallel()
-	locker, _ := overRedis(t)
-	for name, guard := range map[string]grpc.UnaryServerInterceptor{"Once": latchgrpc.Once(locker, callerOf, latchgrpc.IdempotencyKey), "nothing": unguarded} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, ids := newStorm(t), messages(150)
-			call := serveGRPC(t, func(ctx context.Context, order *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
-				if err := s.work(ctx, order.GetValue()); err != nil {
-					return nil, status.Error(codes.Unavailable, err.Error())
-				}
-				return wrapperspb.String("created " + order.GetValue()), nil
-			}, guard)
-			answers := sendTwice(t, ids, func(id string) (string, bool) {
-				answer, err := call(t.Context(), "42", id, id)
-				if status.Code(err) == codes.FailedPrecondition {
-					return "created " + id, false // it was processed, and then failed
-				}
-				return answer, err != nil
-			})
-			if name == "nothing" {
-				require.NotEmpty(t, s.outcome(ids).doubled)
-				return
-			}
-			s.requireExact(t, ids)
-			for _, id := range ids {
-				require.Equal(t, []string{"created " + id, "created " + id}, answers[id])
-			}
-		})
-	}
 }

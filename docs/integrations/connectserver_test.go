@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
-	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/httplatch/httplatch/lock"
@@ -54,56 +53,4 @@ func guardedConnect(locker *lock.Locker, create connectCreate) http.Handler {
 	mux := http.NewServeMux()
 	mountOverConnect(mux, locker, "/shop.v1.Orders/", connect.NewUnaryHandler(createMethod, create))
 	return mux
-}
-
-func TestConnectStorm(t *testing.T) {
-	t.Parallel()
-	tests := []struct{ guard, protocol string }{
-		{"Idempotent", "Connect"},
-		{"nothing", "Connect"},
-		{"interceptor", "gRPC"},
-		{"interceptor", "gRPC-Web"},
-		{"nothing", "gRPC"},
-	}
-	locker, _ := overRedis(t)
-	for _, tt := range tests {
-		t.Run(tt.guard+" "+tt.protocol, func(t *testing.T) {
-			t.Parallel()
-			s, ids := newStorm(t), messages(60)
-			create := func(ctx context.Context, order *connect.Request[text]) (*connect.Response[text], error) {
-				if err := s.work(ctx, order.Msg.GetValue()); err != nil {
-					return nil, connect.NewError(connect.CodeUnavailable, err)
-				}
-				return connect.NewResponse(wrapperspb.String("created " + order.Msg.GetValue())), nil
-			}
-			h := http.Handler(connect.NewUnaryHandler(createMethod, create))
-			switch tt.guard {
-			case "Idempotent":
-				h = guardedConnect(locker, create)
-			case "interceptor":
-				h = ordersHandler(locker, create)
-			}
-			call := serveConnect(t, h)
-			answers := sendTwice(t, ids, func(id string) (string, bool) {
-				response, err := call(tt.protocol, tt.protocol+id, id)
-				if err == nil {
-					return response.Msg.GetValue(), false
-				}
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				if s.committed[id] { // it has failed after its effect, for good
-					return "created " + id, false
-				}
-				return "", true
-			})
-			if tt.guard == "nothing" {
-				require.NotEmpty(t, s.outcome(ids).doubled)
-				return
-			}
-			s.requireExact(t, ids)
-			for _, id := range ids {
-				require.Equal(t, []string{"created " + id, "created " + id}, answers[id])
-			}
-		})
-	}
 }
