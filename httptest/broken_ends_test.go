@@ -2,6 +2,7 @@ package latchtest_test
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -133,6 +134,21 @@ func brokenSettles() []brokenStore {
 				}
 				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, receipt, keep)
 			})},
+		{"settle_not_ours", "revives a lease that has ended", func(b *broken) {
+			var claimed sync.Map // last tokens, by key
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				claimed.Store(key, c.Token)
+				return b.complete.Claim(ctx, key, c)
+			}
+			b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+				if token, _ := claimed.Load(key); token == c.Token && b.at(ctx, key).State == lock.Free {
+					if _, err := b.complete.Claim(ctx, key, lock.Claim{Token: c.Token, Lease: time.Minute}); err != nil {
+						return false, err
+					}
+				}
+				return b.complete.Settle(ctx, key, c, receipt, keep)
+			}
+		}},
 		{"settle_twice_unchanged", "the last one wins", with(
 			func(b *broken, ctx context.Context, e lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error) {
 				if e.State == lock.Settled && e.Token == token {
@@ -172,6 +188,17 @@ func brokenReleases() []brokenStore {
 					c.Token = e.Token
 				}
 				return b.complete.Release(ctx, key, c)
+			}
+		}},
+		{"release_not_ours", "does not notice that the lease has ended", func(b *broken) {
+			var claimed sync.Map // last tokens, by key
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				claimed.Store(key, c.Token)
+				return b.complete.Claim(ctx, key, c)
+			}
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
+				released, err := b.complete.Release(ctx, key, c)
+				return released || err == nil && claimed.CompareAndDelete(key, c.Token), err
 			}
 		}},
 		{"release_never_receipt", "the token alone decides", func(b *broken) {

@@ -54,6 +54,10 @@ func releaseNotOurs(p *probe) {
 	p.lapse(key, a)
 	p.release("of an abandoned key by another", false, key, "b")
 	p.wantClaim("Get after it", p.get(key), lock.Abandoned, a)
+
+	key = p.key()
+	p.lapse(key, p.claimOf("a", p.short, 0))
+	p.release("of a key whose lease ended", false, key, "a")
 }
 
 func releaseNeverReceipt(p *probe) {

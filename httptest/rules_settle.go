@@ -89,6 +89,11 @@ func settleNotOurs(p *probe) {
 	p.lapse(key, a)
 	p.settle("of an abandoned key by another", false, key, "b", []byte("x"), p.long)
 	p.wantClaim("Get after it", p.get(key), lock.Abandoned, a)
+
+	key = p.key()
+	p.lapse(key, p.claimOf("a", p.short, 0))
+	p.settle("of a key whose lease ended", false, key, "a", []byte("late"), p.long)
+	p.wantFree("after it", key)
 }
 
 func settleTwiceUnchanged(p *probe) {
