@@ -210,12 +210,10 @@ once-postgres:
 
 once-mariadb:
 	@scripts/deps.sh redis-server mariadb $(if $(RACE),cc)
-	go test $(RACE) -count=1 -v -timeout 60m -run OverMySQL ./internal/history -args -histories.mysql 210 $(if $(SEED),-seed $(SEED))
 	$(call once,mariadb)
 
 once-sqlite:
 	@scripts/deps.sh redis-server $(if $(RACE),cc)
-	go test $(RACE) -count=1 -v -timeout 60m -run OverSQLite ./internal/history -args -histories.sqlite 210 $(if $(SEED),-seed $(SEED))
 	$(call once,sqlite)
 
 .PHONY: journey

@@ -1,6 +1,6 @@
 // Package history holds the tests that check the protocol of package lock for linearizability,
-// over a real Redis, a real PostgreSQL, a real MariaDB and files of SQLite, under faults. It has
-// only tests, and is a separate module so that its checker enters no other go.mod.
+// over a real Redis and a real PostgreSQL, under faults. It has only tests, and is a separate module
+// so that its checker enters no other go.mod.
 //
 // Many clients claim, renew, settle, release and take over a few keys at once,
 // through a proxy that loses, holds and forges what passes. What each of them
@@ -55,7 +55,7 @@
 //
 // # Running it
 //
-//	go test -race ./internal/history -v -histories 1000 -histories.sets 210 -histories.pg 210 -histories.mysql 210 -histories.sqlite 210 -seed 7
+//	go test -race ./internal/history -v -histories 1000 -histories.sets 210 -histories.pg 210 -seed 7
 //
 // The seed fixes what the clients intend and which faults are drawn; how they
 // interleave is the machine's doing, so that a failure is not repeated by its

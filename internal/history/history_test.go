@@ -25,18 +25,6 @@ func TestHistoriesOverPostgres(t *testing.T) {
 	makeHistories(t, newPostgres(t), *postgresFlag)
 }
 
-func TestHistoriesOverMySQL(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "makes histories for minutes")
-	t.Logf("-seed %d -histories.mysql %d", *seedFlag, *mysqlFlag)
-	makeHistories(t, newMySQL(t), *mysqlFlag)
-}
-
-func TestHistoriesOverSQLite(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "makes histories for minutes")
-	t.Logf("-seed %d -histories.sqlite %d", *seedFlag, *sqliteFlag)
-	makeHistories(t, newSQLite(t), *sqliteFlag)
-}
-
 // makeHistories makes so many histories over a server, and checks each.
 func makeHistories(t *testing.T, s server, n int) {
 	t.Helper()

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
-	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
@@ -19,12 +18,10 @@ var (
 	historiesFlag = flag.Int("histories", 56, "how many histories over Redis to check; 203 are all that reliability.md reports")
 	setsFlag      = flag.Int("histories.sets", 4, "how many histories of sets, permits and tickets to check; 210 are all that reliability.md reports")
 	postgresFlag  = flag.Int("histories.pg", 14, "how many histories over PostgreSQL to check; 210 are all that reliability.md reports")
-	mysqlFlag     = flag.Int("histories.mysql", 6, "how many histories over MariaDB or MySQL to check; 210 are all that reliability.md reports")
-	sqliteFlag    = flag.Int("histories.sqlite", 14, "how many histories over SQLite to check; 210 are all that reliability.md reports")
 )
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers report every fault
 	logging.Disable()
-	goleak.VerifyTestMain(mysqltest.Main(pgtest.Main(redistest.Main(m))), goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
+	goleak.VerifyTestMain(pgtest.Main(redistest.Main(m)), goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
 }

@@ -61,42 +61,6 @@ func TestPlantedBugsAreFoundOverPostgres(t *testing.T) {
 	})
 }
 
-// The twin of TestHistoriesOverSQLite.
-func TestPlantedBugsAreFoundOverSQLite(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "makes histories until each planted bug is found")
-	t.Parallel()
-	findPlanted(t, newSQLite(t), plantedOverSQL(1_000_000))
-}
-
-// The twin of TestHistoriesOverMySQL.
-func TestPlantedBugsAreFoundOverMySQL(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "makes histories until each planted bug is found")
-	t.Parallel()
-	findPlanted(t, newMySQL(t), plantedOverSQL(5))
-}
-
-// plantedOverSQL returns the bugs of stores over package database/sql. Fences that differ by
-// less than coarse are the same for one of them.
-func plantedOverSQL(coarse int64) []planted {
-	return []planted{
-		{"renew without token", lasting, plantSQLRenew},
-		{"release without token", lasting, plantSQLDelete},
-		{"settle without token", lasting, plantPlainSettle},
-		{"claim that looks at no expiry", lasting, plantSQLGreedy},
-		{"release of receipts", lasting, plantSweepingRelease},
-		{"timeout taken for a failure", lasting, plantHasty},
-		{"renew that creates", lasting, plantNecromancer},
-		{"cached read", lasting, plantCached},
-		{"takeover of any abandoned entry", lingering, plantAnyones},
-		{"takeover of a held entry", lapsing, plantUsurper},
-		{"lease too short", lapsing, plantStretched(0.5)},
-		{"lease too long", lapsing, plantStretched(2)},
-		{"fence that repeats", fenced, plantCoarse(coarse)},
-		{"Locker: release without token", lockers, plantSQLDelete},
-		{"Locker: release in the background", lockers, plantTardy},
-	}
-}
-
 // planted is a bug, and the kind of history that shows it.
 type planted struct {
 	name   string
