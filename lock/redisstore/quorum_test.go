@@ -14,7 +14,6 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
-	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/quorum"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -127,29 +126,6 @@ func TestQuorumMinorityFails(t *testing.T) {
 	}
 }
 
-// If a majority does not answer, the claim is not granted, and the entries on
-// the other nodes are removed, long before their leases are over.
-func TestQuorumMajorityFails(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
-	t.Parallel()
-	all, proxies := servers(t, 3)
-	l := lockerOf(t, quorumOf(t, 2*time.Second, proxies), lock.WithBudget(5*time.Second))
-	ctx := timeout(t, time.Minute)
-	require.NoError(t, l.Do(ctx, keyFor(t), func(context.Context) error { return nil }))
-	// If a node goes down during a release, its entry stays until the end of the lease.
-	requireNothingLeft(t, all)
-	proxies[0].On(respproxy.Match{Name: "set"}, respproxy.Swallow(respproxy.Close))
-	proxies[2].Down()
-	_, err := l.Acquire(ctx, keyFor(t))
-	require.ErrorIs(t, err, lock.ErrUnknown)
-	require.ErrorContains(t, err, "stores[0]: ")
-	require.ErrorContains(t, err, "stores[2]: redisstore: dial: ")
-	proxies[0].Clear()
-	proxies[2].Up(t)
-	require.NoError(t, l.Do(ctx, keyFor(t), func(context.Context) error { return nil }))
-	requireNothingLeft(t, all)
-}
-
 // requireNothingLeft waits until no node has an entry that a call has left behind.
 func requireNothingLeft(t *testing.T, all []*redistest.Server) {
 	t.Helper()
@@ -157,57 +133,6 @@ func requireNothingLeft(t *testing.T, all []*redistest.Server) {
 		require.Eventually(t, func() bool { return len(s.Keys(t, "latch:lock:*")) == 0 },
 			40*time.Second, 20*time.Millisecond, "something is left on node %d", i)
 	}
-}
-
-// A cool-down that was left while one node was down refuses while another is.
-func TestQuorumCoolDownOutlivesAnyNode(t *testing.T) {
-	t.Parallel()
-	_, proxies := servers(t, 3)
-	ctx := timeout(t, time.Minute)
-	here := lockerOf(t, quorumOf(t, 2*time.Second, proxies))
-	there := lockerOf(t, quorumOf(t, 2*time.Second, proxies))
-	proxies[0].Down()
-	e, err := here.Acquire(ctx, keyFor(t))
-	require.NoError(t, err)
-	require.NoError(t, e.Settle(ctx, nil, time.Hour))
-	proxies[0].Up(t)
-	_, err = there.Acquire(ctx, keyFor(t))
-	require.ErrorIs(t, err, lock.ErrSettled)
-	proxies[1].Down()
-	_, err = there.With(lock.WithBudget(5*time.Second)).Acquire(ctx, keyFor(t))
-	require.Error(t, err, "of the two that answer, one has it")
-	proxies[1].Up(t)
-	_, err = there.Acquire(ctx, keyFor(t))
-	require.ErrorIs(t, err, lock.ErrSettled)
-}
-
-// One server of three restarts empty: the next renewal brings the entry back.
-// Two servers that restart empty within a lease make two holders. This is the
-// documented limit.
-func TestQuorumServerRestartsEmpty(t *testing.T) {
-	t.Parallel()
-	all, proxies := servers(t, 3)
-	ctx := timeout(t, time.Minute)
-	there := lockerOf(t, quorumOf(t, 2*time.Second, proxies))
-	here := lockerOf(t, quorumOf(t, 2*time.Second, proxies))
-	e, err := here.Acquire(ctx, keyFor(t))
-	require.NoError(t, err)
-	for i := range all {
-		all[i].Restart(t)
-		require.Empty(t, all[i].Keys(t))
-		require.NoError(t, e.Extend(ctx))
-		require.Eventually(t, func() bool { return len(all[i].Keys(t)) == 1 }, 10*time.Second, 10*time.Millisecond)
-		_, err = there.Acquire(ctx, keyFor(t))
-		require.ErrorIs(t, err, lock.ErrHeld)
-	}
-	all[0].Restart(t)
-	all[1].Restart(t)
-	second, err := there.Acquire(ctx, keyFor(t))
-	require.NoError(t, err)
-	require.NoError(t, e.Context().Err(), "two holders")
-	require.ErrorIs(t, e.Extend(ctx), lock.ErrLost, "the first learns of it when it asks")
-	require.NoError(t, second.Release(ctx))
-	require.ErrorIs(t, e.Release(ctx), lock.ErrLost)
 }
 
 func TestQuorumCheck(t *testing.T) {
