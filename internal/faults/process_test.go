@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
@@ -26,7 +24,6 @@ const (
 	childURL  = "LATCH_TEST_URL"
 	childKey  = "LATCH_TEST_KEY"
 	killLease = 4 * time.Second // of which much is left when its holder is killed, and others have asked
-	fences    = 2500            // per process, of four
 
 	// childLives is the longest life of a child: many times what any child needs. A test that waits
 	// for a hung child then fails by its name, long before the time of the whole package is over.
@@ -63,8 +60,6 @@ func child(role string) int {
 		err = childRuns(ctx, store, true)
 	case "commit-rerun":
 		err = childRuns(ctx, store, true, lock.WithRerunAbandoned())
-	case "fence":
-		err = childFences(ctx, store)
 	case "wait", "wait, notified":
 		err = childWaits(ctx, store)
 	default:
@@ -85,35 +80,6 @@ func childHolds(ctx context.Context, store lock.Store) error {
 		}
 		select {} // until it is killed
 	})
-}
-
-// childFences writes its fences, while it holds the lock, to a list that thus
-// has them in the order of the grants.
-func childFences(ctx context.Context, store lock.Store) error {
-	opt, err := redis.ParseURL(os.Getenv(childURL))
-	if err != nil {
-		return err
-	}
-	client := redis.NewClient(opt)
-	l := lock.New(store, lock.WithFencing(), lock.WithBudget(patient))
-	for n := 0; n < fences; {
-		err := l.Do(ctx, "user=42", func(ctx context.Context) error {
-			lease, _ := lock.FromContext(ctx)
-			fence, ok := lease.Fence()
-			if !ok {
-				return errors.New("no fence")
-			}
-			return client.RPush(ctx, "fences", fence).Err()
-		})
-		switch {
-		case err == nil:
-			n++
-		case errors.Is(err, lock.ErrHeld):
-		default:
-			return err
-		}
-	}
-	return l.Close(ctx)
 }
 
 // childDies is killed while it runs what others want to run too.
@@ -184,52 +150,4 @@ func awaitRenewal(t *testing.T, server *redistest.Server, entry string) {
 		least = min(least, ms)
 		return ms > least
 	})
-}
-
-func TestFencesGrowAcrossProcesses(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "takes fences in four processes")
-	server := redistest.Start(t)
-	var children []*exec.Cmd
-	for range 4 {
-		cmd, _ := startChild(t, "fence", server.URL())
-		children = append(children, cmd)
-	}
-	client := server.Client(t)
-	done := make(chan error, len(children))
-	for _, cmd := range children {
-		go func() { done <- cmd.Wait() }()
-	}
-	flushed, forgotten := 0, 0
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for running := len(children); running > 0; {
-		select {
-		case err := <-done:
-			require.NoError(t, err)
-			running--
-		case <-tick.C:
-			require.NoError(t, client.ScriptFlush(t.Context()).Err())
-			flushed++
-			// The fence key, between two grants: what is held is left alone.
-			n, err := client.Eval(t.Context(), `
-				local v = redis.call('GET', KEYS[1])
-				if v and string.sub(v, 1, 1) == 'F' then return redis.call('DEL', KEYS[1]) end
-				return 0`, []string{"latch:lock:user=42"}).Int()
-			require.NoError(t, err)
-			forgotten += n
-		}
-	}
-	texts, err := client.LRange(t.Context(), "fences", 0, -1).Result()
-	require.NoError(t, err)
-	require.Len(t, texts, 4*fences)
-	last := int64(0)
-	for i, text := range texts {
-		fence, err := strconv.ParseInt(text, 10, 64)
-		require.NoError(t, err)
-		require.Greater(t, fence, last, "grant %d", i)
-		last = fence
-	}
-	t.Logf("%d fences, %d script flushes, %d lost fence keys", len(texts), flushed, forgotten)
-	require.Positive(t, flushed)
-	require.Positive(t, forgotten)
 }

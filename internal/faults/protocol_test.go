@@ -69,29 +69,6 @@ func TestDoubleClick(t *testing.T) {
 	require.NoError(t, left(t, server, soon))
 }
 
-// The twin: an acquire that deletes, on sight, every refusing token of the same
-// process that it does not know to be alive yet. The same double click must
-// show that this takes a living lease away.
-func TestDoubleClickCatchesDeletionOnSight(t *testing.T) {
-	server := redistest.Start(t)
-	store := open(t, server.URL())
-	ctx := t.Context()
-	// R1's claim is applied, and its answer not read yet.
-	e, err := store.Claim(ctx, "user=42", lock.Claim{Token: "here.1", Lease: time.Minute})
-	require.NoError(t, err)
-	require.Equal(t, lock.Held, e.State)
-	// R2 is refused by it, reads its answer first, and deletes.
-	e, err = store.Claim(ctx, "user=42", lock.Claim{Token: "here.2", Lease: time.Minute})
-	require.NoError(t, err)
-	ok, err := store.Release(ctx, "user=42", lock.Claim{Token: e.Token})
-	require.NoError(t, err)
-	require.True(t, ok)
-	// R1 reads "granted" and runs. Another process is granted it too.
-	e, err = store.Claim(ctx, "user=42", lock.Claim{Token: "there.1", Lease: time.Minute})
-	require.NoError(t, err)
-	require.Equal(t, "there.1", e.Token, "two holders")
-}
-
 // A server that is stopped while a claim is on its way, and executes it when it
 // wakes up, in any order with the clean-up.
 func TestStalledServer(t *testing.T) {
