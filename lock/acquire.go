@@ -88,13 +88,13 @@ type acquireTerms struct {
 // acquire takes e's key, or returns the reason for the refusal. After a grant, e is a running
 // lease, protected or not. After a refusal, the cleaner removes what the claim may have left.
 func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) error {
-	return l.take(ctx, e, terms.oneOf, func(began clock.Moment) error {
-		entered, at, known, err := l.enter(ctx, e, began, terms.wait)
+	return l.claimCounted(ctx, e, terms.oneOf, func(began clock.Moment) error {
+		entered, at, known, err := l.takeHere(ctx, e, began, terms.wait)
 		if err == nil {
 			err = terms.outage
 		}
 		if err == nil {
-			err = l.contend(ctx, e, known, at, began.Add(terms.wait))
+			err = l.takeInStore(ctx, e, known, at, began.Add(terms.wait))
 		}
 		if err == nil || !entered || terms.closed || !l.failsOpen(ctx, err) {
 			return err
@@ -108,9 +108,9 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) erro
 	})
 }
 
-// take runs claim, which claims e's key, and ends e unless the caller gets it as a running lease. If
+// claimCounted runs claim, which claims e's key, and ends e unless the caller gets it as a running lease. If
 // oneOf is set, it does not report a refusal.
-func (l *Locker) take(ctx context.Context, e *Lease, oneOf bool, claim func(began clock.Moment) error) (err error) {
+func (l *Locker) claimCounted(ctx context.Context, e *Lease, oneOf bool, claim func(began clock.Moment) error) (err error) {
 	switch {
 	case ctx.Err() != nil:
 		return notAcquired(ctx)
@@ -150,16 +150,16 @@ func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment
 	l.logRefused(ctx, &e.identity, err)
 }
 
-// enter takes e's key in this process, or waits for the key behind another lease. at is the
+// takeHere takes e's key in this process, or waits for the key behind another lease. at is the
 // moment at which e got the key. known is the refusal by the holder for which e has waited, nil
-// if there was none. See waitBehind for entered with an error.
-func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (entered bool, at clock.Moment, known, err error) {
+// if there was none. See waitHere for entered with an error.
+func (l *Locker) takeHere(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (entered bool, at clock.Moment, known, err error) {
 	for at = began; ; {
 		found := l.core.keys.Enter(&e.local, wait > 0)
 		if found.Open {
 			return true, at, nil, nil
 		}
-		entered, err = l.waitBehind(ctx, e, found, began, wait)
+		entered, err = l.waitHere(ctx, e, found, began, wait)
 		at = clock.Now()
 		if w := found.Waiter; entered && (w.FoundElsewhere() || w.FoundHolder() && !l.cfg.failOpen) {
 			known = heldBy(e, found.Owner)
@@ -169,7 +169,7 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait t
 		}
 		// A caller that fails open does not share the failure of another claim. It claims the
 		// key itself: without the key, its work could run at the same time as other work of
-		// this process. The loop ends, because await refuses a caller whose time is over.
+		// this process. The loop ends, because waitHere refuses a caller whose time is over.
 	}
 }
 

@@ -227,7 +227,7 @@ func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Durati
 		place.NoteHeld()
 		return refused.Entry.Left, err
 	case unavailable && s.closed && s.locker.cfg.failOpen:
-		return noWait, heldBy(s.lease, "") // as for a single key: see Locker.contend
+		return noWait, heldBy(s.lease, "") // as for a single key: see Locker.takeInStore
 	case unavailable && s.closed:
 		// The caller waits for a holder, so it polls again although the store gave no answer. A
 		// wait for a single key does the same.

@@ -133,7 +133,7 @@ func leftBetween(ctx context.Context) error {
 // granted makes e a running lease, unless it is over already. sent is the moment before the
 // first send of the claim.
 func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
-	took, err := l.startGranted(e, fence, sent)
+	took, err := e.start(fence, sent)
 	if err != nil {
 		return err
 	}
@@ -155,17 +155,29 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	return nil
 }
 
-// startGranted starts the lease of a claim that was granted after took.
-func (l *Locker) startGranted(e *Lease, fence int64, sent clock.Moment) (took time.Duration, err error) {
+// start makes e a running lease, whose claim was sent at the moment sent and granted after took. The
+// validity counts from the send.
+func (e *Lease) start(fence int64, sent clock.Moment) (took time.Duration, err error) {
+	c, cfg, lease := e.locker.core, &e.locker.cfg, e.claim.lease
 	took = sent.Since()
-	lease := e.claim.lease
-	if took >= lease-l.core.drift(lease) {
+	if took >= lease-c.drift(lease) {
 		// This process was paused. Nothing has run under the lease, so the entry is an orphan.
 		e.claim.orphaned = true
 		return took, fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
-	e.claim.fence, e.claim.fenced = fence, l.cfg.fenced
-	e.start(sent, took, lease)
+	if cfg.detached {
+		e.parent = context.WithoutCancel(e.parent)
+	}
+	e.claim.fence, e.claim.fenced = fence, cfg.fenced
+	e.claim.grantedAt, e.claim.maxHold = sent.Add(took), cfg.maxHold-took
+	due := e.renewalDue(sent, lease)
+	e.local.Due = due
+	e.validity.Start(sent.Add(lease-c.drift(lease)), due, cfg.maxHold == lease)
+	contended := e.local.Grant() // other goroutines read the lease only after the grant, so the writes before it need no lock
+	c.keys.ScheduleNew(&e.local, due)
+	if contended {
+		c.keys.Share(&e.local, grantOf(e))
+	}
 	return took, nil
 }
 

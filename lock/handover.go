@@ -189,7 +189,7 @@ func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
 		return nil, err
 	}
 	e := l.newLease(ctx, t.Name)
-	if err := l.take(ctx, e, false, func(began clock.Moment) error { return l.resume(ctx, e, &t, began) }); err != nil {
+	if err := l.claimCounted(ctx, e, false, func(began clock.Moment) error { return l.resume(ctx, e, &t, began) }); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -225,7 +225,7 @@ func (l *Locker) resume(ctx context.Context, e *Lease, t *tickettext.Ticket, beg
 
 // resumed makes e a running lease. sent is the moment before the first send of its claim.
 func (l *Locker) resumed(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
-	took, err := l.startGranted(e, fence, sent)
+	took, err := e.start(fence, sent)
 	if err != nil {
 		return fmt.Errorf("%w: the ticket is used up: %w", ErrUnknown, err)
 	}

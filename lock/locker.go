@@ -86,8 +86,6 @@ func New(store Store, opts ...Option) *Locker {
 		backend:    backend{store: store, inProcess: about.Local},
 		noReceipts: about.NoReceipts,
 		noAmends:   about.NoAmends,
-		transactor: transactorOf(store),
-		sets:       setClaimerOf(store),
 		watch:      about.Watch,
 		drift:      about.drift,
 		owner:      owner(),
@@ -95,6 +93,8 @@ func New(store Store, opts ...Option) *Locker {
 		keys:       local.New(),
 		closing:    make(chan struct{}),
 	}
+	c.transactor, _ = store.(Transactor)
+	c.sets, _ = store.(SetClaimer)
 	c.sender = send.New(func(err error) send.Verdict {
 		storepanic.Log(&c.logged, cfg.logger, err)
 		return verdictOf(err)

@@ -72,12 +72,6 @@ func (f *effects) free() bool {
 	return f.freed
 }
 
-func (f *effects) wasFreed() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.freed
-}
-
 // receipt returns the receipt that a failed run leaves if its key is not freed: the receipt of an
 // answer that has begun, or of a possible effect elsewhere, or nil.
 func (f *effects) receipt() (receipt []byte, elsewhere bool) {

@@ -11,24 +11,6 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
-// start makes e a running lease of the given length. Its claim was sent at the moment sent, and
-// granted after took. The validity counts from the send.
-func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
-	cfg := &e.locker.cfg
-	if cfg.detached {
-		e.parent = context.WithoutCancel(e.parent)
-	}
-	e.claim.grantedAt, e.claim.maxHold = sent.Add(took), cfg.maxHold-took
-	due := e.renewalDue(sent, lease)
-	e.local.Due = due
-	e.validity.Start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
-	contended := e.local.Grant() // other goroutines read the lease only after the grant, so the writes before it need no lock
-	e.locker.core.keys.ScheduleNew(&e.local, due)
-	if contended {
-		e.locker.core.keys.Share(&e.local, grantOf(e))
-	}
-}
-
 // Ring implements local.Lease. It does the action that is due: it renews the lease, ends a lost
 // lease, or admits the next caller. The local table calls it on the table's own goroutine.
 func (h *holder) Ring() {

@@ -198,12 +198,6 @@ type Transaction interface {
 	Rollback(ctx context.Context) error
 }
 
-// transactorOf returns s as a [Transactor], nil if it is none.
-func transactorOf(s Store) Transactor {
-	t, _ := s.(Transactor)
-	return t
-}
-
 // Amender is a [Store] that can replace a receipt, so that the answer to a request can come from
 // another process, later.
 type Amender interface {
@@ -216,12 +210,6 @@ type Amender interface {
 	// If ctx belongs to work in a transaction that this [Transactor] has begun, it amends in that
 	// transaction: the work and the receipt are then committed together.
 	Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error)
-}
-
-// amenderOf returns s as an [Amender], nil if it is none.
-func amenderOf(s Store) Amender {
-	a, _ := s.(Amender)
-	return a
 }
 
 // SetClaimer is a [Store] that can claim the keys of a [Set] in one round trip.
@@ -239,12 +227,6 @@ type SetClaimer interface {
 	// held by their tokens afterwards, ClaimSet returns the zero [Entry]. Otherwise it has
 	// changed nothing, and returns an entry of another token, with the Key that it was given.
 	ClaimSet(ctx context.Context, keys []string, claims []Claim) (inTheWay Entry, err error)
-}
-
-// setClaimerOf returns s as a [SetClaimer], nil if it is none.
-func setClaimerOf(s Store) SetClaimer {
-	c, _ := s.(SetClaimer)
-	return c
 }
 
 // Describer is a [Store] that changes a default.
@@ -344,10 +326,10 @@ func Describe(store Store) Description {
 	if d.Drift == 0 {
 		d.Drift = defaultDrift
 	}
-	if d.NoTransactions == nil && transactorOf(store) == nil {
+	if _, is := store.(Transactor); !is && d.NoTransactions == nil {
 		d.NoTransactions = errNoTransactor
 	}
-	if d.NoAmends == nil && amenderOf(store) == nil {
+	if _, is := store.(Amender); !is && d.NoAmends == nil {
 		d.NoAmends = errNoAmender
 	}
 	return d

@@ -11,44 +11,33 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
-// waitBehind waits for e's key behind another lease of this process. A held key is refused without
-// a round trip, unless the caller waits. For a key whose claim is pending, or whose end the store
-// has not confirmed, every caller waits.
+// waitHere waits for e's key behind another lease of this process, until there is a decision or the time
+// is over. A held key is refused without a round trip, unless the caller waits. For a key whose claim is
+// pending, or whose end the store has not confirmed, every caller waits: for wait or the budget,
+// whichever is longer.
 //
 //	entered, nil  e has the key in this process
 //	entered, err  it has, but the store has not freed it: only work without the store can go on
 //	false, err    it has not
-func (l *Locker) waitBehind(ctx context.Context, e *Lease, found local.Entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
-	held := heldBy(e, found.Owner)
+func (l *Locker) waitHere(ctx context.Context, e *Lease, found local.Entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
+	c, w, held := l.core, found.Waiter, heldBy(e, found.Owner)
 	e.observed.noteFound(found.Owner)
+	if found.ConfirmEnd != nil {
+		found.ConfirmEnd()
+	}
 	switch {
 	case found.Mismatch:
 		held.Reason = ErrMismatch
 		return false, held
-	case found.Waiter == nil && found.ConfirmEnd != nil:
-		found.ConfirmEnd()
-		if l.cfg.failOpen {
-			return false, held // another caller in the queue may be about to run without the store
-		}
+	case w == nil && found.ConfirmEnd != nil && !l.cfg.failOpen: // else another caller in the queue may be about to run without the store
 		return false, errEnding
-	case found.Waiter == nil:
+	case w == nil:
 		return false, held
 	}
 	if wait > 0 || found.ConfirmEnd != nil {
 		queued := time.Now()
 		defer func() { e.observed.addWait(queued) }()
 	}
-	if found.ConfirmEnd != nil {
-		found.ConfirmEnd()
-	}
-	return l.await(ctx, found, began, wait, held)
-}
-
-// await waits behind another lease of this process until there is a decision, or the time is over.
-// Behind a holder, the time is wait. If only an answer of the store is missing, it is wait or the
-// budget, whichever is longer.
-func (l *Locker) await(ctx context.Context, found local.Entrance, began clock.Moment, wait time.Duration, held *RefusedError) (entered bool, err error) {
-	c, w := l.core, found.Waiter
 	allowed := local.AwaitAnswer
 	if l.cfg.failOpen {
 		allowed |= local.Usurp
@@ -63,7 +52,7 @@ func (l *Locker) await(ctx context.Context, found local.Entrance, began clock.Mo
 	for {
 		select {
 		case <-w.Ready():
-			return waited(w)
+			return readyResult(w)
 		case <-timer.C:
 			if clock.Now() >= latest {
 				allowed &^= local.AwaitAnswer
@@ -73,7 +62,7 @@ func (l *Locker) await(ctx context.Context, found local.Entrance, began clock.Mo
 				timer.Reset(latest.Until())
 				continue
 			}
-			return stoppedWaiting(w, stopped, held)
+			return stoppedResult(w, stopped, held)
 		case <-ctx.Done():
 			if c.keys.CancelWait(w) == local.FoundPending {
 				return false, gaveUp(ctx, errPending)
@@ -86,8 +75,8 @@ func (l *Locker) await(ctx context.Context, found local.Entrance, began clock.Mo
 	}
 }
 
-// waited returns the result of a wait whose waiter is ready.
-func waited(w *local.Waiter) (entered bool, err error) {
+// readyResult returns the result of a wait whose waiter is ready.
+func readyResult(w *local.Waiter) (entered bool, err error) {
 	d, decided := w.Decided().(*decision)
 	if !decided {
 		return true, nil
@@ -97,14 +86,14 @@ func waited(w *local.Waiter) (entered bool, err error) {
 	return false, d.errorFor(e)
 }
 
-// stoppedWaiting returns the result of a wait whose time was over.
-func stoppedWaiting(w *local.Waiter, stopped local.Stopped, held *RefusedError) (entered bool, err error) {
+// stoppedResult returns the result of a wait whose time was over.
+func stoppedResult(w *local.Waiter, stopped local.Stopped, held *RefusedError) (entered bool, err error) {
 	switch stopped {
 	case local.FoundGiven: // at the same moment
 		return true, nil
 	case local.FoundDecided:
 		<-w.Ready()
-		return waited(w)
+		return readyResult(w)
 	case local.Usurped:
 		if h, settles := w.Usurped(); !settles { // its entry has no holder, and must not refuse a later caller
 			leaseOf(h).addOrphan()
@@ -145,11 +134,11 @@ var errPending = fmt.Errorf("%w: another claim of this key is still unanswered",
 
 var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
 
-// contend claims e's key, and if another process holds it, polls until the moment until. Only
-// the first caller in the queue of a process contends. known is the refusal by an earlier
+// takeInStore claims e's key, and if another process holds it, polls until the moment until. Only
+// the first caller in the queue of a process does so. known is the refusal by an earlier
 // holder, nil if there was none. After a refusal, a poll without an answer of the store ends the
 // wait only if the work can run without the store. It does not run if the refusal was the store's.
-func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, until clock.Moment) error {
+func (l *Locker) takeInStore(ctx context.Context, e *Lease, known error, began, until clock.Moment) error {
 	var wake <-chan struct{}
 	longest := longestPause
 	for polls := 0; ; polls++ {

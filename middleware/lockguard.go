@@ -162,20 +162,17 @@ func (g *lockGuard) claimKey(ctx context.Context, r *http.Request) claimResult {
 	if lockedOf(ctx).within(claimed, g.locker.Store()) {
 		return claimResult{}
 	}
-	lease, err := g.acquire(ctx, key)
+	var lease *lock.Lease
+	if g.permits > 0 {
+		lease, err = g.locker.AcquireAny(ctx, keytext.Slots(key, g.permits))
+	} else {
+		lease, err = g.locker.Acquire(ctx, key)
+	}
 	if err != nil {
 		return claimResult{err: err}
 	}
 	found, _ := lock.FromContext(lease.Context())
 	return claimResult{lease: lease, protected: found == lease}
-}
-
-// acquire takes key, or a permit of it.
-func (g *lockGuard) acquire(ctx context.Context, key string) (*lock.Lease, error) {
-	if g.permits > 0 {
-		return g.locker.AcquireAny(ctx, keytext.Slots(key, g.permits))
-	}
-	return g.locker.Acquire(ctx, key)
 }
 
 // claimKeys claims all keys of r that no outer guard has.

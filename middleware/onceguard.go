@@ -161,9 +161,9 @@ func (g *onceGuard) run(x *run, r *http.Request) {
 
 // runHandler runs the handler under the lease, until its answer is complete.
 func (g *onceGuard) runHandler(x *run) {
-	lease, client := x.Run.Context(), x.request.Context()
+	lease, client := x.Context(), x.request.Context()
 	x.outer, x.named, x.lifetime = runOf(client), g.submission(x.id), g.lifetimeOf(g.locker.Keep())
-	x.context.lease, x.context.client, x.context.run = lease, client, x
+	x.context.init(lease, client, x)
 	x.answer.Start(&g.answers, x, x.out, x.request)
 	returned := false
 	defer func() {

@@ -150,6 +150,10 @@ type runContext struct {
 	returned atomic.Bool // the guard has returned
 }
 
+func (c *runContext) init(lease, client context.Context, x *run) {
+	c.run, c.lease, c.client = x, lease, client
+}
+
 // followClient makes c end with the client's request.
 func (c *runContext) followClient() { c.follow(c.client) }
 
