@@ -84,43 +84,12 @@ func sqlcHandlings() []handling {
 			defer with.(io.Closer).Close()
 			return with.InsertOrder(c, int32(c.run))
 		}},
-		{name: "sqlc, `pool.Begin`, `WithTx`, `Commit`, as its tutorial has it, and then `500`", over: overEach, so: besideTwice, handle: func(c *call) error {
-			if c.sqlTx != nil {
-				tx, err := c.desk.db.BeginTx(c, nil)
-				if err != nil {
-					return err
-				}
-				defer tx.Rollback() //nolint:errcheck // as tutorials have it
-				with, err := c.desk.queriesWith(c, tx, false)
-				if err = errors.Join(err, with.InsertOrder(c, int32(c.run))); err != nil {
-					return err
-				}
-				return errors.Join(c.aside(tx), tx.Commit(), errAway)
-			}
-			tx, err := c.desk.pool.Begin(c)
-			if err != nil {
-				return err
-			}
-			defer tx.Rollback(c) //nolint:errcheck // as tutorials have it
-			if err := overpgx.New(c.desk.pool).WithTx(tx).InsertOrder(c, int32(c.run)); err != nil {
-				return err
-			}
-			_, err = tx.Exec(c, "UPDATE orders SET beside = true")
-			return errors.Join(err, tx.Commit(c), errAway)
-		}},
 	}
-}
-
-// aside marks what a transaction of the pool has inserted.
-func (c *call) aside(tx *sql.Tx) error {
-	_, err := tx.ExecContext(c, "UPDATE orders SET beside = true")
-	return err
 }
 
 // gormOrder is an order as GORM has it.
 type gormOrder struct {
-	Run    int
-	Beside bool
+	Run int
 }
 
 func (gormOrder) TableName() string { return "orders" }
@@ -187,10 +156,6 @@ func gormHandlings() []handling {
 			}
 			return tx.Commit().Error
 		}),
-		{name: "GORM, the service's own `db.Create`, and then `500`", over: overSQLs, so: besideTwice, handle: func(c *call) error {
-			err := c.openGORM(c.desk.db, gorm.Config{}).WithContext(c).Create(&gormOrder{Run: c.run, Beside: true}).Error
-			return errors.Join(err, errAway)
-		}},
 	}
 }
 
@@ -253,11 +218,6 @@ func entHandlings() []handling {
 			}
 			return errors.Join(sqlgraph.CreateNode(c, entOf{tx, c.desk.entName()}, c.entOrder(false)), tx.Rollback())
 		}},
-		{name: "ent, the service's own client, and then `500`", over: overSQLs, so: besideTwice, handle: func(c *call) error {
-			spec := c.entOrder(false)
-			spec.SetField("beside", field.TypeBool, true)
-			return errors.Join(sqlgraph.CreateNode(c, entsql.OpenDB(c.desk.entName(), c.desk.db), spec), errAway)
-		}},
 	}
 }
 
@@ -275,8 +235,7 @@ func (d entOf) Tx(context.Context) (dialect.Tx, error) { return dialect.NopTx(d)
 type bunOrder struct {
 	bun.BaseModel `bun:"table:orders"`
 
-	Run    int
-	Beside bool
+	Run int
 }
 
 func bunHandlings() []handling {
@@ -298,13 +257,6 @@ func bunHandlings() []handling {
 		{name: "bun, `bun.Tx{Tx: tx}.NewInsert()`", over: overSQLs, so: "`db.NewInsert().Conn(tx)`: bun's `Tx` cannot be made of another", handle: func(c *call) error {
 			_, err := bun.Tx{Tx: c.sqlTx}.NewInsert().Model(&bunOrder{Run: c.run}).Exec(c)
 			return err
-		}},
-		{name: "bun, `db.RunInTx`, and then `500`", over: overSQLs, so: besideTwice, handle: func(c *call) error {
-			err := open(c).RunInTx(c, nil, func(ctx context.Context, tx bun.Tx) error {
-				_, err := tx.NewInsert().Model(&bunOrder{Run: c.run, Beside: true}).Exec(ctx)
-				return err
-			})
-			return errors.Join(err, errAway)
 		}},
 	}
 }

@@ -2,6 +2,7 @@ package snippets_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"net/http"
@@ -59,31 +60,19 @@ func endings() []handling {
 		}},
 		handling{name: "`Commit`, its error ignored", over: overEach, handle: func(c *call) error {
 			err := c.order()
-			if c.sqlTx != nil {
-				_ = c.sqlTx.Commit()
-			} else {
-				_ = c.tx.Commit(c)
-			}
+			c.ends((*sql.Tx).Commit, pgx.Tx.Commit)
 			return err
 		}},
 		handling{name: "`Commit`, and then one more statement", over: overEach, so: "leave out `Commit`", orders: 2, handle: func(c *call) error {
 			if err := c.order(); err != nil {
 				return err
 			}
-			if c.sqlTx != nil {
-				_ = c.sqlTx.Commit()
-			} else {
-				_ = c.tx.Commit(c)
-			}
+			c.ends((*sql.Tx).Commit, pgx.Tx.Commit)
 			return c.order()
 		}},
 		handling{name: "`Rollback`, and then `201`", over: overEach, handle: func(c *call) error {
 			err := c.order()
-			if c.sqlTx != nil {
-				_ = c.sqlTx.Rollback()
-			} else {
-				_ = c.tx.Rollback(c)
-			}
+			c.ends((*sql.Tx).Rollback, pgx.Tx.Rollback)
 			return err
 		}},
 		handling{name: "`pgx.BeginFunc(ctx, tx, f)`", over: overPgx, handle: func(c *call) error {
@@ -140,6 +129,15 @@ func endings() []handling {
 			setup: "ALTER TABLE orders ENGINE = MyISAM", undo: "ALTER TABLE orders ENGINE = InnoDB", handle: func(c *call) error { return errors.Join(c.order(), errAway) },
 		},
 	)
+}
+
+// ends ends the transaction, and ignores the error.
+func (c *call) ends(ofSQL func(*sql.Tx) error, ofPgx func(pgx.Tx, context.Context) error) {
+	if c.sqlTx != nil {
+		_ = ofSQL(c.sqlTx)
+	} else {
+		_ = ofPgx(c.tx, c)
+	}
 }
 
 func failings() []handling {
@@ -486,6 +484,13 @@ func answerings() []handling {
 }
 
 func elsewheres() []handling {
+	second := func(c *call) error {
+		late := *c
+		ctx, cancel := context.WithTimeout(c, 200*time.Millisecond)
+		defer cancel()
+		late.Context = ctx
+		return errors.Join(c.order(), late.beside())
+	}
 	return in("Other connections and transactions",
 		handling{name: "a row over the pool, and `201`", over: overServers, handle: func(c *call) error {
 			return errors.Join(c.order(), c.beside())
@@ -493,20 +498,8 @@ func elsewheres() []handling {
 		handling{name: "a row over the pool, and `500`", over: overServers, so: besideTwice, handle: func(c *call) error {
 			return errors.Join(c.order(), c.beside(), errAway)
 		}},
-		handling{name: "a second connection of a pool of one, for at most 0.2 s", pool: 1, so: "without a bound, it waits for ever", handle: func(c *call) error {
-			late := *c
-			ctx, cancel := context.WithTimeout(c, 200*time.Millisecond)
-			defer cancel()
-			late.Context = ctx
-			return errors.Join(c.order(), late.beside())
-		}},
-		handling{name: "a second connection while the transaction has written, for at most 0.2 s", over: overSQLite, so: "without a bound, it waits for as long as the pool says", handle: func(c *call) error {
-			late := *c
-			ctx, cancel := context.WithTimeout(c, 200*time.Millisecond)
-			defer cancel()
-			late.Context = ctx
-			return errors.Join(c.order(), late.beside())
-		}},
+		handling{name: "a second connection of a pool of one, for at most 0.2 s", pool: 1, so: "without a bound, it waits for ever", handle: second},
+		handling{name: "a second connection while the transaction has written, for at most 0.2 s", over: overSQLite, so: "without a bound, it waits for as long as the pool says", handle: second},
 		handling{name: "sessions of the pool that the server has ended since their last use", over: overMySQL, before: func(t *testing.T, d *desk) {
 			t.Helper()
 			var id int

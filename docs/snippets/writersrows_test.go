@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/alexedwards/scs/v2"
-	"github.com/felixge/httpsnoop"
 	gingzip "github.com/gin-contrib/gzip"
 	ginsessions "github.com/gin-contrib/sessions"
 	gincookie "github.com/gin-contrib/sessions/cookie"
@@ -22,17 +21,13 @@ import (
 	"github.com/gofiber/fiber/v3/middleware/compress"
 	"github.com/gorilla/handlers"
 	"github.com/gorilla/sessions"
-	"github.com/justinas/nosurf"
 	"github.com/klauspost/compress/gzhttp"
-	echo4 "github.com/labstack/echo/v4"
-	echo4mw "github.com/labstack/echo/v4/middleware"
 	"github.com/labstack/echo/v5"
 	echomw "github.com/labstack/echo/v5/middleware"
 	"github.com/urfave/negroni/v3"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 
 	latchecho "github.com/httplatch/httplatch/middleware/echo"
-	latchecho4 "github.com/httplatch/httplatch/middleware/echo/echo4"
 	latchgin "github.com/httplatch/httplatch/middleware/gin"
 )
 
@@ -50,7 +45,7 @@ const compressOutside = "mount it outside: each client gets the coding that it t
 
 func wrappings() []wrapping {
 	var all []wrapping
-	for _, rows := range [][]wrapping{stdlibWritings(), chiWritings(), ginWritings(), echoWritings(), echo4Writings(), fiberWritings()} {
+	for _, rows := range [][]wrapping{stdlibWritings(), chiWritings(), ginWritings(), echoWritings(), fiberWritings()} {
 		all = append(all, rows...)
 	}
 	return all
@@ -88,11 +83,7 @@ func stdlibWritings() []wrapping {
 	for _, r := range [][]wrapping{
 		bothSides(name, "`http.TimeoutHandler`", "", "its `503` frees the key while the handler runs: mount it outside", around(func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Minute, "late") })),
 		bothSides(name, "klauspost `gzhttp`", "", compressOutside, around(func(h http.Handler) http.Handler { return gz(h) })),
-		bothSides(name, "gorilla `handlers.CompressHandler`", "", compressOutside, around(handlers.CompressHandler)),
 		bothSides(name, "gorilla `handlers.CombinedLoggingHandler`", "", "", around(func(h http.Handler) http.Handler { return handlers.CombinedLoggingHandler(io.Discard, h) })),
-		bothSides(name, "`httpsnoop.CaptureMetrics`", "", "", around(func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httpsnoop.CaptureMetrics(h, w, r) })
-		})),
 		bothSides(name, "`otelhttp`", "", "", around(otelhttp.NewMiddleware("orders"))),
 		bothSides(name, "negroni", "", "", around(func(h http.Handler) http.Handler {
 			n := negroni.New(negroni.NewRecovery())
@@ -112,11 +103,6 @@ func stdlibWritings() []wrapping {
 				_ = s.Save(r, w)
 				h.ServeHTTP(w, r)
 			})
-		})),
-		bothSides(name, "`nosurf`, whose check is passed", "", "mount it outside: a refusal of its own is not kept either way", around(func(h http.Handler) http.Handler {
-			n := nosurf.New(h)
-			n.ExemptPath("/orders")
-			return n
 		})),
 		bothSides(name, "an error page in place of the body of a `500`", "", "", around(errorPages)),
 		bothSides(name, "a buffer that sends all at the end", "", "", around(buffering)),
@@ -356,44 +342,6 @@ func echoWritings() []wrapping {
 	return append(rows, wrapping{name, "`echo.WrapMiddleware(guard)`", "is the guard", "`latchecho.Use`", func(g guard, o *orders) http.Handler {
 		e := echo.New()
 		e.POST("/orders", echoOrder(o), echo.WrapMiddleware(g))
-		return e
-	}})
-}
-
-// echo4Order is the handler in echo v4.
-func echo4Order(o *orders) echo4.HandlerFunc {
-	return func(c echo4.Context) error {
-		if o.failing() {
-			return fmt.Errorf("away")
-		}
-		c.Response().Header().Set("Location", fmt.Sprintf("/orders/%d", o.runs))
-		return c.String(http.StatusCreated, o.text())
-	}
-}
-
-func echo4Writings() []wrapping {
-	const name = "echo v4"
-	with := func(mw echo4.MiddlewareFunc) func(where string) wirer {
-		return func(where string) wirer {
-			return func(g guard, o *orders) http.Handler {
-				e := echo4.New()
-				if where == outside {
-					e.Use(mw, latchecho4.Use(g))
-				} else {
-					e.Use(latchecho4.Use(g), mw)
-				}
-				e.POST("/orders", echo4Order(o))
-				return e
-			}
-		}
-	}
-	var rows []wrapping
-	rows = append(rows, bothSides(name, "`middleware.Gzip`", "", compressOutside, with(echo4mw.Gzip()))...)
-	rows = append(rows, bothSides(name, "`middleware.BodyDump`", "", "", with(echo4mw.BodyDump(func(echo4.Context, []byte, []byte) {})))...)
-	rows = append(rows, bothSides(name, "`middleware.ContextTimeout`", "", "its `503` frees the key: mount it outside", with(echo4mw.ContextTimeout(time.Minute)))...)
-	return append(rows, wrapping{name, "`echo.WrapMiddleware(guard)`", "is the guard", "`latchecho.Use`", func(g guard, o *orders) http.Handler {
-		e := echo4.New()
-		e.POST("/orders", echo4Order(o), echo4.WrapMiddleware(g))
 		return e
 	}})
 }
