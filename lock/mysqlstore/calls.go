@@ -22,25 +22,16 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	if c.Replaces == "" {
 		s.sweeps.Claim(ctx, 1, s.sweep)
 	}
-	for range rowstore.MaxClaims {
+	return rowstore.Claim("mysqlstore", &c, func() (granted bool, fence int64, r *rowstore.Row, err error) {
 		a, err := s.ask(ctx, key, &c)
 		if err != nil {
-			return lock.Entry{}, err
+			return false, 0, nil, err
 		}
-		granted, fence, yields := a.granted, int64(0), a.row.YieldsTo(&c, a.at)
-		if !granted && yields && (a.row != nil || c.Fenced) {
+		if granted = a.granted; !granted && a.row.YieldsTo(&c) && (a.row != nil || c.Fenced) {
 			granted, fence, err = s.take(ctx, key, &c, a.row)
 		}
-		switch {
-		case err != nil:
-			return lock.Entry{}, err
-		case granted:
-			return rowstore.Granted(&c, fence), nil
-		case !yields:
-			return a.row.Entry(a.at), nil
-		}
-	}
-	return lock.Entry{}, rowstore.Unsettled("mysqlstore")
+		return granted, fence, a.row, err
+	})
 }
 
 // values returns the values of the entry of a claim.
@@ -84,48 +75,47 @@ func (s *Store) fenced(ctx context.Context, conn *sql.Conn, key, token string) (
 	if fence, err = s.draw(ctx, conn); err == nil {
 		_, err = conn.ExecContext(ctx, text(s.statements.fence, key, token, fence))
 	}
-	return fence, err //nolint:wrapcheck // by with
+	return fence, err
 }
 
 // draw returns a fence that is higher than all before. It leaves no row.
 func (s *Store) draw(ctx context.Context, conn *sql.Conn) (fence int64, err error) {
 	drawn, err := conn.ExecContext(ctx, s.statements.drawFence)
 	if err != nil {
-		return 0, err //nolint:wrapcheck // by with
+		return 0, err
 	}
 	if fence, err = drawn.LastInsertId(); err == nil {
 		_, err = conn.ExecContext(ctx, text(s.statements.dropFence, fence))
 	}
-	return fence, err //nolint:wrapcheck // by with
+	return fence, err
 }
 
-// read returns the row of a key, nil if there is none, and the time.
-func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *rowstore.Row, at int64, err error) {
+// read returns the row of a key, nil if there is none.
+func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *rowstore.Row, err error) {
 	err = s.withOwn(ctx, r, func(conn *sql.Conn) error {
-		found, at = nil, 0
-		return s.readAll(ctx, conn, list{[]byte(key)}, func(r *rowstore.Row, now int64) { found, at = r, now })
+		found = nil
+		return s.readAll(ctx, conn, list{[]byte(key)}, func(r *rowstore.Row) { found = r })
 	})
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	return found, at, nil
+	return found, nil
 }
 
-// readAll calls each with the rows of keys, and the time. If COMMITs wait for a replica, readAll
-// returns when the replica has the receipts, too.
-func (s *Store) readAll(ctx context.Context, conn *sql.Conn, keys list, each func(r *rowstore.Row, at int64)) error {
+// readAll calls each with the rows of keys. If COMMITs wait for a replica, readAll returns when the
+// replica has the receipts, too.
+func (s *Store) readAll(ctx context.Context, conn *sql.Conn, keys list, each func(*rowstore.Row)) error {
 	var await bool
 	err := s.withServer(ctx, conn, func(is *server) error {
 		rows, err := conn.QueryContext(ctx, text(s.statements.get, keys, is.waits))
-		return rowstore.EachRow(rows, err, func(rows *sql.Rows) error { //nolint:wrapcheck // by with
+		return rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
 			var r rowstore.Row
-			var at int64
 			var replicated bool
-			if err := r.Scan(followed{rows, []any{&at, &replicated}}); err != nil {
-				return err //nolint:wrapcheck // by with
+			if err := r.Scan(followed{rows, []any{&r.At, &replicated}}); err != nil {
+				return err
 			}
 			await = await || r.Settled && replicated
-			each(&r, at)
+			each(&r)
 			return nil
 		})
 	})
@@ -143,31 +133,31 @@ type followed struct {
 
 // Scan reads one row.
 func (f followed) Scan(into ...any) error {
-	return f.rows.Scan(append(into, f.by...)...) //nolint:wrapcheck // by its caller
+	return f.rows.Scan(append(into, f.by...)...)
 }
 
 // changesRow runs a statement, and reports whether it has changed a row. If it has not, an earlier
 // send of the call may have changed the row: the function is finds this out from the row of the
 // key.
-func (s *Store) changesRow(ctx context.Context, statement, key string, is func(r *rowstore.Row, at int64) bool) (bool, error) {
+func (s *Store) changesRow(ctx context.Context, statement, key string, is func(*rowstore.Row) bool) (bool, error) {
 	n, err := s.exec(ctx, rowstore.First, statement)
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	r, at, err := s.read(ctx, rowstore.First, key)
-	return err == nil && is(r, at), err
+	r, err := s.read(ctx, rowstore.First, key)
+	return err == nil && is(r), err
 }
 
 // Renew is part of [lock.Store].
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	statement := text(s.statements.renew, key, c.Token, rowstore.Micros(c.Lease), rowstore.Micros(c.Linger))
-	return s.changesRow(ctx, statement, key, func(r *rowstore.Row, at int64) bool { return r.Of(c.Token, at) && !r.Settled })
+	return s.changesRow(ctx, statement, key, func(r *rowstore.Row) bool { return r.Of(c.Token) && !r.Settled })
 }
 
 // Settle is part of [lock.Store].
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	statement := text(s.statements.settle, key, c.Token, receipt, rowstore.Micros(keep))
-	return s.changesRow(ctx, statement, key, func(r *rowstore.Row, at int64) bool { return r.Of(c.Token, at) && r.Settled })
+	return s.changesRow(ctx, statement, key, func(r *rowstore.Row) bool { return r.Of(c.Token) && r.Settled })
 }
 
 // Release is part of [lock.Store].
@@ -178,8 +168,8 @@ func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 
 // Get is part of [lock.Store].
 func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
-	r, at, err := s.read(ctx, rowstore.Later, key)
-	return r.Entry(at), err
+	r, err := s.read(ctx, rowstore.Later, key)
+	return r.Entry(), err
 }
 
 // Forget is part of [lock.Inspector].

@@ -76,7 +76,7 @@ func supported(version string) (oldest string, ok bool) {
 func (s *Store) checkTables(ctx context.Context, conn *sql.Conn) error {
 	for _, statement := range append([]string{s.statements.present, s.statements.presentFences}, s.statements.writes...) {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
-			return err //nolint:wrapcheck // by with
+			return err
 		}
 	}
 	for _, table := range []string{s.names.table, s.names.table + "_fence"} {
@@ -87,7 +87,7 @@ func (s *Store) checkTables(ctx context.Context, conn *sql.Conn) error {
 		var engine string
 		err := conn.QueryRowContext(ctx, text(s.statements.engine, database, table)).Scan(&engine)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) { // lower_case_table_names may have changed the name
-			return err //nolint:wrapcheck // by with
+			return err
 		}
 		if err == nil && engine != "InnoDB" {
 			return unfit("the table %s has the engine %s, which has no transactions: ALTER TABLE %s ENGINE = InnoDB", table, engine, table)
@@ -105,7 +105,7 @@ func (s *Store) checkWork(ctx context.Context, conn *sql.Conn) error {
 	const server = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir)"
 	var own, work string
 	if err := conn.QueryRowContext(ctx, server).Scan(&own); err != nil {
-		return err //nolint:wrapcheck // by with
+		return err
 	}
 	if err := s.db.QueryRowContext(ctx, server).Scan(&work); err != nil {
 		return fmt.Errorf("mysqlstore: the database of the work: %w", dialError(err))

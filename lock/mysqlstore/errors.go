@@ -38,73 +38,53 @@ var (
 	refusals = slices.Concat(denials, noRooms, []uint16{errLockWaitTimeout, errDeadlock, errRecordChanged, errLockNowait, 1040, errNotReady, 1203, 1206, 1226, 1969, 3024, 3101})
 )
 
-// storeError converts the error of a statement to an error of [lock.Store], and nil to nil. An
-// error answer of the server proves that the statement had no effect, unless the answer is that
-// the statement was interrupted: its commit may then have taken effect.
-func storeError(err error) error {
+// failure makes the errors of the store.
+var failure = rowstore.Errors{Store: "mysqlstore", Answer: answer}
+
+const (
+	lacksPrivilege = "the user lacks a privilege, which the package's documentation names"
+	logsStatements = "the server logs statements: set binlog_format to ROW or MIXED"
+	isReadOnly     = "the server cannot be written to: connect to the primary, and if it is one, set read_only to OFF"
+)
+
+// cures has the cures of errors. The others of their class have none.
+var cures = map[uint16]string{
+	errNoSuchTable: rowstore.NoTable, errBadField: rowstore.NoColumn, 1665: logsStatements,
+	1290: isReadOnly, 1792: isReadOnly, 1836: isReadOnly, 1142: lacksPrivilege, 1143: lacksPrivilege, 1044: lacksPrivilege, 1227: lacksPrivilege,
+}
+
+// answer returns the meaning of an error of a statement. An error answer of the server proves that the
+// statement had no effect, unless the answer is that the statement was interrupted: its commit may
+// then have taken effect.
+func answer(err error) (is rowstore.Answer) {
+	n := number(err)
 	_, committing := errors.AsType[rowstore.CommitError](err)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, lock.ErrNotApplied):
-		return err
+	is.Refused = isTooLarge(err) || errors.Is(err, errUncommitted) || refused(err) && (!committing || rolledBack(err))
+	switch is.Cure = cures[n]; {
 	case isTooLarge(err): // nothing was sent
-		return fmt.Errorf("%w: mysqlstore: %w: max_allowed_packet of the server, or maxAllowedPacket of the driver, is smaller: %w", lock.ErrNotApplied, lock.ErrFull, err)
-	case !errors.Is(err, errUncommitted) && (committing && !rolledBack(err) || !refused(err)):
-		return fmt.Errorf("mysqlstore: %w", classified(err))
-	default:
-		return fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, explain(err))
+		is.Means, is.Cure = lock.ErrFull, "max_allowed_packet of the server, or maxAllowedPacket of the driver, is smaller"
+	case slices.Contains(noRooms, n):
+		is.Means, is.Cure = lock.ErrFull, "the server has no room"
+	case is.Cure != "", slices.Contains(denials, n):
+		is.Means = lock.ErrDenied
 	}
+	_, network := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // no class
+	case n != 0:
+		is.Class = strconv.Itoa(int(n))
+	case network, errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		is.Class = "connection"
+	}
+	return is
 }
 
 // dialError explains why there is no connection.
 func dialError(err error) error {
 	if number(err) != 0 || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return explain(err)
+		return failure.Explain(err)
 	}
 	return fmt.Errorf("the server cannot be reached: %w", rowstore.Classed(err, "dial"))
-}
-
-// classified gives err a class: the number of the server's error, "dial" for a connection that
-// was not made, and "connection" for a connection that ended.
-func classified(err error) error {
-	var network net.Error
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return err // lock.Class knows them
-	case number(err) != 0:
-		return rowstore.Classed(err, strconv.Itoa(int(number(err))))
-	case errors.As(err, &network), errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return rowstore.Classed(err, "connection")
-	default:
-		return err
-	}
-}
-
-// explain adds a cure to an answer of the server, and its meaning to the Locker.
-func explain(err error) error {
-	n := number(err)
-	err = classified(err)
-	switch {
-	case errors.Is(err, lock.ErrDenied): // already explained
-		return err
-	case n == errNoSuchTable:
-		return fmt.Errorf("%w: the table is not there: call Migrate, or run Schema: %w", lock.ErrDenied, err)
-	case n == errBadField:
-		return fmt.Errorf("%w: the table lacks a column: it is of another version, or not a store's: compare it with Schema, or name another one by WithTable: %w", lock.ErrDenied, err)
-	case n == 1665:
-		return fmt.Errorf("%w: the server logs statements: set binlog_format to ROW or MIXED: %w", lock.ErrDenied, err)
-	case slices.Contains(readOnly, n):
-		return fmt.Errorf("%w: the server cannot be written to: connect to the primary, and if it is one, set read_only to OFF: %w", lock.ErrDenied, err)
-	case n == 1142, n == 1143, n == 1044, n == 1227:
-		return fmt.Errorf("%w: the user lacks a privilege, which the package's documentation names: %w", lock.ErrDenied, err)
-	case slices.Contains(denials, n):
-		return fmt.Errorf("%w: %w", lock.ErrDenied, err)
-	case slices.Contains(noRooms, n):
-		return fmt.Errorf("%w: the server has no room: %w", lock.ErrFull, err)
-	default:
-		return err
-	}
 }
 
 // number returns the number of a server's error, 0 if err is of another kind.

@@ -23,7 +23,7 @@ func openOwn(cfg *mysql.Config, dialled func()) (*sql.DB, error) {
 	cfg.Logger = &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // by its caller
+		return nil, err
 	}
 	own := sql.OpenDB(ownConnector{connector, dialled})
 	own.SetMaxOpenConns(rowstore.OwnConnections)
@@ -58,13 +58,13 @@ type ownConnector struct {
 func (c ownConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the driver's
+		return nil, err
 	}
 	session := conn.(driver.ExecerContext) //nolint:errcheck,forcetypeassert // the driver's
 	for _, statement := range ownSession {
 		if _, err := session.ExecContext(ctx, statement, nil); err != nil && number(err) != errNoVariable {
 			_ = conn.Close()
-			return nil, err //nolint:wrapcheck // the driver's
+			return nil, err
 		}
 	}
 	c.dialled()
@@ -88,7 +88,7 @@ func (s *Store) withOwn(ctx context.Context, r rowstore.Rank, do func(conn *sql.
 		if err = s.use(ctx, conn, do); errors.Is(err, driver.ErrBadConn) {
 			continue
 		}
-		err = storeError(err)
+		err = failure.Of(err)
 		if demoted || !isDemoted(err) || !errors.Is(err, lock.ErrNotApplied) {
 			return err
 		}
@@ -166,7 +166,7 @@ func changes(result driver.Result, err error) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return result.RowsAffected() //nolint:wrapcheck // it has none
+	return result.RowsAffected()
 }
 
 // errUncommitted ends a transaction for which no COMMIT was sent. The transaction has no effect,

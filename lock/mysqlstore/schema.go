@@ -77,7 +77,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 				_, err = conn.ExecContext(ctx, s.names.in(table[1]))
 			}
 			if err != nil {
-				return err //nolint:wrapcheck // by with
+				return err
 			}
 		}
 		return nil

@@ -78,11 +78,11 @@ func (s *Store) withServer(ctx context.Context, conn *sql.Conn, do func(*server)
 func variables(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
 	rows, err := conn.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format', 'innodb_snapshot_isolation', 'max_allowed_packet') OR Variable_name LIKE 'rpl\\_semi\\_sync\\_%'")
 	set := make(map[string]string)
-	return set, rowstore.EachRow(rows, err, func(rows *sql.Rows) error { //nolint:wrapcheck // by with
+	return set, rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
 		var name, value string
 		err := rows.Scan(&name, &value)
 		set[name] = value
-		return err //nolint:wrapcheck // by with
+		return err
 	})
 }
 

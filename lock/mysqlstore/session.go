@@ -112,7 +112,7 @@ func (s *sessions) id(ctx context.Context, w *session) (id int64, err error) {
 		return id, nil
 	}
 	if err := w.user.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
-		return 0, err //nolint:wrapcheck // by its caller
+		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (w *session) ready(ctx context.Context, how kind) error {
 	}
 	if !w.begun && w.endErr == nil {
 		if err := w.begin(ctx); err != nil {
-			w.endErr = transient(classified(err))
+			w.endErr = failure.Transient(failure.Classed(err))
 		}
 	}
 	if how == plain && w.stmtErr == nil {
@@ -207,18 +207,18 @@ func (w *session) settled(ctx context.Context) error {
 	switch {
 	case w.endErr != nil:
 	case !w.conn.IsValid():
-		w.endErr = transient(errSessionEnded)
+		w.endErr = failure.Transient(errSessionEnded)
 	case w.stmtErr == nil:
 		return nil
 	case rollsBack(w.stmtErr):
-		w.endErr = transient(fmt.Errorf("%w: %w", errUndone, classified(w.stmtErr)))
+		w.endErr = failure.Transient(fmt.Errorf("%w: %w", errUndone, failure.Classed(w.stmtErr)))
 	case w.open(ctx):
 		w.stmtErr = nil
 		return nil
 	default:
-		w.endErr = transient(fmt.Errorf("%w: %w", errUndone, classified(w.stmtErr)))
+		w.endErr = failure.Transient(fmt.Errorf("%w: %w", errUndone, failure.Classed(w.stmtErr)))
 		if w.mark != 0 && errors.Is(w.stmtErr, errUnclear) {
-			w.endErr = permanent(errEnded)
+			w.endErr = failure.Permanent(errEnded)
 		}
 	}
 	return w.endErr
@@ -249,7 +249,7 @@ func (w *session) writeMark(ctx context.Context) error {
 			w.mark, err = result.LastInsertId()
 		}
 		if err != nil {
-			return transient(classified(err))
+			return failure.Transient(failure.Classed(err))
 		}
 	}
 	w.stmtErr = errUnclear

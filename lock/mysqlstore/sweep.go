@@ -21,7 +21,7 @@ func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, 
 			removed = 0
 			var before int64
 			if err := conn.QueryRowContext(ctx, text("SELECT "+now+" - $1", rowstore.SweepAfter.Microseconds())).Scan(&before); err != nil {
-				return err //nolint:wrapcheck // by with
+				return err
 			}
 			var keys list
 			rows, err := conn.QueryContext(ctx, text(s.statements.ended, from, before, int64(limit)))
@@ -29,13 +29,13 @@ func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, 
 				var key []byte
 				err := rows.Scan(&key, &upTo)
 				keys = append(keys, key)
-				return err //nolint:wrapcheck // by with
+				return err
 			})
 			if len(keys) < limit {
 				upTo = before
 			}
 			if err != nil || len(keys) == 0 {
-				return err //nolint:wrapcheck // by with
+				return err
 			}
 			n, err := changes(conn.ExecContext(ctx, text(s.statements.remove, keys)))
 			removed = int(n)

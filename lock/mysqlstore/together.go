@@ -25,7 +25,6 @@ type asked struct {
 	inserts bool       // it inserts its row if there is none: it draws no fence, and replaces no entry
 
 	row     *rowstore.Row // which was read; nil if there was none
-	at      int64         // when
 	granted bool          // its row was inserted
 }
 
@@ -108,7 +107,7 @@ func (s *Store) claimTogether(ctx context.Context, conn *sql.Conn, calls []*rows
 		return nil, err
 	}
 	for _, c := range calls {
-		errs = append(errs, storeError(s.claimAll(ctx, conn, []*asked{c.Of})))
+		errs = append(errs, failure.Of(s.claimAll(ctx, conn, []*asked{c.Of})))
 	}
 	return errs, nil
 }
@@ -129,9 +128,9 @@ func (s *Store) claimAll(ctx context.Context, conn *sql.Conn, all []*asked) erro
 		}
 	}
 	taken := false
-	err := s.readAll(ctx, conn, keys, func(r *rowstore.Row, at int64) {
+	err := s.readAll(ctx, conn, keys, func(r *rowstore.Row) {
 		if a := of[string(r.Key)]; a != nil {
-			a.row, a.at, taken = r, at, true
+			a.row, taken = r, true
 		}
 	})
 	if s.keyTaken.Store(taken); err != nil {

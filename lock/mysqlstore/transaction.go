@@ -19,7 +19,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	defer cancel()
 	work, err := rowstore.Through(&s.begins, func() (*session, error) { return s.newSession(waits) })
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: mysqlstore: the work's transaction was not begun: %w", lock.ErrNotApplied, explain(err))
+		return nil, nil, failure.NotBegun(err)
 	}
 	return context.WithValue(ctx, txKey{}, work.tx), &workTransaction{store: s, work: work, key: key, token: token}, nil
 }
@@ -60,9 +60,9 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 		if t.unexplained = w.mark == 0; t.unexplained {
 			return false, errUnexplained
 		}
-		return t.ended(ctx, permanent(errEnded), receipt, keep)
+		return t.ended(ctx, failure.Permanent(errEnded), receipt, keep)
 	}
-	if errors.Is(storeError(err), lock.ErrFull) { // the effect is worth more than its answer
+	if errors.Is(failure.Of(err), lock.ErrFull) { // the effect is worth more than its answer
 		if number(err) != 0 { // the server has executed them
 			before = nil
 		}
@@ -104,7 +104,7 @@ func (t *workTransaction) commit(ctx context.Context) (bool, error) {
 		t.answered = true
 		return false, notCommitted(err)
 	default:
-		return false, fmt.Errorf("mysqlstore: COMMIT was not answered: %w", classified(err))
+		return false, fmt.Errorf("mysqlstore: COMMIT was not answered: %w", failure.Classed(err))
 	}
 }
 
@@ -133,16 +133,13 @@ var (
 	errSessionEnded = errors.New("its session has ended, by the server, or with the context of a statement that was in progress")
 )
 
-// permanent and transient return the errors of a transaction that was rolled back.
-var permanent, transient = rowstore.RolledBack("mysqlstore")
-
 // notCommitted converts the error of a Settle whose COMMIT was not sent or was refused. If the server
 // is no longer the primary, the work may succeed on another one.
 func notCommitted(err error) error {
 	if isDemoted(err) || passes(err) {
-		return transient(classified(err))
+		return failure.Transient(failure.Classed(err))
 	}
-	return permanent(explain(err))
+	return failure.Permanent(failure.Explain(err))
 }
 
 // Outcome is part of [lock.Transaction]. It asks by a write. When the write is committed, the
@@ -208,7 +205,7 @@ func (t *workTransaction) look(ctx context.Context, conn *sql.Conn) (outcome.Fou
 	case errors.Is(err, sql.ErrNoRows):
 		return outcome.Gone, nil
 	case err != nil:
-		return outcome.Gone, err //nolint:wrapcheck // by with
+		return outcome.Gone, err
 	case string(token) != t.token:
 		return outcome.Gone, nil
 	case settled:
@@ -229,10 +226,10 @@ func (t *workTransaction) EndIdle(ctx context.Context) {
 		err := conn.QueryRowContext(ctx, text(t.store.statements.idle, t.work.id)).Scan(&idle, &unit)
 		since, off := time.Duration(idle*float64(time.Millisecond)), time.Duration(unit*float64(time.Millisecond))
 		if err != nil || since+off < atLeast || since-off > time.Since(t.asked) {
-			return err //nolint:wrapcheck // it is not looked at
+			return err
 		}
 		_, err = conn.ExecContext(ctx, text("KILL CONNECTION $1", t.work.id))
-		return err //nolint:wrapcheck // it is not looked at
+		return err
 	})
 }
 

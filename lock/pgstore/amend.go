@@ -19,7 +19,7 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 	}
 	ok, err = s.amendInside(ctx, args)
 	if err != nil {
-		return false, fmt.Errorf("pgstore: the receipt was not replaced in the work's transaction: %w", storeError(err))
+		return false, fmt.Errorf("pgstore: the receipt was not replaced in the work's transaction: %w", failure.Of(err))
 	}
 	return ok, nil
 }

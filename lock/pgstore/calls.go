@@ -19,7 +19,7 @@ import (
 // Claim is part of [lock.Store]. It sends one statement, and a second one to read the entry if the
 // key is taken. After a claim that found its key taken, the next claim reads first: duplicates
 // often come together.
-func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Entry, err error) {
+func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	work := rowstore.Transactional(key, c.Linger)
 	begins := &s.begins
 	if !work {
@@ -28,33 +28,24 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 	if err := rowstore.Admit(ctx, &s.calls, begins); err != nil {
 		return lock.Entry{}, err
 	}
-	// An entry that has ended since is no longer in the way.
-	passed := func() bool {
-		if c.Replaces == "" {
-			return e.State == lock.Free
+	var r *rowstore.Row
+	reads := c.Replaces == "" && s.keyTaken.Load()
+	return rowstore.Claim("pgstore", &c, func() (granted bool, fence int64, _ *rowstore.Row, err error) {
+		if reads {
+			reads = false
+			if r, err = s.read(ctx, rowstore.Later, key); err != nil || !r.YieldsTo(&c) {
+				return false, 0, r, err
+			}
 		}
-		return e.Token == c.Replaces && (e.State == lock.Abandoned || e.State == lock.Held && c.ReplacesHeld)
-	}
-	if c.Replaces == "" && s.keyTaken.Load() {
-		if e, err = s.read(ctx, rowstore.Later, key); err != nil || !passed() {
-			return e, err
+		granted, fence, err = s.claim(ctx, key, &c, r != nil && !r.Settled, work)
+		if err == nil {
+			s.keyTaken.Store(!granted)
 		}
-	}
-	for range rowstore.MaxClaims { // all of them find a late send of a claim whose row takeAway has marked
-		granted, fence, err := s.claim(ctx, key, &c, e.Token != "", work)
-		switch {
-		case err != nil:
-			return lock.Entry{}, err
-		case granted:
-			s.keyTaken.Store(false)
-			return rowstore.Granted(&c, fence), nil
+		if err == nil && !granted {
+			r, err = s.read(ctx, rowstore.First, key) // also the row of a late send that takeAway has marked
 		}
-		s.keyTaken.Store(true)
-		if e, err = s.read(ctx, rowstore.First, key); err != nil || !passed() {
-			return withoutEnded(e), err
-		}
-	}
-	return lock.Entry{}, rowstore.Unsettled("pgstore")
+		return granted, fence, r, err
+	})
 }
 
 // claim sends a claim. ended says that the key has a row whose claim has ended, and was not settled.
@@ -80,23 +71,12 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, ended, wor
 		return s.overtake(ctx, s.statements.reclaim, append(args, c.Fenced))
 	case c.Fenced:
 		return s.claimFenced(ctx, args)
-	default:
-		return s.granted(ctx, s.statements.claim, args...)
 	}
-}
-
-// granted runs a claim.
-func (s *Store) granted(ctx context.Context, statement string, args ...any) (granted bool, fence int64, err error) {
-	rows, err := s.queryAt(ctx, rowstore.Later, statement, args...)
-	if err != nil {
-		return false, 0, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		granted, err = true, rows.Scan(&fence, nil)
-	}
-	rows.Close()
-	return granted, fence, storeError(errors.Join(err, rows.Err()))
+	err = s.each(ctx, rowstore.Later, s.statements.claim, func(rows pgx.Rows) error {
+		granted = true
+		return rows.Scan(&fence, nil)
+	}, args...)
+	return granted, fence, err
 }
 
 // claimFenced draws the fence after the claim has won the key: a fence that was drawn before could
@@ -128,7 +108,7 @@ func (s *Store) grantedBy(ctx context.Context, batch *pgx.Batch, first int) (gra
 	if err != nil {
 		return false, 0, err
 	}
-	defer conn.giveBack()
+	defer func() { conn.giveBack(err) }()
 	answers := conn.SendBatch(ctx, batch)
 	for range first {
 		if _, err = answers.Exec(); err != nil {
@@ -142,7 +122,7 @@ func (s *Store) grantedBy(ctx context.Context, batch *pgx.Batch, first int) (gra
 		}
 	}
 	if err = errors.Join(err, answers.Close(), conn.warned()); err != nil {
-		return false, 0, storeError(err)
+		return false, 0, failure.Of(err)
 	}
 	return granted, fence, nil
 }
@@ -174,111 +154,85 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 
 // Release is part of [lock.Store].
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	ok, err = s.flag(ctx, s.statements.release, []byte(key), []byte(c.Token))
+	ok, err = s.flag(ctx, rowstore.First, s.statements.release, []byte(key), []byte(c.Token))
 	if err != nil || ok {
 		return ok, err
 	}
-	return s.flag(ctx, s.statements.releaseTaken, []byte(key), []byte(c.Token))
+	return s.flag(ctx, rowstore.First, s.statements.releaseTaken, []byte(key), []byte(c.Token))
 }
 
 // Get is part of [lock.Store].
 func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
-	e, err := s.read(ctx, rowstore.Later, key)
-	return withoutEnded(e), err
+	r, err := s.read(ctx, rowstore.Later, key)
+	return r.Entry(), err
 }
 
-// withoutEnded returns the zero Entry in place of a claim that has ended.
-func withoutEnded(e lock.Entry) lock.Entry {
-	if e.State == lock.Free {
-		return lock.Entry{}
+// read returns the row of key, nil if there is none. It reads again, with the note, if a record is not
+// settled: one statement for both would make each replay slower.
+func (s *Store) read(ctx context.Context, rank rowstore.Rank, key string) (r *rowstore.Row, err error) {
+	scan := func(rows pgx.Rows) (err error) {
+		r, err = scanRow(rows, nil)
+		return err
 	}
-	return e
-}
-
-// read reads the entry of key. It reads again, with the note, if a record is not settled: one statement
-// for both would make each replay slower.
-func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (lock.Entry, error) {
-	e, err := s.entry(ctx, r, s.statements.get, []byte(key))
-	if err == nil && e.Token != "" && e.State != lock.Settled && keytext.IsRecord(key) {
-		return s.entry(ctx, r, s.statements.getNoted, []byte(key))
+	err = s.each(ctx, rank, s.statements.get, scan, []byte(key))
+	if err == nil && r != nil && !r.Settled && keytext.IsRecord(key) {
+		r = nil
+		err = s.each(ctx, rank, s.statements.getNoted, scan, []byte(key))
 	}
-	return e, err
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // Forget is part of [lock.Inspector].
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
-	return s.flag(ctx, s.statements.forget, []byte(key), []byte(token))
-}
-
-// entry returns the entry of the one row of a query, the zero Entry if there is none.
-func (s *Store) entry(ctx context.Context, r rowstore.Rank, statement string, args ...any) (e lock.Entry, err error) {
-	rows, err := s.queryAt(ctx, r, statement, args...)
-	if err != nil {
-		return lock.Entry{}, err
-	}
-	defer rows.Close()
-	if rows.Next() {
-		if e, err = scanEntry(rows, any(nil)); err != nil {
-			return lock.Entry{}, storeError(err)
-		}
-	}
-	rows.Close()
-	return e, storeError(rows.Err())
+	return s.flag(ctx, rowstore.First, s.statements.forget, []byte(key), []byte(token))
 }
 
 // found reports whether a statement has returned a row.
 func (s *Store) found(ctx context.Context, statement string, args ...any) (ok bool, err error) {
-	rows, err := s.query(ctx, statement, args...)
-	if err != nil {
-		return false, err
-	}
-	ok = rows.Next()
-	rows.Close()
-	return ok, storeError(rows.Err())
+	err = s.each(ctx, rowstore.First, statement, func(pgx.Rows) error {
+		ok = true
+		return nil
+	}, args...)
+	return ok && err == nil, err
 }
 
 // flag returns the first column of a statement's row, false if there is no row.
-func (s *Store) flag(ctx context.Context, statement string, args ...any) (ok bool, err error) {
-	return s.flagAt(ctx, rowstore.First, statement, args...)
-}
-
-func (s *Store) flagAt(ctx context.Context, r rowstore.Rank, statement string, args ...any) (ok bool, err error) {
-	rows, err := s.queryAt(ctx, r, statement, args...)
-	if err != nil {
-		return false, err
-	}
-	if rows.Next() {
+func (s *Store) flag(ctx context.Context, r rowstore.Rank, statement string, args ...any) (ok bool, err error) {
+	err = s.each(ctx, r, statement, func(rows pgx.Rows) error {
 		values := make([]any, len(rows.FieldDescriptions()))
 		values[0] = &ok
-		err = rows.Scan(values...)
-	}
-	rows.Close()
-	return ok && err == nil, storeError(errors.Join(rows.Err(), err))
+		return rows.Scan(values...)
+	}, args...)
+	return ok && err == nil, err
 }
 
-// query runs a statement that gets its connection before new claims.
-func (s *Store) query(ctx context.Context, statement string, args ...any) (pgx.Rows, error) {
-	return s.queryAt(ctx, rowstore.First, statement, args...)
-}
-
-func (s *Store) queryAt(ctx context.Context, r rowstore.Rank, statement string, args ...any) (pgx.Rows, error) {
+// each runs a statement on one of the store's own connections, and calls read for each row until read
+// returns an error.
+func (s *Store) each(ctx context.Context, r rowstore.Rank, statement string, read func(pgx.Rows) error, args ...any) error {
 	conn, err := s.acquire(ctx, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer func() { conn.giveBack(err) }() // also after a panic of a hook
 	rows, err := conn.Query(ctx, s.planned(statement), args...)
-	if err != nil {
-		conn.giveBack()
-		return nil, storeError(err)
+	for err == nil && rows.Next() {
+		err = read(rows)
 	}
-	return &ownRows{Rows: rows, conn: conn}, nil
+	if rows.Close(); err == nil {
+		err = rows.Err()
+	}
+	err = errors.Join(err, conn.warned())
+	return failure.Of(err)
 }
 
 // ownConn is one of the store's own connections during a call.
 type ownConn struct {
 	*pgxpool.Conn
 
-	store *Store
+	gate *rowstore.Gate
 }
 
 // planned changes the text of a statement whenever the number of claims has doubled, so that the
@@ -296,10 +250,10 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*ownConn, error) 
 	}
 	conn, err := rowstore.Acquire(ctx, &s.calls, &s.gate, r, func() (*pgxpool.Conn, error) { return s.connect(ctx, pool) })
 	if err != nil { // nothing was sent
-		return nil, fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, classified(err))
+		return nil, fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, failure.Classed(err))
 	}
 	delete(conn.Conn().PgConn().CustomData(), warnedKey)
-	return &ownConn{conn, s}, nil
+	return &ownConn{conn, &s.gate}, nil
 }
 
 // warned returns an error if the server has warned of something since the connection was acquired.
@@ -310,22 +264,16 @@ func (c *ownConn) warned() error {
 	return errWarned
 }
 
-// giveBack ends the use of the connection. If the connection was closed because a call had no
-// answer, it leaves the pool at once: pgx may take a quarter of a minute to end it, and would
-// count it as used until then.
-func (c *ownConn) giveBack() {
-	if c.Conn.Conn().IsClosed() {
-		c.hangUp()
-		return
+// giveBack ends the use of the connection, whose call has ended with err. A connection to a standby
+// leaves the pool: the next one may lead to the primary. So does a connection that was closed because a
+// call had no answer: pgx may take a quarter of a minute to end it, and would count it as used until then.
+func (c *ownConn) giveBack(err error) {
+	defer c.gate.Leave()
+	if c.Conn.Conn().IsClosed() || hasCode(err, "25006") {
+		hangUp(c.Hijack())
+	} else {
+		c.Release()
 	}
-	defer c.store.gate.Leave()
-	c.Release()
-}
-
-// hangUp takes the connection out of the pool, and closes it.
-func (c *ownConn) hangUp() {
-	defer c.store.gate.Leave()
-	hangUp(c.Hijack())
 }
 
 // hangUp closes a connection without a message to the server, for which the driver may wait. If the
@@ -336,29 +284,4 @@ func hangUp(conn *pgx.Conn) {
 	if !conn.IsClosed() {
 		_ = conn.PgConn().Conn().Close()
 	}
-}
-
-// ownRows give back their connection when they are closed.
-type ownRows struct {
-	pgx.Rows
-
-	conn   *ownConn // nil when it was given back
-	warned error
-}
-
-// Err is part of [pgx.Rows].
-func (r *ownRows) Err() error { return errors.Join(r.Rows.Err(), r.warned) }
-
-func (r *ownRows) Close() {
-	r.Rows.Close()
-	if r.conn == nil {
-		return
-	}
-	r.warned = r.conn.warned()
-	if hasCode(r.Err(), "25006") { // the connection leads to a standby, and the next one may lead to the primary
-		r.conn.hangUp()
-	} else {
-		r.conn.giveBack()
-	}
-	r.conn = nil
 }

@@ -23,7 +23,7 @@ func (s *Store) Check(ctx context.Context) error {
 	}
 	for _, check := range []func(context.Context, *pgxpool.Pool) error{s.checkServer, s.checkPrivileges, s.checkColumns} {
 		if err := check(ctx, pool); err != nil {
-			return fmt.Errorf("pgstore: %w", explain(err))
+			return fmt.Errorf("pgstore: %w", failure.Explain(err))
 		}
 	}
 	return nil

@@ -23,9 +23,6 @@ const (
 	refusedThere
 )
 
-// noRow is the error of the receipt's statement if it finds no claim: a division by zero.
-const noRow = "22012"
-
 // settleAndCommit sends the receipt's statement and COMMIT, after BEGIN if nothing was sent yet,
 // in one round trip. After a statement that fails, the server does not execute the next ones.
 //
@@ -88,8 +85,8 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 	}
 
 	how, warned := unanswered, false
-	var failure error
-	for done := 0; how == unanswered && failure == nil; {
+	var failed error
+	for done := 0; how == unanswered && failed == nil; {
 		message, err := wire.Receive()
 		if err != nil {
 			return unanswered, fmt.Errorf("pgstore: COMMIT was not answered: %w", err)
@@ -106,25 +103,22 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 			case string(m.CommandTag) == "COMMIT" && !warned:
 				how = committed
 			case string(m.CommandTag) == "COMMIT":
-				failure = errWarned
+				failed = errWarned
 			default:
-				how, failure = refusedThere, errAborted
+				how, failed = refusedThere, errAborted
 			}
 		case *pgproto3.ErrorResponse:
-			answer := pgconn.ErrorResponseToPgError(m)
-			failure = answer
+			failed = pgconn.ErrorResponseToPgError(m)
 			switch {
-			case !refused(failure):
-			case done == before && answer.Code == noRow:
-				how, failure = notFound, nil
+			case !refused(failed):
+				return unanswered, fmt.Errorf("pgstore: COMMIT was not answered: %w", failed)
+			case done == before && raised(failed, noClaim):
+				how, failed = notFound, nil
 			default:
 				how = refusedThere
 			}
-			if answer.Code == "26000" {
+			if hasCode(failed, "26000") {
 				delete(conn.CustomData(), preparedKey) // the work has deallocated them
-			}
-			if how == unanswered {
-				return how, fmt.Errorf("pgstore: COMMIT was not answered: %w", failure)
 			}
 		}
 	}
@@ -138,7 +132,7 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 			break
 		}
 	}
-	return how, failure
+	return how, failed
 }
 
 // errWarned is the error of a COMMIT whose wait for the standby was ended by an operator.

@@ -4,42 +4,26 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// scanEntry reads one row into first and an entry: the columns of the entry, with the receipt
-// as the last, follow the columns of first. The entry is Free if it has ended. It then has the token
-// of a claim that was not settled, and nothing of a receipt.
-func scanEntry(rows pgx.Rows, first ...any) (e lock.Entry, err error) {
-	var token, owner blob
-	var settled bool
-	var linger, left int64
-	all := slices.Concat(first, []any{&token, &settled, &e.Attempt, (*blob)(&e.Fingerprint), &owner, &e.Fence, &linger, &left, (*blob)(&e.Receipt)})
-	if err := rows.Scan(all...); err != nil {
-		return lock.Entry{}, fmt.Errorf("pgstore: a row that is not of this store: %w", err)
+// scanRow reads one row into first and a Row: the columns of the Row, with the receipt as the last,
+// follow the columns of first. Its times count from the moment of the query.
+func scanRow(rows pgx.Rows, first ...any) (*rowstore.Row, error) {
+	r := new(rowstore.Row)
+	var linger int64
+	err := rows.Scan(append(first, (*blob)(&r.Token), &r.Settled, &r.Attempt, (*blob)(&r.Fingerprint), (*blob)(&r.Owner), &r.Fence, &linger, &r.Ends, (*blob)(&r.Receipt))...)
+	if err != nil {
+		return nil, fmt.Errorf("a row that is not of this store: %w", err)
 	}
-	switch {
-	case settled && left > 0:
-		e.State = lock.Settled
-	case settled:
-		return lock.Entry{}, nil
-	case left > 0:
-		e.State = lock.Held
-	case left+linger > 0:
-		e.State, left = lock.Abandoned, left+linger
-	default:
-		return lock.Entry{Token: string(token)}, nil
-	}
-	e.Token, e.Owner, e.Left = string(token), string(owner), time.Duration(left)*time.Microsecond
-	return e, nil
+	r.Over = rowstore.Plus(r.Ends, linger)
+	return r, nil
 }
 
 func nonNil(b []byte) []byte {

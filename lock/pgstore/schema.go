@@ -107,7 +107,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("pgstore: migrating: %w", explain(err))
+		return fmt.Errorf("pgstore: migrating: %w", failure.Explain(err))
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package pgstore
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
@@ -10,9 +12,8 @@ import (
 // sets sets the statements on the keys of a set. The claim locks rows in the order of the keys, so
 // that no two claims wait for each other.
 func (s *statements) sets(n names) {
-	// If some of the keys were taken after the snapshot, the division by zero undoes the whole
-	// statement. If one of them was taken before, even by its own token, the statement takes
-	// none.
+	// If some of the keys were taken after the snapshot, the statement fails, which undoes all of it. If
+	// one of them was taken before, even by its own token, the statement takes none.
 	s.claimSet = n.in(`
 WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS w(key, token)),
 claimed AS (
@@ -27,7 +28,7 @@ claimed AS (
 		receipt = NULL, sweep_at = EXCLUDED.sweep_at
 	WHERE NOT ` + live + ` AND NOT (e.token = EXCLUDED.token AND e.attempt < 0)
 	RETURNING 1)
-SELECT CASE WHEN taken IN (0, cardinality($1::bytea[])) THEN taken > 0 ELSE 1 / (taken - taken) > 0 END
+SELECT (CASE taken WHEN 0 THEN 'false' WHEN cardinality($1::bytea[]) THEN 'true' ELSE '` + notAll + `' END)::bool
 FROM (SELECT count(*) AS taken FROM claimed) AS all_of_them`)
 
 	s.getSet = n.in(`SELECT ` + confirmed + `, e.key, ` + columns(`e.linger`, `e.ends_at`) + `, e.receipt FROM latch_entries e WHERE key = ANY ($1::bytea[]) ORDER BY key`)
@@ -46,9 +47,9 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	s.claims.Add(uint64(len(keys)))
 	s.sweeps.Claim(ctx, len(keys), s.sweep)
 	for range rowstore.MaxClaims {
-		taken, err := s.flagAt(ctx, rowstore.Later, s.statements.claimSet, names, tokens, int64(claims[0].Attempt), []byte(claims[0].Owner), rowstore.Micros(claims[0].Lease))
+		taken, err := s.flag(ctx, rowstore.Later, s.statements.claimSet, names, tokens, int64(claims[0].Attempt), []byte(claims[0].Owner), rowstore.Micros(claims[0].Lease))
 		switch {
-		case hasCode(err, "22012"): // some of the keys were taken meanwhile
+		case raised(err, notAll): // some of the keys were taken meanwhile
 		case err != nil || taken:
 			return lock.Entry{}, err
 		}
@@ -62,30 +63,26 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 
 // firstOf returns the first entry that belongs to another claim, or the zero Entry. ours reports
 // whether each entry belongs to its own claim.
-func (s *Store) firstOf(ctx context.Context, names [][]byte, claims []lock.Claim) (e lock.Entry, ours bool, err error) {
-	rows, err := s.query(ctx, s.statements.getSet, names)
-	if err != nil {
-		return lock.Entry{}, false, err
-	}
-	defer rows.Close()
+func (s *Store) firstOf(ctx context.Context, names [][]byte, claims []lock.Claim) (first lock.Entry, ours bool, err error) {
 	tokens := make(map[string]string, len(names))
 	for i, name := range names {
 		tokens[string(name)] = claims[i].Token
 	}
 	own := 0
-	for rows.Next() {
+	err = s.each(ctx, rowstore.First, s.statements.getSet, func(rows pgx.Rows) error {
 		var key blob
-		found, err := scanEntry(rows, any(nil), &key)
-		switch {
-		case err != nil:
-			return lock.Entry{}, false, storeError(err)
-		case found.State == lock.Held && found.Token == tokens[string(key)]:
-			own++
-		case found.State != lock.Free:
-			found.Key = string(key)
-			return found, false, nil
+		r, err := scanRow(rows, nil, &key)
+		if err != nil {
+			return err
 		}
-	}
-	rows.Close()
-	return lock.Entry{}, own == len(names), storeError(rows.Err())
+		r.Key = key
+		switch e := r.Entry(); {
+		case e.State == lock.Held && e.Token == tokens[e.Key]:
+			own++
+		case first.State == lock.Free:
+			first = e
+		}
+		return nil
+	}, names)
+	return first, own == len(names), err
 }

@@ -404,14 +404,14 @@ func (c *endsAtCommit) Read(b []byte) (int, error) {
 		c.cancel()
 		<-c.ended
 	}
-	return n, err //nolint:wrapcheck // as it is
+	return n, err
 }
 
 func (c *endsAtCommit) SetDeadline(at time.Time) error {
 	if !at.IsZero() && at.Before(time.Now()) {
 		close(c.ended)
 	}
-	return c.Conn.SetDeadline(at) //nolint:wrapcheck // as it is
+	return c.Conn.SetDeadline(at)
 }
 
 // The first call of a store asks a connection of the work how to connect. While it waits

@@ -46,7 +46,7 @@ func (s *sockets) dial(ctx context.Context, network, addr string) (net.Conn, err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = append(s.all, c)
-	return c, err //nolint:wrapcheck // as it is
+	return c, err
 }
 
 func (s *sockets) cut() {
@@ -299,7 +299,7 @@ func TestOutcomeIsAskedOfThePrimary(t *testing.T) {
 					if addr == proxy.Addr() && away.Load() {
 						return nil, errors.New("no more connections")
 					}
-					return new(net.Dialer).DialContext(ctx, network, addr) //nolint:wrapcheck // as it is
+					return new(net.Dialer).DialContext(ctx, network, addr)
 				}
 			})
 			store := pgstore.New(pool)

@@ -1,5 +1,12 @@
 package pgstore
 
+import (
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
 // statements has the SQL of a store.
 type statements struct {
 	claim, lock, takeover, reclaim, fence       string
@@ -64,6 +71,19 @@ func quick(param string) string {
 // a crash of the primary, or after an operator has ended the wait of a COMMIT.
 const confirmed = `CASE WHEN e.receipt IS NOT NULL AND current_setting('synchronous_standby_names') <> '' ` +
 	`THEN pg_logical_emit_message(true, 'latch', '')::text END`
+
+// A statement that has to fail casts one of these texts to a number or a truth value: SQL has no other
+// way to fail, unless a function is installed. The text is in the error, and so in the server's log.
+const (
+	noClaim = "latch: the claim is gone, so its work is not committed"
+	notAll  = "latch: some keys of the set were taken meanwhile"
+)
+
+// raised reports whether a statement has failed with one of these texts.
+func raised(err error, text string) bool {
+	answered, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && answered.Code == "22P02" && strings.Contains(answered.Message, text)
+}
 
 func newStatements(n names) (s statements) {
 	s.setClaims(n)
@@ -218,14 +238,15 @@ WHERE key = $1::bytea AND token = $2::bytea AND (receipt = $3::bytea OR receipt 
 RETURNING 1`)
 }
 
-// settleInside returns the statement that writes a receipt in the transaction of the work. The
-// statement fails if there is no claim to settle. It changes no indexed column, and removes the
+// settleInside returns the statement that writes a receipt in the transaction of the work. COMMIT is
+// sent with it, in one round trip. So the statement fails if there is no claim to settle: after a failure,
+// the server executes nothing that was sent with it. It changes no indexed column, and removes the
 // mark from the session.
 func (n names) settleInside() string {
 	return n.in(`
 WITH settled AS (
-	UPDATE latch_entries e SET receipt = $3, linger = 0, ends_at = ` + after + `$4 * interval '1 microsecond'
+	UPDATE latch_entries e SET receipt = $3, linger = 0, ends_at = ` + after + `$4::bigint * interval '1 microsecond'
 	WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt > 0 AND ` + marked + `$5
 	RETURNING 1)
-SELECT 1 / CASE WHEN EXISTS (SELECT FROM settled) THEN 1 ELSE 0 END, set_config('latch.work', '', false)`)
+SELECT (CASE WHEN EXISTS (SELECT FROM settled) THEN '1' ELSE '` + noClaim + `' END)::int, set_config('latch.work', '', false)`)
 }

@@ -3,12 +3,12 @@ package pgstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/httplatch/httplatch/lock"
@@ -194,18 +194,10 @@ func (s *Store) located(ctx context.Context) (*insideStatements, error) {
 	if known := s.inside.Load(); known != nil {
 		return known, nil
 	}
-	rows, err := s.query(ctx, s.statements.location)
+	n := s.names
+	err := s.each(ctx, rowstore.First, s.statements.location, func(rows pgx.Rows) error { return rows.Scan(&n.table) })
 	if err != nil {
 		return nil, err
-	}
-	defer rows.Close()
-	n := s.names
-	for rows.Next() {
-		err = rows.Scan(&n.table)
-	}
-	rows.Close()
-	if err = errors.Join(err, rows.Err()); err != nil {
-		return nil, storeError(err)
 	}
 	known := &insideStatements{settle: n.settleInside(), amend: n.amend()}
 	s.inside.Store(known)

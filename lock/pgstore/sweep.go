@@ -18,19 +18,10 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, err error) {
 	// The statement is planned each time: a plan from the time when the table was empty would
 	// read the whole table.
-	rows, err := s.queryAt(ctx, rowstore.Later, s.statements.sweep, pgx.QueryExecModeExec, int64(limit), from)
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close()
 	var upTo int64
-	if rows.Next() {
-		err = rows.Scan(&removed, &upTo, nil)
-	}
-	rows.Close()
-	if err == nil {
-		err = storeError(rows.Err())
-	}
+	err = s.each(ctx, rowstore.Later, s.statements.sweep, func(rows pgx.Rows) error {
+		return rows.Scan(&removed, &upTo, nil)
+	}, pgx.QueryExecModeExec, int64(limit), from)
 	if err == nil {
 		s.sweeps.UpTo(upTo)
 	}

@@ -24,7 +24,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	defer cancel()
 	session, err := rowstore.Through(&s.begins, func() (*session, error) { return s.work.begin(waits) })
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: pgstore: the work's transaction was not begun: %w", lock.ErrNotApplied, explain(err))
+		return nil, nil, failure.NotBegun(err)
 	}
 	inside := context.WithValue(session.carried(ctx), insideKey{s}, true)
 	return inside, &workTransaction{store: s, session: session, settle: statements.settle, key: []byte(key), token: []byte(token)}, nil
@@ -48,25 +48,25 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	defer s.leave()
 	switch conn := s.conn.PgConn(); {
 	case s.late:
-		return false, transient(errBusy)
+		return false, failure.Transient(errBusy)
 	case s.cut:
-		return false, transient(errSessionEnded)
+		return false, failure.Transient(errSessionEnded)
 	case inUse, s.leftOpen.Load():
-		return false, permanent(errBusy)
+		return false, failure.Permanent(errBusy)
 	case conn.IsClosed():
-		return false, transient(errSessionEnded)
+		return false, failure.Transient(errSessionEnded)
 	case conn.IsBusy():
-		return false, permanent(errBusy)
+		return false, failure.Permanent(errBusy)
 	case s.ended():
 		kept := s.kept(ctx)
 		s.hangUp() // its next user must not get the mark
 		if kept {
 			return t.store.Settle(ctx, string(t.key), lock.Claim{Token: string(t.token)}, receipt, keep)
 		}
-		return false, permanent(errEnded)
+		return false, failure.Permanent(errEnded)
 	case conn.TxStatus() == 'E':
 		_ = s.rollback(ctx)
-		return false, permanent(errAborted)
+		return false, failure.Permanent(errAborted)
 	}
 	t.sent = time.Now()
 	how, err := s.settleAndCommit(ctx, t.store.planned(t.settle), t.key, t.token, nonNil(receipt), bigint(rowstore.Micros(keep)), []byte(markOf(s.conn)))
@@ -89,9 +89,9 @@ func (t *workTransaction) whyNoClaim(ctx context.Context) (ok bool, err error) {
 	found, err := t.TakeClaim(ctx)
 	switch {
 	case err != nil:
-		return false, transient(err)
+		return false, failure.Transient(err)
 	case found == outcome.Taken:
-		return false, permanent(errUnmarked)
+		return false, failure.Permanent(errUnmarked)
 	default:
 		return false, nil
 	}
@@ -110,20 +110,17 @@ var (
 	errSessionEnded = errors.New("its session has ended, by the server, or with the context of a statement that was in progress")
 )
 
-// permanent and transient return the errors of a transaction that was rolled back.
-var permanent, transient = rowstore.RolledBack("pgstore")
-
 // notCommitted converts the error of a Settle that the server has refused.
 func notCommitted(err error) error {
 	switch {
 	case hasCode(err, "25006"):
-		return permanent(errors.Join(errReadOnly, err))
+		return failure.Permanent(errors.Join(errReadOnly, err))
 	case hasCode(err, "42501"):
-		return permanent(errors.Join(errRole, err))
+		return failure.Permanent(errors.Join(errRole, err))
 	case passes(err):
-		return transient(err)
+		return failure.Transient(err)
 	default:
-		return permanent(err)
+		return failure.Permanent(err)
 	}
 }
 
@@ -153,25 +150,18 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 // TakeClaim is part of [outcome.Row].
 func (t *workTransaction) TakeClaim(ctx context.Context) (outcome.Found, error) {
 	found := outcome.Gone
-	rows, err := t.store.query(ctx, t.store.statements.takeAway, t.key, t.token, lockWait)
-	if err != nil {
-		return found, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err := t.store.each(ctx, rowstore.First, t.store.statements.takeAway, func(rows pgx.Rows) error {
 		var settled bool
-		if err := rows.Scan(&settled, nil); err != nil {
-			return found, fmt.Errorf("pgstore: %w", err)
-		}
+		err := rows.Scan(&settled, nil)
 		if found = outcome.Taken; settled {
 			found = outcome.Settled
 		}
-	}
-	rows.Close()
-	if err = rows.Err(); hasCode(err, lockNotAvailable) {
+		return err
+	}, t.key, t.token, lockWait)
+	if hasCode(err, lockNotAvailable) {
 		return outcome.Locked, nil
 	}
-	return found, storeError(err)
+	return found, err
 }
 
 // EndIdle is part of [outcome.Row]. Behind PgBouncer, the connection does not know the number of the
@@ -183,13 +173,9 @@ func (t *workTransaction) EndIdle(ctx context.Context) {
 // endIdle ends a session that has sent COMMIT. Its number may belong to another session now, which has
 // begun later.
 func (s *Store) endIdle(ctx context.Context, pid uint32, sent time.Time) {
-	rows, err := s.query(ctx, s.statements.idle, int64(pid))
-	if err != nil {
-		return
-	}
 	var began time.Time
 	var age int64
-	_, err = pgx.ForEachRow(rows, []any{&began, &age}, func() error { return nil })
+	err := s.each(ctx, rowstore.First, s.statements.idle, func(rows pgx.Rows) error { return rows.Scan(&began, &age) }, int64(pid))
 	if err == nil && age > time.Since(sent).Microseconds() {
 		_, _ = s.found(ctx, s.statements.endIdle, int64(pid), began)
 	}

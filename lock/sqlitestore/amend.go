@@ -22,9 +22,9 @@ type amendment struct {
 
 // apply amends r. ok is true if r has the receipt from or to. changed is true if the caller has to
 // write the row. r may be nil.
-func (a *amendment) apply(r *rowstore.Row, now int64) (ok, changed bool) {
+func (a *amendment) apply(r *rowstore.Row) (ok, changed bool) {
 	switch {
-	case r.State(now) != lock.Settled || string(r.Token) != a.token:
+	case r.State() != lock.Settled || string(r.Token) != a.token:
 		return false, false
 	case bytes.Equal(r.Receipt, a.to):
 		return true, false
@@ -42,7 +42,7 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 	a := &amendment{token, bytes.Clone(from), bytes.Clone(to)}
 	if w, inside := ctx.Value(insideKey{s}).(*session); inside {
 		if ok, err = s.amendInside(ctx, w.tx, []byte(key), a); err != nil {
-			return false, fmt.Errorf("sqlitestore: the receipt was not replaced in the work's transaction: %w", storeError(err))
+			return false, fmt.Errorf("sqlitestore: the receipt was not replaced in the work's transaction: %w", failure.Of(err))
 		}
 		return ok, nil
 	}
@@ -64,21 +64,21 @@ func (s *Store) amendApart(ctx context.Context, f *files, key []byte, a *amendme
 	if _, err := f.receipts.ExecContext(ctx, s.statements.drop, []byte{}); err != nil { // no key is empty
 		return false, err
 	}
-	r, err := read(ctx, f.settled, key)
+	r, err := read(ctx, f.settled, key, now)
 	if err != nil {
 		return false, err
 	}
-	if r.State(now) != lock.Free {
-		ok, changed := a.apply(r, now)
+	if r.State() != lock.Free {
+		ok, changed := a.apply(r)
 		if changed {
 			_, err = f.receipts.ExecContext(ctx, s.statements.put, r.Values()...)
 		}
 		return ok, err
 	}
-	if r, err = read(ctx, f.get, key); err != nil {
+	if r, err = read(ctx, f.get, key, now); err != nil {
 		return false, err
 	}
-	ok, changed := a.apply(r, now)
+	ok, changed := a.apply(r)
 	if changed {
 		err = f.write(ctx, r)
 	}
@@ -93,25 +93,24 @@ func (s *Store) amendInside(ctx context.Context, tx *sql.Tx, key []byte, a *amen
 	if _, err := tx.ExecContext(ctx, s.statements.drop, []byte{}); err != nil {
 		return false, err
 	}
-	var now int64
-	var r, apart *rowstore.Row
-	err = s.call(ctx, false, func(ctx context.Context, f *files, at int64) (err error) {
-		now = at
-		apart, err = read(ctx, f.get, key)
+	r := new(rowstore.Row)
+	var apart *rowstore.Row
+	err = s.call(ctx, false, func(ctx context.Context, f *files, now int64) (err error) {
+		r.At = now
+		apart, err = read(ctx, f.get, key, now)
 		return err
 	})
 	if err != nil {
 		return false, err
 	}
-	r = new(rowstore.Row)
 	err = r.Scan(tx.QueryRowContext(ctx, s.statements.get, key))
-	if errors.Is(err, sql.ErrNoRows) || err == nil && r.State(now) == lock.Free {
+	if errors.Is(err, sql.ErrNoRows) || err == nil && r.State() == lock.Free {
 		r, err = apart, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	ok, changed := a.apply(r, now)
+	ok, changed := a.apply(r)
 	if changed {
 		_, err = tx.ExecContext(ctx, s.statements.put, r.Values()...)
 	}

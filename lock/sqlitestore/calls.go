@@ -15,16 +15,16 @@ import (
 // of claims, whose lease may be over. It returns nil if there is neither. Both exist if a process
 // died after the COMMIT of a receipt.
 func (f *files) find(ctx context.Context, key []byte, now int64) (*rowstore.Row, error) {
-	r, err := read(ctx, f.settled, key)
-	if err != nil || r.State(now) != lock.Free {
+	r, err := read(ctx, f.settled, key, now)
+	if err != nil || r.State() != lock.Free {
 		return r, err
 	}
-	return read(ctx, f.get, key)
+	return read(ctx, f.get, key, now)
 }
 
 // read returns the row of a key in one of the tables, nil if there is none.
-func read(ctx context.Context, get *sql.Stmt, key []byte) (*rowstore.Row, error) {
-	r := new(rowstore.Row)
+func read(ctx context.Context, get *sql.Stmt, key []byte, now int64) (*rowstore.Row, error) {
+	r := &rowstore.Row{At: now}
 	err := r.Scan(get.QueryRowContext(ctx, key))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil //nolint:nilnil // there is none
@@ -53,7 +53,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 		if err != nil {
 			return err
 		}
-		if r.YieldsTo(&c, now) {
+		if r.YieldsTo(&c) {
 			r = rowstore.RowOf(key, &c, now)
 			if c.Fenced {
 				if err := f.fence.QueryRowContext(ctx, now).Scan(&r.Fence); err != nil {
@@ -64,7 +64,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 				return err
 			}
 		}
-		e = r.Entry(now)
+		e = r.Entry()
 		return nil
 	})
 	if err != nil {
@@ -84,16 +84,16 @@ const (
 
 // change calls change with the entry of token under key, and executes what change has decided. ok
 // is false if there is no such entry.
-func (s *Store) change(ctx context.Context, durable bool, key, token string, change func(r *rowstore.Row, now int64) (ok bool, how effect)) (bool, error) {
+func (s *Store) change(ctx context.Context, durable bool, key, token string, change func(r *rowstore.Row) (ok bool, how effect)) (bool, error) {
 	var ok bool
 	err := s.call(ctx, durable, func(ctx context.Context, f *files, now int64) error {
 		ok = false
 		r, err := f.find(ctx, []byte(key), now)
-		if err != nil || !r.Of(token, now) {
+		if err != nil || !r.Of(token) {
 			return err
 		}
 		var how effect
-		switch ok, how = change(r, now); how {
+		switch ok, how = change(r); how {
 		case written:
 			return f.write(ctx, r)
 		case removed:
@@ -107,12 +107,12 @@ func (s *Store) change(ctx context.Context, durable bool, key, token string, cha
 
 // Renew is part of [lock.Store].
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	return s.change(ctx, c.Linger > 0, key, c.Token, func(r *rowstore.Row, now int64) (ok bool, how effect) {
+	return s.change(ctx, c.Linger > 0, key, c.Token, func(r *rowstore.Row) (ok bool, how effect) {
 		if r.Settled {
 			return false, none
 		}
 		linger := max(r.Over-r.Ends, rowstore.Micros(c.Linger))
-		r.Ends = max(r.Ends, rowstore.Plus(now, rowstore.Micros(c.Lease)))
+		r.Ends = max(r.Ends, rowstore.Plus(r.At, rowstore.Micros(c.Lease)))
 		r.Over = rowstore.Plus(r.Ends, linger)
 		return true, written
 	})
@@ -121,18 +121,18 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 // Settle is part of [lock.Store]. The receipt is in the file of claims.
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	receipt = bytes.Clone(receipt)
-	return s.change(ctx, true, key, c.Token, func(r *rowstore.Row, now int64) (ok bool, how effect) {
+	return s.change(ctx, true, key, c.Token, func(r *rowstore.Row) (ok bool, how effect) {
 		if r.Settled {
 			return true, none
 		}
-		r.Settle(receipt, now, keep)
+		r.Settle(receipt, keep)
 		return true, written
 	})
 }
 
 // Release is part of [lock.Store].
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	return s.change(ctx, false, key, c.Token, func(r *rowstore.Row, _ int64) (ok bool, how effect) {
+	return s.change(ctx, false, key, c.Token, func(r *rowstore.Row) (ok bool, how effect) {
 		if r.Settled {
 			return false, none
 		}
@@ -145,7 +145,7 @@ func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	var e lock.Entry
 	err := s.call(ctx, false, func(ctx context.Context, f *files, now int64) error {
 		r, err := f.find(ctx, []byte(key), now)
-		e = r.Entry(now)
+		e = r.Entry()
 		return err
 	})
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Store) Forget(ctx context.Context, key, token string) (bool, error) {
 	var ok bool
 	err := s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
 		r, err := f.find(ctx, []byte(key), now)
-		if ok = err == nil && r.Of(token, now); !ok {
+		if ok = err == nil && r.Of(token); !ok {
 			return err
 		}
 		if _, err := f.receipts.ExecContext(ctx, s.statements.drop, r.Key); err != nil {
@@ -176,7 +176,7 @@ func (s *Store) Forget(ctx context.Context, key, token string) (bool, error) {
 // inside the call, because the work of that process waits for calls before it commits.
 func (s *Store) writing(ctx context.Context, do execution) error {
 	if err := s.takeTurn(ctx); err != nil {
-		return notApplied(err)
+		return failure.NotApplied(err)
 	}
 	defer s.endTurn()
 	for {
@@ -192,7 +192,7 @@ func (s *Store) writing(ctx context.Context, do execution) error {
 			return err
 		}
 		if !takePause(ctx) {
-			return notApplied(context.Cause(ctx))
+			return failure.NotApplied(context.Cause(ctx))
 		}
 	}
 }

@@ -40,55 +40,29 @@ var codes = map[int]struct{ class, cure string }{
 	26:           {"notadb", "the file is not a database of SQLite, or is encrypted: name another one, or restore it from a backup"},
 }
 
-// storeError converts the error of a call to an error of [lock.Store], and nil to nil. A failed
-// call had no effect, except a COMMIT that has failed with an error of the disk: after a crash
-// before the next write, its changes may be there.
-func storeError(err error) error {
-	var commit rowstore.CommitError
+// failure makes the errors of the store.
+var failure = rowstore.Errors{Store: "sqlitestore", Answer: answer}
+
+// answer returns the meaning of an error of a call. A failed call had no effect, except a COMMIT that
+// has failed with an error of the disk: after a crash before the next write, its changes may be there.
+func answer(err error) (is rowstore.Answer) {
+	of := codes[code(err)]
+	is.Class, is.Cure = of.class, of.cure
+	_, committing := errors.AsType[rowstore.CommitError](err)
+	is.Refused = !committing || code(err) != codeIO
 	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, lock.ErrNotApplied):
-		return err
-	case errors.As(err, &commit) && code(err) == codeIO:
-		return fmt.Errorf("sqlitestore: COMMIT has failed: %w", classed(err))
-	default:
-		return notApplied(err)
+	case noTable(err):
+		is.Cure = rowstore.NoTable
+	case code(err) == codeError && strings.Contains(err.Error(), "no such column"):
+		is.Cure = rowstore.NoColumn
 	}
-}
-
-// notApplied returns the error of a call that had no effect.
-func notApplied(err error) error {
-	return fmt.Errorf("%w: sqlitestore: %w", lock.ErrNotApplied, explain(err))
-}
-
-// explain adds a class, a cure, and its meaning to the Locker.
-func explain(err error) error {
-	is := codes[code(err)]
 	switch {
 	case code(err) == codeFull:
-		return fmt.Errorf("%w: %s: %w", lock.ErrFull, is.cure, classed(err))
-	case is.cure != "":
-		return fmt.Errorf("%w: %s: %w", lock.ErrDenied, is.cure, classed(err))
-	case is.class != "":
-		return classed(err)
-	case noTable(err):
-		return fmt.Errorf("%w: the table is not there: call Migrate, or run Schema: %w", lock.ErrDenied, err)
-	case code(err) == codeError && strings.Contains(err.Error(), "no such column"):
-		return fmt.Errorf("%w: the table lacks a column: it is of another version, or not a store's: compare it with Schema, or name another one by WithTable: %w", lock.ErrDenied, err)
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%w: %w", lock.ErrDenied, err)
-	default:
-		return err
+		is.Means = lock.ErrFull
+	case is.Cure != "", errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
+		is.Means = lock.ErrDenied
 	}
-}
-
-// classed gives err a class, the name of its code such as "busy", if it has a known one.
-func classed(err error) error {
-	if class := codes[code(err)].class; class != "" {
-		return rowstore.Classed(err, class)
-	}
-	return err
+	return is
 }
 
 // code returns the code of an error of SQLite, 0 if it is of another kind.

@@ -133,7 +133,7 @@ func (s *Store) path(ctx context.Context) (path string, err error) {
 	}
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
-		return "", storeError(err)
+		return "", failure.Of(err)
 	}
 	defer conn.Close() //nolint:errcheck // it goes back to its pool
 	if err = conn.Raw(known); err == nil {
@@ -141,7 +141,7 @@ func (s *Store) path(ctx context.Context) (path string, err error) {
 	}
 	switch {
 	case err != nil:
-		return "", storeError(err)
+		return "", failure.Of(err)
 	case path == "":
 		return "", errMemory
 	}

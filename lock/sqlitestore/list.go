@@ -13,61 +13,38 @@ import (
 
 // List is part of [lock.Inspector]. It reads in steps.
 func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
-	return rowstore.List(s.reader(ctx, true))
+	return rowstore.List(ctx, s.rows)
 }
 
 // Page is part of [lock.Inspector]. The cursor is a key.
 func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
-	return rowstore.Page("sqlitestore", cursor, limit, match, s.reader(ctx, false))
+	return rowstore.Page(ctx, "sqlitestore", cursor, limit, match, s.rows)
 }
 
-func (s *Store) reader(ctx context.Context, receipts bool) rowstore.Read {
-	return func(after []byte, limit int) (live []lock.Entry, last []byte, more bool, err error) {
-		return s.entries(ctx, after, limit, receipts)
-	}
-}
-
-// entries returns the live entries of the first rows after a key, the last key of the rows, and
-// whether there may be more.
-func (s *Store) entries(ctx context.Context, after []byte, limit int, receipts bool) (live []lock.Entry, last []byte, more bool, err error) {
-	var rows []*rowstore.Row
-	var now int64
-	err = s.call(ctx, false, func(ctx context.Context, f *files, at int64) (err error) {
-		now = at
-		if rows, err = f.page(ctx, f.receipts, s.statements.page, after, limit, receipts); err != nil {
-			return err
+// rows reads rows of both files. The receipt of a key comes before its claim.
+func (s *Store) rows(ctx context.Context, after []byte, limit int, receipts bool) ([]*rowstore.Row, error) {
+	var all []*rowstore.Row
+	err := s.call(ctx, false, func(ctx context.Context, f *files, now int64) error {
+		all = nil
+		for _, file := range []*sql.Conn{f.receipts, f.claims} {
+			rows, err := file.QueryContext(ctx, s.statements.page, after, limit, receipts)
+			err = rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
+				r := &rowstore.Row{At: now}
+				all = append(all, r)
+				return r.Scan(rows)
+			})
+			if err != nil {
+				return err
+			}
 		}
-		claims, err := f.page(ctx, f.claims, s.statements.page, after, limit, receipts)
-		rows = append(rows, claims...)
-		return err
+		return nil
 	})
 	if err != nil {
-		return nil, nil, false, err
+		return nil, err
 	}
-	slices.SortStableFunc(rows, func(a, b *rowstore.Row) int { return bytes.Compare(a.Key, b.Key) })
-	if more = len(rows) >= limit; more {
-		for limit < len(rows) && bytes.Equal(rows[limit].Key, rows[limit-1].Key) {
-			limit++
-		}
-		rows = rows[:limit]
+	slices.SortStableFunc(all, func(a, b *rowstore.Row) int { return bytes.Compare(a.Key, b.Key) })
+	for limit < len(all) && bytes.Equal(all[limit].Key, all[limit-1].Key) {
+		limit++
 	}
-	for _, r := range rows {
-		known := len(live) > 0 && live[len(live)-1].Key == string(r.Key) // by its receipt
-		if r.State(now) != lock.Free && !known {
-			live = append(live, r.Entry(now))
-		}
-		last = r.Key
-	}
-	return live, last, more, nil
-}
-
-// page reads rows of one file.
-func (f *files) page(ctx context.Context, from *sql.Conn, statement string, after []byte, limit int, receipts bool) (all []*rowstore.Row, err error) {
-	rows, err := from.QueryContext(ctx, statement, after, limit, receipts)
-	err = rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
-		r := new(rowstore.Row)
-		all = append(all, r)
-		return r.Scan(rows)
-	})
-	return all, err
+	return all[:min(limit, len(all))], nil
 }

@@ -47,7 +47,7 @@ func (s *Store) enter(ctx context.Context, durable bool, do execution) (*rowstor
 	case errors.Is(err, rowstore.ErrClosed):
 		return nil, errClosed
 	case err != nil:
-		return nil, notApplied(err)
+		return nil, failure.NotApplied(err)
 	}
 	return c, nil
 }
@@ -68,7 +68,7 @@ func (s *Store) serve(ctx context.Context) {
 		s.files = nil
 	}
 	for _, c := range calls {
-		c.End(storeError(err))
+		c.End(failure.Of(err))
 	}
 }
 

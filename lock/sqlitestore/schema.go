@@ -83,7 +83,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	db, err := openFile(path, "busy_timeout(5000)")
 	if err != nil {
-		return storeError(err)
+		return failure.Of(err)
 	}
 	defer db.Close() //nolint:errcheck // nothing is written any more
 	conn, err := db.Conn(ctx)
@@ -92,7 +92,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 		_ = conn.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("sqlitestore: migrating: %w", storeError(err))
+		return fmt.Errorf("sqlitestore: migrating: %w", failure.Of(err))
 	}
 	return nil
 }

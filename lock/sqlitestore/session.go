@@ -77,9 +77,9 @@ func (w *session) ready(ctx context.Context) error {
 		w.stmtErr = nil
 		return nil
 	case code(w.stmtErr) == codeConstraint:
-		return permanent(fmt.Errorf("%w: %w", errEnded, w.stmtErr))
+		return failure.Permanent(fmt.Errorf("%w: %w", errEnded, w.stmtErr))
 	default:
-		return transient(fmt.Errorf("%w: %w", errUndone, w.stmtErr))
+		return failure.Transient(fmt.Errorf("%w: %w", errUndone, w.stmtErr))
 	}
 }
 
@@ -87,7 +87,7 @@ func (w *session) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
 	if err := w.store.takeTurn(ctx); err != nil {
-		return transient(err)
+		return failure.Transient(err)
 	}
 	for {
 		err := w.exec(ctx, "BEGIN IMMEDIATE")
@@ -156,7 +156,7 @@ func (w *session) commit(ctx context.Context, r *rowstore.Row, now int64) error 
 		return undone(err)
 	}
 	if err = w.exec(ctx, "COMMIT"); code(err) == codeIO {
-		return storeError(rowstore.CommitError{Err: err})
+		return failure.Of(rowstore.CommitError{Err: err})
 	} else if err != nil {
 		return undone(err)
 	}

@@ -76,7 +76,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	}
 	db, err := openFile(absolute, "synchronous(FULL)", "busy_timeout(5000)")
 	if err != nil {
-		return nil, storeError(err)
+		return nil, failure.Of(err)
 	}
 	s := New(db, opts...)
 	s.opened = true

@@ -18,7 +18,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	defer cancel()
 	work, err := s.newSession(waits)
 	if err != nil {
-		return nil, nil, notApplied(fmt.Errorf("the work's transaction was not begun: %w", err))
+		return nil, nil, failure.NotBegun(err)
 	}
 	t := &workTransaction{store: s, work: work, key: []byte(key), token: token, over: make(chan struct{})}
 	return context.WithValue(context.WithValue(ctx, txKey{}, work.tx), insideKey{s}, work), t, nil
@@ -69,7 +69,7 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 			err = c.Err
 		}
 		if err != nil && !t.committed && t.err == nil {
-			t.err = transient(err)
+			t.err = failure.Transient(err)
 		}
 	})
 	if !over {
@@ -82,11 +82,11 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 // neither claim nor receipt. A crash between the two commits leaves both, and reads find the
 // receipt first.
 func (t *workTransaction) leave(ctx context.Context, f *files, receipt []byte, keep time.Duration, now int64) error {
-	r, err := read(ctx, f.get, t.key)
+	r, err := read(ctx, f.get, t.key, now)
 	if err != nil || r == nil || r.Settled || string(r.Token) != t.token {
 		return err
 	}
-	r.Settle(receipt, now, keep)
+	r.Settle(receipt, keep)
 	t.err = t.work.commit(ctx, r, now)
 	if t.committed = t.work.committed; !t.committed {
 		return nil // its error is not of the file of claims
@@ -100,16 +100,13 @@ var (
 	errUndone = errors.New("SQLite has rolled it back, since a statement was interrupted or has met an error of the disk")
 )
 
-// permanent and transient return the errors of a transaction that was rolled back.
-var permanent, transient = rowstore.RolledBack("sqlitestore")
-
 // undone returns the error of a transaction in which a statement has failed.
 func undone(err error) error {
 	switch code(err) {
 	case codeConstraint, codeTooBig, codeError, codeReadOnly:
-		return permanent(err)
+		return failure.Permanent(err)
 	default:
-		return transient(classed(err))
+		return failure.Transient(failure.Classed(err))
 	}
 }
 
@@ -134,7 +131,7 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 func (s *Store) overwrite(ctx context.Context, t *workTransaction) error {
 	var committed bool // the call may go on after an error
 	err := s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
-		r, err := read(ctx, f.settled, t.key)
+		r, err := read(ctx, f.settled, t.key, now)
 		if err != nil {
 			return err
 		}

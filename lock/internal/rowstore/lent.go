@@ -52,7 +52,7 @@ func (c Lent) enter(ctx context.Context, text string) (context.Context, context.
 	leave := func() { stop(); cancel() }
 	if err := c.Session.Ready(ctx, text); err != nil {
 		leave()
-		return nil, nil, err //nolint:wrapcheck // the store's
+		return nil, nil, err
 	}
 	return ctx, leave, nil
 }

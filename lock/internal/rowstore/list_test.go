@@ -2,6 +2,7 @@ package rowstore_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,19 +16,14 @@ import (
 
 // rowsOf reads n rows. Each third row has ended.
 func rowsOf(n int) rowstore.Read {
-	return func(after []byte, limit int) (live []lock.Entry, last []byte, more bool, err error) {
-		read := 0
+	return func(_ context.Context, after []byte, limit int, _ bool) (rows []*rowstore.Row, err error) {
 		for i := range n {
 			key := fmt.Appendf(nil, "%06d", i)
-			if bytes.Compare(key, after) <= 0 || read == limit {
-				continue
-			}
-			read++
-			if last = key; i%3 != 2 {
-				live = append(live, lock.Entry{Key: string(key)})
+			if bytes.Compare(key, after) > 0 && len(rows) < limit {
+				rows = append(rows, &rowstore.Row{Key: key, Over: int64((i + 1) % 3)})
 			}
 		}
-		return live, last, read == limit, nil
+		return rows, nil
 	}
 }
 
@@ -35,7 +31,7 @@ func TestListAndPagesHaveEachLiveEntryOnce(t *testing.T) {
 	t.Parallel()
 	const n = 1501
 	var listed, paged []string
-	for e, err := range rowstore.List(rowsOf(n)) {
+	for e, err := range rowstore.List(t.Context(), rowsOf(n)) {
 		require.NoError(t, err)
 		listed = append(listed, e.Key)
 	}
@@ -43,7 +39,7 @@ func TestListAndPagesHaveEachLiveEntryOnce(t *testing.T) {
 	require.True(t, slices.IsSorted(listed))
 	odd := func(key string) bool { return key[len(key)-1]%2 == 1 }
 	for cursor, more := "", true; more; more = cursor != "" {
-		page, next, err := rowstore.Page("shop", cursor, 7, odd, rowsOf(n))
+		page, next, err := rowstore.Page(t.Context(), "shop", cursor, 7, odd, rowsOf(n))
 		require.NoError(t, err)
 		for _, e := range page {
 			paged = append(paged, e.Key)
@@ -55,22 +51,22 @@ func TestListAndPagesHaveEachLiveEntryOnce(t *testing.T) {
 
 func TestListEndsWithItsCallerAndWithAnError(t *testing.T) {
 	t.Parallel()
-	for e, err := range rowstore.List(rowsOf(10)) {
+	for e, err := range rowstore.List(t.Context(), rowsOf(10)) {
 		require.NoError(t, err)
 		require.Equal(t, "000000", e.Key)
 		break
 	}
 	failure := errors.New("no server")
-	fails := func([]byte, int) ([]lock.Entry, []byte, bool, error) { return nil, nil, true, failure }
+	fails := func(context.Context, []byte, int, bool) ([]*rowstore.Row, error) { return nil, failure }
 	times := 0
-	for _, err := range rowstore.List(fails) {
+	for _, err := range rowstore.List(t.Context(), fails) {
 		require.ErrorIs(t, err, failure)
 		times++
 	}
 	require.Equal(t, 1, times)
-	_, _, err := rowstore.Page("shop", "", 1, nil, fails)
+	_, _, err := rowstore.Page(t.Context(), "shop", "", 1, nil, fails)
 	require.ErrorIs(t, err, failure)
-	_, _, err = rowstore.Page("shop", "no cursor", 1, nil, fails)
+	_, _, err = rowstore.Page(t.Context(), "shop", "no cursor", 1, nil, fails)
 	require.ErrorIs(t, err, lock.ErrNotApplied)
 	require.ErrorContains(t, err, "shop: a cursor that is not of this store")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Row is one entry in a table. Times are microseconds since 1970, by the clock of the database. Its
-// methods State, Of, YieldsTo and Entry take a nil Row as a free key.
+// Row is one entry in a table. Its times are microseconds since one moment, by the clock of the
+// database. A nil Row is a free key.
 type Row struct {
 	Key, Token         []byte
 	Attempt            int64
@@ -23,6 +23,7 @@ type Row struct {
 	Receipt            []byte
 	Ends               int64 // when the lease or the receipt ends
 	Over               int64 // when the entry ends, after its linger
+	At                 int64 // when the row was read
 }
 
 // RowOf returns the row of a claim.
@@ -30,14 +31,7 @@ func RowOf(key string, c *lock.Claim, now int64) *Row {
 	ends := Plus(now, Micros(c.Lease))
 	return &Row{
 		Key: []byte(key), Token: []byte(c.Token), Attempt: int64(c.Attempt), Fingerprint: c.Fingerprint, Owner: []byte(c.Owner),
-		Ends: ends, Over: Plus(ends, Micros(c.Linger)),
-	}
-}
-
-// Granted returns the entry of a claim that was granted.
-func Granted(c *lock.Claim, fence int64) lock.Entry {
-	return lock.Entry{
-		State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: bytes.Clone(c.Fingerprint), Owner: c.Owner, Fence: fence, Left: c.Lease,
+		Ends: ends, Over: Plus(ends, Micros(c.Linger)), At: now,
 	}
 }
 
@@ -47,9 +41,28 @@ func Transactional(key string, linger time.Duration) bool {
 	return keytext.IsRecord(key) && linger == 0
 }
 
-// MaxClaims bounds the tries of a claim whose key is taken whenever it is claimed, and free whenever it is
-// read. Unsettled returns its error.
+// MaxClaims bounds the tries of a claim whose key is taken whenever it is claimed, and free whenever
+// it is read.
 const MaxClaims = 8
+
+// Claim calls try until c is granted, or the row that try has read after its claim does not yield to
+// c. It returns the error of try, whose store has a package of this name.
+func Claim(store string, c *lock.Claim, try func() (granted bool, fence int64, r *Row, err error)) (lock.Entry, error) {
+	for range MaxClaims {
+		granted, fence, r, err := try()
+		switch {
+		case err != nil:
+			return lock.Entry{}, err
+		case granted:
+			return lock.Entry{
+				State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: bytes.Clone(c.Fingerprint), Owner: c.Owner, Fence: fence, Left: c.Lease,
+			}, nil
+		case !r.YieldsTo(c):
+			return r.Entry(), nil
+		}
+	}
+	return lock.Entry{}, Unsettled(store)
+}
 
 // Unsettled returns the error of a claim after MaxClaims, of a store by the name of its package.
 func Unsettled(store string) error {
@@ -62,7 +75,7 @@ func (r *Row) Scan(from interface{ Scan(into ...any) error }) error {
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("reading a row: %w", err)
 	}
-	return err //nolint:wrapcheck // ErrNoRows
+	return err
 }
 
 // Values returns the fields in their order.
@@ -71,19 +84,19 @@ func (r *Row) Values() []any {
 }
 
 // Settle turns the row into a receipt.
-func (r *Row) Settle(receipt []byte, now int64, keep time.Duration) {
-	r.Settled, r.Receipt, r.Ends = true, receipt, Plus(now, Micros(keep))
+func (r *Row) Settle(receipt []byte, keep time.Duration) {
+	r.Settled, r.Receipt, r.Ends = true, receipt, Plus(r.At, Micros(keep))
 	r.Over = r.Ends
 }
 
 // Of reports whether the row is an entry of token.
-func (r *Row) Of(token string, now int64) bool {
-	return r.State(now) != lock.Free && string(r.Token) == token
+func (r *Row) Of(token string) bool {
+	return r.State() != lock.Free && string(r.Token) == token
 }
 
 // YieldsTo reports whether c takes the key.
-func (r *Row) YieldsTo(c *lock.Claim, now int64) bool {
-	state := r.State(now)
+func (r *Row) YieldsTo(c *lock.Claim) bool {
+	state := r.State()
 	if c.Replaces == "" {
 		return state == lock.Free
 	}
@@ -91,13 +104,13 @@ func (r *Row) YieldsTo(c *lock.Claim, now int64) bool {
 }
 
 // State returns the state of the entry.
-func (r *Row) State(now int64) lock.State {
+func (r *Row) State() lock.State {
 	switch {
-	case r == nil || now >= r.Over:
+	case r == nil || r.At >= r.Over:
 		return lock.Free
 	case r.Settled:
 		return lock.Settled
-	case now < r.Ends:
+	case r.At < r.Ends:
 		return lock.Held
 	default:
 		return lock.Abandoned
@@ -105,8 +118,8 @@ func (r *Row) State(now int64) lock.State {
 }
 
 // Entry returns the row for callers. The receipt is not copied.
-func (r *Row) Entry(now int64) lock.Entry {
-	state := r.State(now)
+func (r *Row) Entry() lock.Entry {
+	state := r.State()
 	if state == lock.Free {
 		return lock.Entry{}
 	}
@@ -117,7 +130,7 @@ func (r *Row) Entry(now int64) lock.Entry {
 	return lock.Entry{
 		Key: string(r.Key), State: state, Token: string(r.Token), Attempt: int(r.Attempt),
 		Fingerprint: bytes.Clone(r.Fingerprint), Owner: string(r.Owner),
-		Receipt: r.Receipt, Fence: r.Fence, Left: time.Duration(min(end-now, math.MaxInt64/1000)) * time.Microsecond,
+		Receipt: r.Receipt, Fence: r.Fence, Left: time.Duration(min(end-r.At, math.MaxInt64/1000)) * time.Microsecond,
 	}
 }
 
@@ -145,5 +158,5 @@ func EachRow(rows *sql.Rows, err error, read func(rows *sql.Rows) error) error {
 			return err
 		}
 	}
-	return rows.Err() //nolint:wrapcheck // by its callers
+	return rows.Err()
 }

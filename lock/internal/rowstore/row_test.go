@@ -20,7 +20,7 @@ func TestRow(t *testing.T) {
 	t.Parallel()
 	held := rowstore.RowOf("k", &lock.Claim{Token: "t", Attempt: 2, Lease: 10 * time.Microsecond, Linger: 5 * time.Microsecond}, 100)
 	settled := *held
-	settled.Settle([]byte("receipt"), 100, 30*time.Microsecond)
+	settled.Settle([]byte("receipt"), 30*time.Microsecond)
 	takeover := lock.Claim{Token: "u", Replaces: "t"}
 	handover := lock.Claim{Token: "u", Replaces: "t", ReplacesHeld: true}
 	for name, tt := range map[string]struct {
@@ -38,17 +38,20 @@ func TestRow(t *testing.T) {
 		"settled":             {&settled, 129, lock.Settled, time.Microsecond, false, false, false},
 		"no longer kept":      {&settled, 130, lock.Free, 0, true, false, false},
 	} {
-		require.Equal(t, tt.state, tt.row.State(tt.now), name)
-		e := tt.row.Entry(tt.now)
+		if tt.row != nil {
+			tt.row.At = tt.now
+		}
+		require.Equal(t, tt.state, tt.row.State(), name)
+		e := tt.row.Entry()
 		require.Equal(t, tt.left, e.Left, name)
 		if tt.state != lock.Free {
 			require.Equal(t, 2, e.Attempt, name)
 		}
-		require.Equal(t, tt.state != lock.Free, tt.row.Of("t", tt.now), name)
-		require.False(t, tt.row.Of("u", tt.now), name)
-		require.Equal(t, tt.claimed, tt.row.YieldsTo(&lock.Claim{Token: "u"}, tt.now), name)
-		require.Equal(t, tt.takenOver, tt.row.YieldsTo(&takeover, tt.now), name)
-		require.Equal(t, tt.handedOver, tt.row.YieldsTo(&handover, tt.now), name)
+		require.Equal(t, tt.state != lock.Free, tt.row.Of("t"), name)
+		require.False(t, tt.row.Of("u"), name)
+		require.Equal(t, tt.claimed, tt.row.YieldsTo(&lock.Claim{Token: "u"}), name)
+		require.Equal(t, tt.takenOver, tt.row.YieldsTo(&takeover), name)
+		require.Equal(t, tt.handedOver, tt.row.YieldsTo(&handover), name)
 	}
 }
 
