@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,13 +29,41 @@ const (
 // its context ends or its connection fails. If the COMMIT waits for a standby, such a request
 // ends the wait: the COMMIT takes effect, and is on no other server.
 func (s *session) settleAndCommit(ctx context.Context, settle string, args ...[]byte) (commitResult, error) {
+	prepared := ""
+	if s.prepares() {
+		is, err := s.conn.Prepare(ctx, settle, settle) // at the server only once
+		switch {
+		case err == nil:
+		case refused(err):
+			return refusedThere, err
+		default: // not sent; the server may keep the session, which Outcome ends
+			s.hangUp()
+			return unanswered, fmt.Errorf("pgstore: COMMIT was not answered: %w", err)
+		}
+		prepared = is.Name
+	}
 	conn := s.conn.PgConn()
 	stop := closeAtEnd(ctx, conn)
-	how, err := s.send(conn, settle, args)
-	if !stop() || how == unanswered {
+	how, err := s.send(conn, prepared, settle, args)
+	if !stop() || how == unanswered || hasCode(err, "26000") { // the work has deallocated it
 		s.hangUp()
 	}
 	return how, err
+}
+
+// preparesKey is the key of prepares in the custom data of a connection.
+const preparesKey = "latch_prepares"
+
+// prepares reports whether the connection may prepare statements.
+func (s *session) prepares() bool {
+	data := s.conn.PgConn().CustomData()
+	may, known := data[preparesKey].(bool)
+	if !known {
+		cfg := s.conn.Config() // a copy of all settings
+		may = cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && cfg.StatementCacheCapacity > 0
+		data[preparesKey] = may
+	}
+	return may
 }
 
 // closeAtEnd makes reads and writes on conn fail when ctx ends. It sends nothing to the server.
@@ -56,17 +83,11 @@ func closeAtEnd(ctx context.Context, conn *pgconn.PgConn) (stop func() bool) {
 	}
 }
 
-func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commitResult, error) {
+func (s *session) send(conn *pgconn.PgConn, prepared, settle string, args [][]byte) (commitResult, error) {
 	wire := conn.Frontend()
-	var parsed []string // the statements that are prepared here, in order
-	execute := func(sql string, args ...[]byte) {
-		name, known := s.nameOf(sql)
-		if !known {
-			if name != "" { // the server may nevertheless have a statement called name
-				wire.SendClose(&pgproto3.Close{ObjectType: 'S', Name: name})
-			}
-			wire.SendParse(&pgproto3.Parse{Name: name, Query: sql, ParameterOIDs: settleTypes[:len(args)]})
-			parsed = append(parsed, sql)
+	execute := func(name, sql string, args ...[]byte) {
+		if name == "" {
+			wire.SendParse(&pgproto3.Parse{Query: sql})
 		}
 		wire.SendBind(&pgproto3.Bind{PreparedStatement: name, ParameterFormatCodes: []int16{1}, Parameters: args})
 		wire.SendExecute(&pgproto3.Execute{})
@@ -74,11 +95,11 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 	before := 0 // number of statements that end before the statement of the receipt
 	if s.tx == nil {
 		before = 2
-		execute("begin")
-		execute(s.setMark())
+		execute("", "begin")
+		execute("", s.setMark())
 	}
-	execute(settle, args...)
-	execute("commit")
+	execute(prepared, settle, args...)
+	execute("", "commit")
 	wire.SendSync(&pgproto3.Sync{})
 	if err := wire.Flush(); err != nil {
 		return unanswered, fmt.Errorf("pgstore: COMMIT was not sent: %w", err)
@@ -92,9 +113,6 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 			return unanswered, fmt.Errorf("pgstore: COMMIT was not answered: %w", err)
 		}
 		switch m := message.(type) {
-		case *pgproto3.ParseComplete:
-			s.notePrepared(parsed[0])
-			parsed = parsed[1:]
 		case *pgproto3.NoticeResponse:
 			warned = warned || m.SeverityUnlocalized == "WARNING" && done > before
 		case *pgproto3.CommandComplete:
@@ -117,9 +135,6 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 			default:
 				how = refusedThere
 			}
-			if hasCode(failed, "26000") {
-				delete(conn.CustomData(), preparedKey) // the work has deallocated them
-			}
 		}
 	}
 	// Read to the end of the exchange, where the driver notes that the transaction is over.
@@ -137,46 +152,6 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 
 // errWarned is the error of a COMMIT whose wait for the standby was ended by an operator.
 var errWarned = errors.New("pgstore: COMMIT was answered with a warning")
-
-// settleTypes are the types of the parameters of settle: bytea, bytea, bytea, bigint, text.
-var settleTypes = []uint32{17, 17, 17, 20, 25}
-
-// preparedKey is the key, in the custom data of a connection, of a map from the text of each
-// prepared statement to its name. The map is nil if the connection may not prepare any.
-const preparedKey = "latch_prepared"
-
-// nameOf returns the name under which the connection prepares a statement, and whether the
-// statement is prepared. The name is "" if the connection may not prepare statements.
-func (s *session) nameOf(sql string) (name string, known bool) {
-	data := s.conn.PgConn().CustomData()
-	names, asked := data[preparedKey].(map[string]string)
-	if !asked { // only once: Config copies all settings
-		if cfg := s.conn.Config(); cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && cfg.StatementCacheCapacity > 0 {
-			names = make(map[string]string)
-		}
-		data[preparedKey] = names
-	}
-	if names == nil {
-		return "", false
-	}
-	if name, known = names[sql]; !known {
-		name = nameFor(sql)
-	}
-	return name, known
-}
-
-// notePrepared notes that the connection has prepared a statement.
-func (s *session) notePrepared(sql string) {
-	if names, _ := s.conn.PgConn().CustomData()[preparedKey].(map[string]string); names != nil {
-		names[sql] = nameFor(sql)
-	}
-}
-
-func nameFor(sql string) string {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(sql))
-	return fmt.Sprintf("latch_%x", h.Sum64())
-}
 
 // bigint encodes n as a parameter.
 func bigint(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) } //nolint:gosec // its bits

@@ -232,46 +232,48 @@ func (p savepoint) end(ctx context.Context, how string) error {
 	return err
 }
 
-// CopyFrom is part of [pgx.Tx].
-func (t workTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+// use calls do with the transaction, which has begun.
+func (t workTx) use(ctx context.Context, do func(pgx.Tx) error) error {
 	leave, err := t.enter()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer leave()
 	tx, err := t.s.begin(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return tx.CopyFrom(ctx, table, columns, rows)
+	return do(tx)
+}
+
+// CopyFrom is part of [pgx.Tx].
+func (t workTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (n int64, err error) {
+	err = t.use(ctx, func(tx pgx.Tx) error {
+		n, err = tx.CopyFrom(ctx, table, columns, rows)
+		return err
+	})
+	return n, err
 }
 
 // SendBatch is part of [pgx.Tx].
-func (t workTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	leave, err := t.enter()
+func (t workTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.BatchResults) {
+	err := t.use(ctx, func(tx pgx.Tx) error {
+		results = tx.SendBatch(ctx, b)
+		return nil
+	})
 	if err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	defer leave()
-	tx, err := t.s.begin(ctx)
-	if err != nil {
-		return pgx.FailedBatchResults(b, err)
-	}
-	return tx.SendBatch(ctx, b)
+	return results
 }
 
 // Prepare is part of [pgx.Tx].
-func (t workTx) Prepare(ctx context.Context, name, query string) (*pgconn.StatementDescription, error) {
-	leave, err := t.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	tx, err := t.s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return tx.Prepare(ctx, name, query)
+func (t workTx) Prepare(ctx context.Context, name, query string) (d *pgconn.StatementDescription, err error) {
+	err = t.use(ctx, func(tx pgx.Tx) error {
+		d, err = tx.Prepare(ctx, name, query)
+		return err
+	})
+	return d, err
 }
 
 // LargeObjects is part of [pgx.Tx].
