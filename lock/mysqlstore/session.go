@@ -2,7 +2,6 @@ package mysqlstore
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -12,26 +11,16 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// rawConn is a connection of the driver.
-type rawConn interface {
-	rowstore.RawConn
-	driver.ConnPrepareContext
-	driver.NamedValueChecker
-	driver.Validator
-}
-
 // session is a connection during one transaction of work.
 type session struct {
+	rowstore.Work
+
 	store *Store
-	user  *sql.Conn // of the pool
-	conn  rawConn
-	id    int64              // of the server's session
-	tx    *sql.Tx            // of the work
-	cut   context.Context    //nolint:containedctx // ends the calls of the work that are in progress
-	stop  context.CancelFunc // ends cut
+	id    int64 // of the server's session
 
 	begun   bool  // the transaction has begun
 	stmtErr error // of a statement, after which the server may have rolled back
@@ -61,40 +50,29 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 		return nil, err
 	}
 	w = &session{store: s}
-	if err := w.connect(ctx); err != nil {
+	if err := w.takeConnection(ctx); err != nil {
 		return nil, err
 	}
-	w.cut, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-	if w.tx, err = rowstore.Lend(w.cut, s.out(), w.lent()); err != nil {
-		return nil, errors.Join(err, ignoreDone(w.user.Close()))
-	}
-	return w, nil
+	return w, w.Lend(ctx, s.out(), out, w)
 }
 
-// connect takes a connection of the pool.
-func (w *session) connect(ctx context.Context) (err error) {
-	if w.user, err = w.store.db.Conn(ctx); err != nil {
-		return dialError(err)
-	}
-	err = w.user.Raw(func(conn any) (err error) {
-		w.conn, err = rawConnOf(w.store.db, conn)
-		return err
+// takeConnection takes a connection of the pool.
+func (w *session) takeConnection(ctx context.Context) error {
+	err := w.Connect(ctx, w.store.db, func(conn any) (rowstore.RawConn, error) {
+		raw, ok := conn.(rowstore.RawConn)
+		if _, is := w.store.db.Driver().(*mysql.MySQLDriver); !is || !ok {
+			return nil, unfit("New needs a *sql.DB of github.com/go-sql-driver/mysql, sql.Open(\"mysql\", dsn), and this one has connections of type %T", conn)
+		}
+		return raw, nil
 	})
-	if err != nil {
-		err = errors.Join(err, ignoreDone(w.user.Close()))
-		w.user = nil
+	if err != nil && !errors.Is(err, lock.ErrDenied) {
+		err = dialError(err)
 	}
 	return err
 }
 
-// rawConnOf returns an error unless a connection is of go-sql-driver/mysql.
-func rawConnOf(db *sql.DB, conn any) (rawConn, error) {
-	raw, ok := conn.(rawConn)
-	if _, is := db.Driver().(*mysql.MySQLDriver); !is || !ok {
-		return nil, unfit("New needs a *sql.DB of github.com/go-sql-driver/mysql, sql.Open(\"mysql\", dsn), and this one has connections of type %T", conn)
-	}
-	return raw, nil
-}
+// valid reports whether the connection has not ended.
+func (w *session) valid() bool { return w.Conn.(driver.Validator).IsValid() } //nolint:errcheck,forcetypeassert // the driver's
 
 // sessions keeps the server's number of each session.
 type sessions struct {
@@ -106,12 +84,12 @@ type sessions struct {
 // forgotten when there are twice as many as the pool has connections.
 func (s *sessions) id(ctx context.Context, w *session) (id int64, err error) {
 	s.mu.Lock()
-	id, ok := s.ids[w.conn]
+	id, ok := s.ids[w.Conn]
 	s.mu.Unlock()
 	if ok {
 		return id, nil
 	}
-	if err := w.user.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+	if err := w.User.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
@@ -119,12 +97,12 @@ func (s *sessions) id(ctx context.Context, w *session) (id int64, err error) {
 	if s.ids == nil || len(s.ids) > 2*w.store.db.Stats().OpenConnections {
 		s.ids = make(map[driver.Conn]int64)
 	}
-	s.ids[w.conn] = id
+	s.ids[w.Conn] = id
 	return id, nil
 }
 
 func (w *session) exec(ctx context.Context, statement string) (driver.Result, error) {
-	result, err := w.conn.ExecContext(ctx, statement, nil)
+	result, err := w.Conn.ExecContext(ctx, statement, nil)
 	return result, w.see(err)
 }
 
@@ -181,12 +159,12 @@ func (w *session) begin(ctx context.Context) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	discard(w.user)
+	discard(w.User)
 	discardIdle(ctx, w.store.db)
 	w.demoted = false
 	waits, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait)
 	defer cancel()
-	if err := w.connect(waits); err != nil {
+	if err := w.takeConnection(waits); err != nil {
 		return err
 	}
 	return w.beginHere(ctx)
@@ -206,7 +184,7 @@ func (w *session) beginHere(ctx context.Context) (err error) {
 func (w *session) settled(ctx context.Context) error {
 	switch {
 	case w.endErr != nil:
-	case !w.conn.IsValid():
+	case !w.valid():
 		w.endErr = failure.Transient(errSessionEnded)
 	case w.stmtErr == nil:
 		return nil
@@ -268,30 +246,23 @@ func (w *session) committedByWork(ctx context.Context) (bool, error) {
 	return n > 0, err
 }
 
-// take takes the transaction from the work. It waits for a call in progress. If ctx ends first,
-// take closes the connection.
-func (w *session) take(ctx context.Context) {
-	defer context.AfterFunc(ctx, w.stop)()
-	_ = w.tx.Rollback() // it only refuses later calls, and closes open rows
-}
-
 // end gives the connection back. A connection that may be in a transaction is closed, and the
 // server rolls back.
 func (w *session) end(ctx context.Context, committed bool) {
-	w.stop()
-	if w.user == nil {
+	w.Stop()
+	if w.User == nil {
 		return
 	}
 	if w.begun && !committed {
 		if _, err := w.exec(ctx, rollback); err != nil {
-			discard(w.user)
+			discard(w.User)
 		}
 	}
-	if w.demoted || !w.conn.IsValid() {
-		discard(w.user)
+	if w.demoted || !w.valid() {
+		discard(w.User)
 	}
-	_ = w.user.Close()
-	w.user = nil
+	_ = w.User.Close()
+	w.User = nil
 	if w.demoted {
 		discardIdle(ctx, w.store.db)
 	}

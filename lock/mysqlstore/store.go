@@ -3,7 +3,6 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -85,14 +84,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	}
 	s := New(sql.OpenDB(connector), cfg, opts...)
 	s.opened = true
-	if err = s.Migrate(ctx); err == nil {
-		err = s.Check(ctx)
-	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+	return rowstore.Opened(ctx, s)
 }
 
 // DB returns the database that [Open] has opened, for the work; nil after [New].
@@ -127,12 +119,4 @@ func (s *Store) usable() error {
 		return errClosed
 	}
 	return s.unfit
-}
-
-// ignoreDone returns nil for the error of a connection or transaction that is over already.
-func ignoreDone(err error) error {
-	if errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) {
-		return nil
-	}
-	return err
 }

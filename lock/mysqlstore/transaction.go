@@ -21,7 +21,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	if err != nil {
 		return nil, nil, failure.NotBegun(err)
 	}
-	return context.WithValue(ctx, txKey{}, work.tx), &workTransaction{store: s, work: work, key: key, token: token}, nil
+	return context.WithValue(ctx, txKey{}, work.Tx), &workTransaction{store: s, work: work, key: key, token: token}, nil
 }
 
 // workTransaction is a transaction of work.
@@ -43,7 +43,7 @@ type workTransaction struct {
 func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	w := t.work
 	t.keep = keep
-	w.take(ctx)
+	w.Take(ctx)
 	defer func() { w.end(ctx, t.committed) }()
 	if err = w.ready(ctx, plain); err != nil {
 		return t.ended(ctx, err, receipt, keep)
@@ -80,7 +80,7 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 // leave executes the statements before, which change no row, and writes the receipt. It returns how
 // many rows that has changed: 1, or 0.
 func (t *workTransaction) leave(ctx context.Context, receipt []byte, keep time.Duration, before ...string) (changed int64, err error) {
-	err = t.store.withServer(ctx, t.work.user, func(is *server) error {
+	err = t.store.withServer(ctx, t.work.User, func(is *server) error {
 		statement := is.settleInside(text(t.store.statements.settleInside, t.key, t.token, receipt, rowstore.Micros(keep)))
 		if err := is.fits(statement); err != nil {
 			return err
@@ -154,13 +154,9 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	case t.answered:
 		return t.committed, nil
 	}
-	if ok, err = outcome.Decide(ctx, t); err != nil {
-		// The error is not wrapped: whether this question was applied does not show the outcome of
-		// the COMMIT.
-		return false, fmt.Errorf("mysqlstore: asking for the outcome of COMMIT: %s", err.Error())
-	}
-	t.committed, t.answered = ok, true
-	return ok, nil
+	ok, err = outcome.Decide(ctx, "mysqlstore", t)
+	t.committed, t.answered = ok, err == nil
+	return ok, err
 }
 
 // close leaves an empty receipt for a transaction whose outcome nothing shows, so that its work never
@@ -235,8 +231,8 @@ func (t *workTransaction) EndIdle(ctx context.Context) {
 
 // Rollback is part of [lock.Transaction].
 func (t *workTransaction) Rollback(ctx context.Context) error {
-	if t.work.user != nil {
-		t.work.take(ctx)
+	if t.work.User != nil {
+		t.work.Take(ctx)
 	}
 	t.work.end(ctx, false)
 	return nil

@@ -3,7 +3,6 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
@@ -24,24 +23,13 @@ func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	return tx, ok
 }
 
-var errNotYours = errors.New("mysqlstore: the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back")
+var errNotYours = rowstore.NotYours("mysqlstore")
 
 var errWouldEnd = errors.New("mysqlstore: the statement would end the work's transaction, or change its clock: run it outside of the work; " +
 	"to have all rolled back, return an error, or an answer that is not kept")
 
 // out makes the work's *sql.Tx, whose one connection is its session.
 var out = rowstore.Lender{Refusal: errNotYours}
-
-// lent is the connection of a session for the work.
-type lent struct {
-	rowstore.Lent
-	driver.NamedValueChecker
-}
-
-// lent returns the session's connection for the work.
-func (w *session) lent() lent {
-	return lent{rowstore.Lent{Lender: out, Session: w, Conn: func() rowstore.RawConn { return w.conn }, Cut: w.cut}, w.conn}
-}
 
 // Ready is part of [rowstore.Session].
 func (w *session) Ready(ctx context.Context, text string) error { return w.ready(ctx, kindOf(text)) }

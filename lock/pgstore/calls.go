@@ -250,7 +250,7 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*ownConn, error) 
 	}
 	conn, err := rowstore.Acquire(ctx, &s.calls, &s.gate, r, func() (*pgxpool.Conn, error) { return s.connect(ctx, pool) })
 	if err != nil { // nothing was sent
-		return nil, fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, failure.Classed(err))
+		return nil, failure.NotApplied(err)
 	}
 	delete(conn.Conn().PgConn().CustomData(), warnedKey)
 	return &ownConn{conn, &s.gate}, nil

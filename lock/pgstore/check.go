@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // oldest is the oldest server version that the store supports, as server_version_num.
@@ -17,23 +18,21 @@ const oldest = 130000
 // lacks columns, or may not be used by the role. Each error names the cure. An error that only an
 // operator can fix matches [lock.ErrDenied].
 func (s *Store) Check(ctx context.Context) error {
-	pool, err := s.ownPool(ctx)
-	if err != nil {
-		return err
+	const server = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery()"
+	err := s.each(ctx, rowstore.Later, server, checkServer)
+	if err == nil {
+		err = s.each(ctx, rowstore.Later, s.statements.lacking, s.checkPrivileges)
 	}
-	for _, check := range []func(context.Context, *pgxpool.Pool) error{s.checkServer, s.checkPrivileges, s.checkColumns} {
-		if err := check(ctx, pool); err != nil {
-			return fmt.Errorf("pgstore: %w", failure.Explain(err))
-		}
+	if err == nil {
+		_, err = s.found(ctx, s.statements.present)
 	}
-	return nil
+	return err
 }
 
-func (s *Store) checkServer(ctx context.Context, pool *pgxpool.Pool) error {
+func checkServer(rows pgx.Rows) error {
 	var version int
 	var recovery bool
-	err := pool.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, pg_is_in_recovery()").Scan(&version, &recovery)
-	switch {
+	switch err := rows.Scan(&version, &recovery); {
 	case err != nil:
 		return err
 	case version < oldest:
@@ -46,11 +45,11 @@ func (s *Store) checkServer(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // checkPrivileges returns an error with the statements that give the role what it lacks.
-func (s *Store) checkPrivileges(ctx context.Context, pool *pgxpool.Pool) error {
+func (s *Store) checkPrivileges(rows pgx.Rows) error {
 	var role string
 	var table []string
 	var sequence bool
-	if err := pool.QueryRow(ctx, s.statements.lacking).Scan(&role, &table, &sequence); err != nil {
+	if err := rows.Scan(&role, &table, &sequence); err != nil {
 		return err
 	}
 	var grants []string
@@ -64,13 +63,4 @@ func (s *Store) checkPrivileges(ctx context.Context, pool *pgxpool.Pool) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the role lacks privileges: %s", lock.ErrDenied, strings.Join(grants, "; "))
-}
-
-// checkColumns fails if the table lacks one.
-func (s *Store) checkColumns(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, s.statements.present)
-	if hasCode(err, "42703") {
-		return fmt.Errorf("%w: the table lacks a column: it is of another version, or not a store's: compare it with Schema, or name another one by WithTable: %w", lock.ErrDenied, err)
-	}
-	return err
 }

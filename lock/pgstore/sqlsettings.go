@@ -103,7 +103,8 @@ func (s *sqlSettings) withConn(ctx context.Context, f func(*pgx.Conn) error) err
 	if rejection != nil {
 		err = rejection
 	}
-	return errors.Join(err, ignoreDone(conn.Close()))
+	_ = conn.Close()
+	return err
 }
 
 // rejected reports whether err says that the server, or a PgBouncer, has rejected the user.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -38,7 +37,8 @@ func (w sqlWork) begin(ctx context.Context) (*session, error) {
 			return err
 		})
 		if err != nil {
-			return errors.Join(err, conn.Close())
+			_ = conn.Close()
+			return err
 		}
 		s.conn = own.Conn()
 		s.giveBack = func(broken bool) {
@@ -124,13 +124,6 @@ func (r lentRows) Close() error {
 		r.s.leftOpen.Store(true)
 	}
 	return r.Rows.Close()
-}
-
-func ignoreDone(err error) error {
-	if errors.Is(err, sql.ErrConnDone) {
-		return nil
-	}
-	return err
 }
 
 // connOf returns the connection of pgx's driver below a connection of package database/sql.

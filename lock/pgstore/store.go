@@ -99,14 +99,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	}
 	s := New(pool, opts...)
 	s.workPool = pool
-	if err = s.Migrate(ctx); err == nil {
-		err = s.Check(ctx)
-	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+	return rowstore.Opened(ctx, s)
 }
 
 func newStore(opts []Option) *Store {

@@ -135,16 +135,13 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	case t.result != unanswered:
 		return t.result == committed, nil
 	}
-	if ok, err = outcome.Decide(ctx, t); err != nil {
-		// The error is not wrapped: whether this query was applied, or was denied, does not show
-		// the outcome of the COMMIT.
-		return false, fmt.Errorf("pgstore: asking for the outcome of COMMIT: %s", err.Error())
+	if ok, err = outcome.Decide(ctx, "pgstore", t); err == nil {
+		t.result = notFound
 	}
-	t.result = notFound
 	if ok {
 		t.result = committed
 	}
-	return ok, nil
+	return ok, err
 }
 
 // TakeClaim is part of [outcome.Row].

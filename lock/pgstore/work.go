@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // work takes connections for the transactions of work.
@@ -193,4 +195,4 @@ func (w poolWork) begin(ctx context.Context) (*session, error) {
 
 var errInUse = errors.New("pgstore: another call of the work's transaction is in progress: it serves one at a time")
 
-var errNotYours = errors.New("pgstore: the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back")
+var errNotYours = rowstore.NotYours("pgstore")

@@ -41,7 +41,7 @@ func (a *amendment) apply(r *rowstore.Row) (ok, changed bool) {
 func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
 	a := &amendment{token, bytes.Clone(from), bytes.Clone(to)}
 	if w, inside := ctx.Value(insideKey{s}).(*session); inside {
-		if ok, err = s.amendInside(ctx, w.tx, []byte(key), a); err != nil {
+		if ok, err = s.amendInside(ctx, w.Tx, []byte(key), a); err != nil {
 			return false, fmt.Errorf("sqlitestore: the receipt was not replaced in the work's transaction: %w", failure.Of(err))
 		}
 		return ok, nil

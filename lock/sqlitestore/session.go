@@ -2,9 +2,7 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"time"
 
@@ -19,13 +17,9 @@ const longestWait = 10 * time.Second
 
 // session is a connection during one transaction of work.
 type session struct {
-	store *Store
-	user  *sql.Conn // of the pool
-	conn  rowstore.RawConn
-	tx    *sql.Tx            // of the work
-	cut   context.Context    //nolint:containedctx // ends the calls of the work that are in progress
-	stop  context.CancelFunc // ends cut
+	rowstore.Work
 
+	store     *Store
 	turn      bool  // this session has the turn to write
 	begun     bool  // BEGIN was executed
 	stmtErr   error // of a statement, after which SQLite may have rolled back
@@ -34,24 +28,16 @@ type session struct {
 
 func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 	w = &session{store: s}
-	if w.user, err = s.db.Conn(ctx); err != nil {
+	err = w.Connect(ctx, s.db, func(conn any) (rowstore.RawConn, error) {
+		if err := known(conn); err != nil {
+			return nil, err
+		}
+		return conn.(rowstore.RawConn), nil //nolint:errcheck,forcetypeassert // it is the driver's
+	})
+	if err != nil {
 		return nil, err
 	}
-	err = w.user.Raw(func(conn any) error {
-		if err := known(conn); err != nil {
-			return err
-		}
-		w.conn = conn.(rowstore.RawConn) //nolint:errcheck,forcetypeassert // it is the driver's
-		return nil
-	})
-	if err == nil {
-		w.cut, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-		w.tx, err = rowstore.Lend(w.cut, s.out(), w.lent())
-	}
-	if err != nil {
-		return nil, errors.Join(err, w.user.Close())
-	}
-	return w, nil
+	return w, w.Lend(ctx, s.out(), out, w)
 }
 
 // takeTurn waits until no other work of this process writes to the database. Without it, each work
@@ -124,18 +110,11 @@ func (w *session) change(ctx context.Context, statement string, args ...any) (n 
 	for i, arg := range args {
 		named[i] = driver.NamedValue{Ordinal: i + 1, Value: arg}
 	}
-	result, err := w.conn.ExecContext(ctx, statement, named)
+	result, err := w.Conn.ExecContext(ctx, statement, named)
 	if err == nil {
 		n, err = result.RowsAffected()
 	}
 	return n, err
-}
-
-// take takes the transaction from the work. It waits for a call in progress. If ctx ends first,
-// take interrupts the call.
-func (w *session) take(ctx context.Context) {
-	defer context.AfterFunc(ctx, w.stop)()
-	_ = w.tx.Rollback() // it only refuses later calls, and closes open rows
 }
 
 // commit writes a receipt and commits, unless there is a living receipt of another token. Now and
@@ -167,14 +146,14 @@ func (w *session) commit(ctx context.Context, r *rowstore.Row, now int64) error 
 
 // end gives the connection back. A connection that cannot roll back is closed.
 func (w *session) end(ctx context.Context) {
-	w.stop()
+	w.Stop()
 	if w.begun && !w.committed && w.exec(ctx, "ROLLBACK") != nil && w.open(ctx) {
-		_ = w.user.Raw(func(any) error { return driver.ErrBadConn })
+		_ = w.User.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	if w.turn {
 		w.store.endTurn()
 	}
-	_ = w.user.Close()
+	_ = w.User.Close()
 }
 
 // known returns an error if a connection does not come from modernc.org/sqlite. A second SQLite

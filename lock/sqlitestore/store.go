@@ -80,14 +80,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	}
 	s := New(db, opts...)
 	s.opened = true
-	if err = s.Migrate(ctx); err == nil {
-		err = s.Check(ctx)
-	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+	return rowstore.Opened(ctx, s)
 }
 
 // openFile returns the database at an absolute path, with pragmas for each connection.

@@ -21,7 +21,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 		return nil, nil, failure.NotBegun(err)
 	}
 	t := &workTransaction{store: s, work: work, key: []byte(key), token: token, over: make(chan struct{})}
-	return context.WithValue(context.WithValue(ctx, txKey{}, work.tx), insideKey{s}, work), t, nil
+	return context.WithValue(context.WithValue(ctx, txKey{}, work.Tx), insideKey{s}, work), t, nil
 }
 
 // workTransaction is a transaction of work.
@@ -46,7 +46,7 @@ func (t *workTransaction) end(ctx context.Context, settle func(ctx context.Conte
 		go func() {
 			defer close(t.over)
 			defer t.work.end(context.WithoutCancel(ctx))
-			if t.work.take(ctx); settle != nil {
+			if t.work.Take(ctx); settle != nil {
 				settle(ctx)
 			}
 		}()

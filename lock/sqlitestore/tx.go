@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"errors"
 
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
@@ -24,15 +23,10 @@ func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	return tx, ok
 }
 
-var errNotYours = errors.New("sqlitestore: the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back")
+var errNotYours = rowstore.NotYours("sqlitestore")
 
 // out makes the work's *sql.Tx, whose one connection is its session.
 var out = rowstore.Lender{Refusal: errNotYours}
-
-// lent returns the session's connection for the work.
-func (w *session) lent() rowstore.Lent {
-	return rowstore.Lent{Lender: out, Session: w, Conn: func() rowstore.RawConn { return w.conn }, Cut: w.cut}
-}
 
 // Ready is part of [rowstore.Session].
 func (w *session) Ready(ctx context.Context, text string) error {

@@ -7,6 +7,7 @@ package outcome
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -45,8 +46,16 @@ const pause = 5 * time.Millisecond
 var errLocked = errors.New("the transaction is in progress still")
 
 // Decide asks until there is an answer, ctx ends, or a question fails. It ends the session of a
-// transaction that was not committed if the session is idle, since it may have rows locked.
-func Decide(ctx context.Context, row Row) (committed bool, err error) {
+// transaction that was not committed if the session is idle, since it may have rows locked. An error
+// wraps none: whether a question was applied, or was denied, does not show the outcome.
+func Decide(ctx context.Context, store string, row Row) (committed bool, err error) {
+	if committed, err = decide(ctx, row); err != nil {
+		return false, fmt.Errorf("%s: asking for the outcome of COMMIT: %s", store, err.Error())
+	}
+	return committed, nil
+}
+
+func decide(ctx context.Context, row Row) (committed bool, err error) {
 	for {
 		found, err := row.TakeClaim(ctx)
 		switch {

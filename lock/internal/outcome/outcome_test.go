@@ -54,8 +54,14 @@ func TestDecide(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second-time.Millisecond)
 				defer cancel()
-				committed, err := outcome.Decide(ctx, &tt.row)
-				require.ErrorIs(t, err, tt.err)
+				committed, err := outcome.Decide(ctx, "shop", &tt.row)
+				if tt.err == nil {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, "shop: asking for the outcome of COMMIT: ")
+					require.ErrorContains(t, err, tt.err.Error())
+					require.NotErrorIs(t, err, tt.err)
+				}
 				require.Equal(t, tt.committed, committed)
 				require.Equal(t, []int{tt.asked, tt.ended}, []int{tt.row.asked, tt.row.ended})
 			})

@@ -4,12 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"fmt"
 )
 
 // Lender makes the *sql.Tx of the work. Its connections are lent by their sessions, and its
 // transactions neither begin nor end: Commit and Rollback return Refusal, and the sql.Tx cannot be
 // used after either call.
 type Lender struct{ Refusal error }
+
+// NotYours returns the error of work that ends its transaction, in a store by the name of its package.
+func NotYours(store string) error {
+	return fmt.Errorf("%s: the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back", store)
+}
 
 type lentKey struct{}
 

@@ -25,32 +25,31 @@ type RawConn interface {
 	driver.QueryerContext
 }
 
-// Lent is the connection of a session for the work.
+// Lent is the connection of a session for the work. The session may connect anew until Ready has returned.
 type Lent struct {
-	Lender  Lender
-	Session Session
-	Conn    func() RawConn  // the session's, which may change until Ready has returned
-	Cut     context.Context //nolint:containedctx // ends the calls of the work that are in progress
+	lender  Lender
+	session Session
+	work    *Work
 }
 
 // Close does nothing: the session ends the use of the connection.
 func (Lent) Close() error { return nil }
 
 // Begin is part of [driver.Conn].
-func (c Lent) Begin() (driver.Tx, error) { return c.Lender.Tx(), nil }
+func (c Lent) Begin() (driver.Tx, error) { return c.lender.Tx(), nil }
 
 // BeginTx does nothing: the session begins the transaction.
 func (c Lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	return c.Lender.Tx(), nil
+	return c.lender.Tx(), nil
 }
 
 // enter makes the transaction ready for statements. The context that it returns also ends when the
 // transaction is taken from the work.
 func (c Lent) enter(ctx context.Context, text string) (context.Context, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(c.Cut, cancel)
+	stop := context.AfterFunc(c.work.cut, cancel)
 	leave := func() { stop(); cancel() }
-	if err := c.Session.Ready(ctx, text); err != nil {
+	if err := c.session.Ready(ctx, text); err != nil {
 		leave()
 		return nil, nil, err
 	}
@@ -60,19 +59,19 @@ func (c Lent) enter(ctx context.Context, text string) (context.Context, context.
 // sees notes the error of a statement, and returns it.
 func (c Lent) sees(err error) error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, driver.ErrSkip) {
-		c.Session.NoteError(err)
+		c.session.NoteError(err)
 	}
 	return err
 }
 
 // ExecContext is part of [driver.ExecerContext].
 func (c Lent) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
-	return c.exec(ctx, text, func(ctx context.Context) (driver.Result, error) { return c.Conn().ExecContext(ctx, text, args) })
+	return c.exec(ctx, text, func(ctx context.Context) (driver.Result, error) { return c.work.Conn.ExecContext(ctx, text, args) })
 }
 
 // QueryContext is part of [driver.QueryerContext].
 func (c Lent) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.query(ctx, text, func(ctx context.Context) (driver.Rows, error) { return c.Conn().QueryContext(ctx, text, args) })
+	return c.query(ctx, text, func(ctx context.Context) (driver.Rows, error) { return c.work.Conn.QueryContext(ctx, text, args) })
 }
 
 func (c Lent) exec(ctx context.Context, text string, run func(context.Context) (driver.Result, error)) (driver.Result, error) {
@@ -99,7 +98,17 @@ func (c Lent) query(ctx context.Context, text string, run func(context.Context) 
 }
 
 // Prepare is part of [driver.Conn].
-func (c Lent) Prepare(text string) (driver.Stmt, error) { return c.PrepareContext(c.Cut, text) }
+func (c Lent) Prepare(text string) (driver.Stmt, error) { return c.PrepareContext(c.work.cut, text) }
+
+// CheckNamedValue is part of [driver.NamedValueChecker], which not every driver has.
+func (c Lent) CheckNamedValue(v *driver.NamedValue) error { return checkValue(c.work.Conn, v) }
+
+func checkValue(by any, v *driver.NamedValue) error {
+	if checker, ok := by.(driver.NamedValueChecker); ok {
+		return checker.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
+}
 
 // PrepareContext is part of [driver.ConnPrepareContext], for a driver that prepares statements
 // at the server.
@@ -109,7 +118,7 @@ func (c Lent) PrepareContext(ctx context.Context, text string) (driver.Stmt, err
 		return nil, err
 	}
 	defer leave()
-	stmt, err := c.Conn().(driver.ConnPrepareContext).PrepareContext(ctx, text) //nolint:errcheck,forcetypeassert // it is one
+	stmt, err := c.work.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, text) //nolint:errcheck,forcetypeassert // it is one
 	if c.sees(err) != nil {
 		return nil, err
 	}
@@ -131,12 +140,7 @@ type lentStmt struct {
 }
 
 // CheckNamedValue is part of [driver.NamedValueChecker], which not every driver has.
-func (s lentStmt) CheckNamedValue(v *driver.NamedValue) error {
-	if checker, ok := s.preparedStmt.(driver.NamedValueChecker); ok {
-		return checker.CheckNamedValue(v)
-	}
-	return driver.ErrSkip
-}
+func (s lentStmt) CheckNamedValue(v *driver.NamedValue) error { return checkValue(s.preparedStmt, v) }
 
 // ExecContext is part of [driver.StmtExecContext].
 func (s lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
