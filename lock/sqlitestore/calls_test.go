@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
@@ -25,15 +27,15 @@ func count(tb testing.TB, path string) (n int) {
 func TestEndedRowsAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	l := s.locker(t, lock.WithKeep(time.Millisecond))
+	l := sqlshop.Locker(t, s.store, lock.WithKeep(time.Millisecond))
 	const orders = 40
 	for i := range orders {
-		_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, order(fmt.Sprint(i)))
+		_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, s.Order(fmt.Sprint(i)))
 		require.NoError(t, err)
 		ok, err := s.store.Settle(t.Context(), fmt.Sprint("lock ", i), lock.Claim{Token: "t"}, nil, time.Second)
 		require.NoError(t, err)
 		require.False(t, ok)
-		claim(t, s.store, fmt.Sprint("lock ", i), "t")
+		sqlshop.Claim(t, s.store, fmt.Sprint("lock ", i), "t")
 	}
 	require.Equal(t, orders, count(t, s.path))
 	const age = "UPDATE latch_entries SET ends_at = 0, over_at = 0"
@@ -42,22 +44,22 @@ func TestEndedRowsAreRemoved(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for i := range 2 * orders {
-		_, _, err := l.Once(t.Context(), fmt.Sprint("new ", i), nil, order("new"))
+		_, _, err := l.Once(t.Context(), fmt.Sprint("new ", i), nil, s.Order("new"))
 		require.NoError(t, err)
 	}
 	require.Less(t, count(t, s.path), 2*orders+1)
 	require.Zero(t, count(t, s.path+"-latch"))
-	require.Len(t, s.orders(t), 3*orders)
+	require.Len(t, s.Orders(t), 3*orders)
 }
 
 // The entries of both files are listed in pages, a key once.
 func TestEntriesOfBothFiles(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	l := s.locker(t)
+	l := sqlshop.Locker(t, s.store)
 	want := make(map[string]lock.State)
 	for i := range 9 {
-		_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, order(fmt.Sprint(i)))
+		_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, s.Order(fmt.Sprint(i)))
 		require.NoError(t, err)
 	}
 	// A process that died between its two commits has left both a claim and its receipt. Another
@@ -70,7 +72,7 @@ func TestEntriesOfBothFiles(t *testing.T) {
 	_, err = there.ExecContext(t.Context(), "UPDATE shop.latch_entries SET ends_at = 0, over_at = 0 WHERE key = (SELECT min(key) FROM shop.latch_entries)")
 	require.NoError(t, err)
 	for i := range 3 {
-		claim(t, s.store, fmt.Sprint("lock ", i), "t")
+		sqlshop.Claim(t, s.store, fmt.Sprint("lock ", i), "t")
 	}
 	for e, err := range s.store.List(t.Context()) {
 		require.NoError(t, err)
@@ -109,8 +111,8 @@ func TestEntriesOfBothFiles(t *testing.T) {
 func TestForgetWhileOthersWrite(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	l := s.locker(t)
-	_, _, err := l.Once(t.Context(), "k", nil, order("tea"))
+	l := sqlshop.Locker(t, s.store)
+	_, _, err := l.Once(t.Context(), "k", nil, s.Order("tea"))
 	require.NoError(t, err)
 	there := connect(t, s.path)
 	_, err = there.ExecContext(t.Context(), "BEGIN IMMEDIATE")
@@ -130,7 +132,7 @@ func TestForgetWhileOthersWrite(t *testing.T) {
 	ok, err = s.store.Forget(t.Context(), e.Key, e.Token)
 	require.NoError(t, err)
 	require.True(t, ok)
-	_, replayed, err := l.Once(t.Context(), "k", nil, order("coffee"))
+	_, replayed, err := l.Once(t.Context(), "k", nil, s.Order("coffee"))
 	require.NoError(t, err)
 	require.False(t, replayed)
 }
@@ -148,7 +150,7 @@ func storeKey(tb testing.TB, s *sqlitestore.Store) string {
 func TestCallsThatWaitInLine(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	claim(t, s.store, "first", "t") // opens the files
+	sqlshop.Claim(t, s.store, "first", "t") // opens the files
 	there := connect(t, s.path+"-latch")
 	_, err := there.ExecContext(t.Context(), "BEGIN IMMEDIATE")
 	require.NoError(t, err)
@@ -240,36 +242,21 @@ func TestCallsThatWaitForTheDisk(t *testing.T) {
 
 func TestClosedStore(t *testing.T) {
 	t.Parallel()
-	s := open(t, file(t))
-	s.Close()
-	s.Close()
-	_, err := s.Get(t.Context(), "k")
-	require.ErrorIs(t, err, lock.ErrNotApplied)
-	_, _, err = s.Begin(t.Context(), "k", "t")
-	require.ErrorIs(t, err, lock.ErrNotApplied)
-	require.Error(t, s.Check(t.Context()))
+	sqlshop.TestClosed(t, open(t, file(t)))
 }
 
 // Many processes migrate one new file at once.
 func TestManyMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	path := file(t)
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			s, err := sqlitestore.Open(t.Context(), path)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer s.Close()
-			_, err = s.Claim(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
+	sqlshop.TestMigrations(t, func(t *testing.T) sqlshop.Store {
+		t.Helper()
+		db, err := sql.Open("sqlite", path)
+		require.NoError(t, err)
+		s := sqlitestore.New(db)
+		t.Cleanup(func() { s.Close(); require.NoError(t, db.Close()) })
+		return s
+	})
 	require.Equal(t, 8, count(t, path+"-latch"))
 }
 
@@ -293,5 +280,5 @@ func TestFilesAreOpenedAnew(t *testing.T) {
 	require.True(t, ok)
 	require.NoError(t, tx.Rollback(t.Context()))
 	s.store.DB().SetMaxOpenConns(0)
-	require.Equal(t, []string{"tea"}, s.orders(t))
+	require.Equal(t, []string{"tea"}, s.Orders(t))
 }

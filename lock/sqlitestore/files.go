@@ -137,7 +137,8 @@ func (s *Store) path(ctx context.Context) (path string, err error) {
 	}
 	defer conn.Close() //nolint:errcheck // it goes back to its pool
 	if err = conn.Raw(known); err == nil {
-		err = conn.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
+		// The first row is the one of "main". The pragma reads no file, which another process may have locked.
+		err = conn.QueryRowContext(ctx, "PRAGMA database_list").Scan(new(any), new(any), &path)
 	}
 	switch {
 	case err != nil:

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
 
 // Files that a process may not write to, as a user with no other rights sees them.
@@ -62,16 +62,11 @@ func TestFileSystemThatIsFull(t *testing.T) {
 		t.Skipf("SKIPPED, this time without a full file system: this user may not mount one: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
-	s := &shop{path: filepath.Join(dir, "shop.db")}
-	var err error
-	s.store, err = sqlitestore.Open(t.Context(), s.path)
+	s := shopAt(t, filepath.Join(dir, "shop.db"))
+	l := sqlshop.Locker(t, s.store)
+	_, _, err := l.Once(t.Context(), "first", nil, s.Order("tea"))
 	require.NoError(t, err)
-	t.Cleanup(s.store.Close)
-	s.exec(t, "CREATE TABLE orders (name TEXT NOT NULL)")
-	l := s.locker(t)
-	_, _, err = l.Once(t.Context(), "first", nil, order("tea"))
-	require.NoError(t, err)
-	claim(t, s.store, "held", "t")
+	sqlshop.Claim(t, s.store, "held", "t")
 
 	filler := filepath.Join(dir, "filler")
 	require.ErrorIs(t, os.WriteFile(filler, make([]byte, 2<<20), 0o600), syscall.ENOSPC)
@@ -82,19 +77,19 @@ func TestFileSystemThatIsFull(t *testing.T) {
 	require.ErrorIs(t, refused, lock.ErrFull)
 	require.ErrorIs(t, refused, lock.ErrNotApplied)
 	require.Equal(t, "full", lock.Class(refused))
-	_, _, err = l.Once(t.Context(), "second", nil, order("coffee"))
+	_, _, err = l.Once(t.Context(), "second", nil, s.Order("coffee"))
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 
 	require.NoError(t, os.Remove(filler))
-	receipt, replayed, err := l.Once(t.Context(), "first", nil, order("again"))
+	receipt, replayed, err := l.Once(t.Context(), "first", nil, s.Order("again"))
 	require.NoError(t, err)
 	require.True(t, replayed)
 	require.Equal(t, "tea", string(receipt))
 	e, err := s.store.Get(t.Context(), "held")
 	require.NoError(t, err)
 	require.Equal(t, "t", e.Token)
-	_, _, err = l.Once(t.Context(), "second", nil, order("coffee"))
+	_, _, err = l.Once(t.Context(), "second", nil, s.Order("coffee"))
 	require.NoError(t, err)
-	require.Equal(t, []string{"tea", "coffee"}, s.orders(t))
+	require.Equal(t, []string{"tea", "coffee"}, s.Orders(t))
 	require.NoError(t, s.store.Check(t.Context()))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
@@ -104,7 +105,7 @@ func TestDatabasesThatCannotBeUsed(t *testing.T) {
 			if tt.text == "call Migrate" || strings.HasPrefix(tt.text, "PRAGMA") {
 				require.NoError(t, s.Migrate(t.Context()))
 				require.NoError(t, s.Check(t.Context()), "it is usable without a restart")
-				claim(t, s, "k", "t")
+				sqlshop.Claim(t, s, "k", "t")
 			}
 		})
 	}
@@ -124,7 +125,7 @@ func TestModeOfTheClaims(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	require.NoError(t, os.Chmod(path, 0o640))
 	s := open(t, path)
-	claim(t, s, "k", "t")
+	sqlshop.Claim(t, s, "k", "t")
 	all, err := filepath.Glob(path + "*")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(all), 4, "the files, and their logs: %v", all)
@@ -139,9 +140,11 @@ func TestModeOfTheClaims(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), `shop & 50% "off"? #1.db`)
-	one, other := open(t, path), open(t, path, sqlitestore.WithTable(`it's "mine"`))
-	claim(t, one, "k", "one")
-	claim(t, other, "k", "other")
+	one := open(t, path)
+	sqlshop.UseTable(t, one, "one")
+	for _, name := range []string{`it's "mine"`, "select", `x"; DROP TABLE latch_entries; --`} {
+		sqlshop.UseTable(t, open(t, path, sqlitestore.WithTable(name)), name)
+	}
 	_, err := os.Stat(path + "-latch")
 	require.NoError(t, err)
 	for _, name := range []string{"", "a\x00", "\xff", "SQLite_x"} {
@@ -199,17 +202,17 @@ func TestWorkBehindAnotherProgram(t *testing.T) {
 	there := connect(t, s.path)
 	_, err := there.ExecContext(t.Context(), "BEGIN IMMEDIATE; INSERT INTO orders VALUES ('theirs')")
 	require.NoError(t, err)
-	l := s.locker(t)
+	l := sqlshop.Locker(t, s.store)
 	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, _, err = l.Once(impatient, "k", nil, func(ctx context.Context) ([]byte, error) { return nil, exec(ctx, insert, "mine") })
 	require.Error(t, err)
 	require.ErrorContains(t, ignore(s.store.Forget(impatient, "k", "t")), "context deadline exceeded")
-	claim(t, s.store, "other", "t")
+	sqlshop.Claim(t, s.store, "other", "t")
 
 	done := make(chan error)
 	go func() {
-		_, _, err := l.Once(t.Context(), "k", nil, order("mine"))
+		_, _, err := l.Once(t.Context(), "k", nil, s.Order("mine"))
 		done <- err
 	}()
 	time.Sleep(50 * time.Millisecond) // it waits
@@ -217,7 +220,7 @@ func TestWorkBehindAnotherProgram(t *testing.T) {
 	_, err = there.ExecContext(t.Context(), "COMMIT")
 	require.NoError(t, err)
 	require.NoError(t, <-done)
-	require.Equal(t, []string{"theirs", "mine"}, s.orders(t))
+	require.Equal(t, []string{"theirs", "mine"}, s.Orders(t))
 }
 
 func ignore(_ bool, err error) error { return err }
@@ -227,19 +230,19 @@ func TestReceiptWithoutRoom(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
 	s.store.DB().SetMaxOpenConns(1)
-	l := s.locker(t)
+	l := sqlshop.Locker(t, s.store)
 	s.exec(t, "PRAGMA max_page_count = 12")
 	big := func(ctx context.Context) ([]byte, error) { return make([]byte, 1<<20), exec(ctx, insert, "big") }
 	_, _, err := l.Once(t.Context(), "k", nil, big)
 	require.ErrorIs(t, err, lock.ErrNotApplied)
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 	require.Equal(t, "full", lock.Class(err), "%v", err)
-	require.Empty(t, s.orders(t))
+	require.Empty(t, s.Orders(t))
 	s.exec(t, "PRAGMA max_page_count = 10000")
 	receipt, _, err := l.Once(t.Context(), "k", nil, big)
 	require.NoError(t, err)
 	require.Len(t, receipt, 1<<20)
-	require.Equal(t, []string{"big"}, s.orders(t))
+	require.Equal(t, []string{"big"}, s.Orders(t))
 }
 
 // Without its file of claims, a store finds the receipts of transactions, and work in progress is
@@ -247,9 +250,9 @@ func TestReceiptWithoutRoom(t *testing.T) {
 func TestClaimsThatAreLost(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	_, _, err := s.locker(t).Once(t.Context(), "k", nil, order("tea"))
+	_, _, err := sqlshop.Locker(t, s.store).Once(t.Context(), "k", nil, s.Order("tea"))
 	require.NoError(t, err)
-	claim(t, s.store, "other", "t")
+	sqlshop.Claim(t, s.store, "other", "t")
 	s.store.Close()
 	for _, name := range []string{"-latch", "-latch-wal", "-latch-shm"} {
 		if err := os.Remove(s.path + name); !errors.Is(err, os.ErrNotExist) {
@@ -257,7 +260,7 @@ func TestClaimsThatAreLost(t *testing.T) {
 		}
 	}
 	s.store = open(t, s.path)
-	receipt, replayed, err := s.locker(t).Once(t.Context(), "k", nil, order("coffee"))
+	receipt, replayed, err := sqlshop.Locker(t, s.store).Once(t.Context(), "k", nil, s.Order("coffee"))
 	require.NoError(t, err)
 	require.True(t, replayed)
 	require.Equal(t, "tea", string(receipt))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
@@ -42,7 +43,7 @@ func TestClaimsLostWhileInUse(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				s := openShop(t)
-				own, other := s.locker(t), open(t, s.path)
+				own, other := sqlshop.Locker(t, s.store), open(t, s.path)
 				receipt, _, err := own.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
 					if earlier { // the work has written before the other can
 						if err := exec(ctx, "SELECT 1"); err != nil {
@@ -51,20 +52,20 @@ func TestClaimsLostWhileInUse(t *testing.T) {
 					}
 					lose(t, s.path+"-latch")
 					if !earlier {
-						receipt, _, err := lockerOver(t, other).Once(ctx, "k", nil, order("other"))
+						receipt, _, err := sqlshop.Locker(t, other).Once(ctx, "k", nil, s.Order("other"))
 						require.NoError(t, err)
 						require.Equal(t, "other", string(receipt))
 					}
-					return order("own")(ctx)
+					return s.Order("own")(ctx)
 				})
 				if earlier {
 					require.Error(t, err, "its claim is gone")
-					receipt, _, err = lockerOver(t, other).Once(t.Context(), "k", nil, order("other"))
+					receipt, _, err = sqlshop.Locker(t, other).Once(t.Context(), "k", nil, s.Order("other"))
 				}
 				require.NoError(t, err)
 				require.Equal(t, "other", string(receipt))
-				require.Equal(t, []string{"other"}, s.orders(t))
-				again, replayed, err := own.Once(t.Context(), "k", nil, order("again"))
+				require.Equal(t, []string{"other"}, s.Orders(t))
+				again, replayed, err := own.Once(t.Context(), "k", nil, s.Order("again"))
 				require.NoError(t, err)
 				require.True(t, replayed)
 				require.Equal(t, receipt, again)
@@ -73,9 +74,9 @@ func TestClaimsLostWhileInUse(t *testing.T) {
 		t.Run("a lock, "+name, func(t *testing.T) {
 			t.Parallel()
 			s := openShop(t)
-			claim(t, s.store, "k", "first")
+			sqlshop.Claim(t, s.store, "k", "first")
 			lose(t, s.path+"-latch")
-			claim(t, open(t, s.path), "k", "second")
+			sqlshop.Claim(t, open(t, s.path), "k", "second")
 			ok, err := s.store.Renew(t.Context(), "k", lock.Claim{Token: "first", Lease: time.Minute})
 			require.NoError(t, err)
 			require.False(t, ok, "both processes hold the key")
@@ -100,7 +101,7 @@ func TestReceiptIsNotReplaced(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[bool]string{true: "second", false: "first"}[committed], string(e.Receipt))
 	}
-	require.Equal(t, []string{"-1 hour"}, s.orders(t))
+	require.Equal(t, []string{"-1 hour"}, s.Orders(t))
 }
 
 // A process that opens the database by a second name has a file of claims of its own.

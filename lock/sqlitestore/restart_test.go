@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
@@ -38,7 +39,7 @@ func TestRestartInTheMiddleOfAThousandOrders(t *testing.T) {
 				db, err := sql.Open("sqlite", "file:"+path+"?_pragma=synchronous(OFF)") // the process ends, and not the machine
 				require.NoError(t, err)
 				store := sqlitestore.New(db)
-				l := lock.New(store, append([]lock.Option{lock.WithLogger(quiet), lock.WithBudget(10 * time.Second)}, tt.opts...)...)
+				l := lock.New(store, append([]lock.Option{lock.WithLogger(sqlshop.Quiet), lock.WithBudget(10 * time.Second)}, tt.opts...)...)
 				var next atomic.Int64
 				var stopped atomic.Bool
 				var all sync.WaitGroup

@@ -27,6 +27,9 @@ type session struct {
 }
 
 func (s *Store) newSession(ctx context.Context) (w *session, err error) {
+	if s.closed.Load() {
+		return nil, errClosed
+	}
 	w = &session{store: s}
 	err = w.Connect(ctx, s.db, func(conn any) (rowstore.RawConn, error) {
 		if err := known(conn); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"modernc.org/sqlite"
 
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
@@ -55,7 +56,7 @@ func TestWorkThatHasWrittenHoldsUpNoCall(t *testing.T) {
 	ok, err = tx.Settle(ctx, []byte("receipt"), time.Hour)
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Equal(t, []string{"a"}, s.orders(t))
+	require.Equal(t, []string{"a"}, s.Orders(t))
 }
 
 // SQLite rolls back all of a transaction when a statement is interrupted, and
@@ -87,7 +88,7 @@ func TestWorkThatSQLiteHasRolledBack(t *testing.T) {
 			t.Parallel()
 			s := openShop(t)
 			s.store.DB().SetMaxOpenConns(1)
-			l := s.locker(t)
+			l := sqlshop.Locker(t, s.store)
 			_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
 				require.NoError(t, exec(ctx, insert, "before"))
 				require.Error(t, tt.fail(ctx))
@@ -96,12 +97,12 @@ func TestWorkThatSQLiteHasRolledBack(t *testing.T) {
 			})
 			require.ErrorIs(t, err, lock.ErrNotApplied)
 			require.Equal(t, !tt.permanent, errors.Is(err, lock.ErrUnavailable), "%v", err)
-			require.Empty(t, s.orders(t))
-			receipt, replayed, err := l.Once(t.Context(), "k", nil, order("next"))
+			require.Empty(t, s.Orders(t))
+			receipt, replayed, err := l.Once(t.Context(), "k", nil, s.Order("next"))
 			require.NoError(t, err)
 			require.False(t, replayed)
 			require.Equal(t, "next", string(receipt))
-			require.Equal(t, []string{"next"}, s.orders(t))
+			require.Equal(t, []string{"next"}, s.Orders(t))
 		})
 	}
 }
@@ -111,14 +112,14 @@ func TestWorkThatSQLiteHasRolledBack(t *testing.T) {
 func TestTwinWithoutALookAtTheTransaction(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	l := lockerOver(t, naive{s.store})
+	l := sqlshop.Locker(t, naive{s.store})
 	_, _, _ = l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
 		require.NoError(t, exec(ctx, insert, "before"))
 		require.Error(t, exec(ctx, "INSERT OR ROLLBACK INTO orders VALUES (NULL)"))
 		require.NoError(t, exec(ctx, insert, "after"))
 		return []byte("lie"), nil
 	})
-	require.Equal(t, []string{"after"}, s.orders(t), "half of an order")
+	require.Equal(t, []string{"after"}, s.Orders(t), "half of an order")
 }
 
 // naive is a store with transactions of package database/sql, as the work ends them.
@@ -162,14 +163,14 @@ func TestWorkThatEndsItsTransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := openShop(t)
-			_, _, err := s.locker(t).Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+			_, _, err := sqlshop.Locker(t, s.store).Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
 				tx, _ := sqlitestore.Tx(ctx)
 				require.NoError(t, exec(ctx, insert, "tea"))
 				require.ErrorContains(t, try(ctx, tx), "the guard commits this transaction")
 				return []byte("receipt"), nil
 			})
 			require.NoError(t, err)
-			require.Equal(t, []string{"tea"}, s.orders(t))
+			require.Equal(t, []string{"tea"}, s.Orders(t))
 		})
 	}
 }
@@ -193,79 +194,41 @@ func TestStatementsThatEndTransactions(t *testing.T) {
 // Statements of work in one transaction, through package database/sql.
 func TestWhatWorkDoes(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		work func(t *testing.T, ctx context.Context, tx *sql.Tx) error
-		want []string
-		is   error
-	}{
-		"savepoints": {func(t *testing.T, ctx context.Context, _ *sql.Tx) error {
-			for _, statement := range []string{
-				"SAVEPOINT a", "INSERT INTO orders VALUES ('undone')", "ROLLBACK TO a", "RELEASE a", "INSERT INTO orders VALUES ('kept')",
-			} {
-				require.NoError(t, exec(ctx, statement))
+	sqlshop.TestWorks(t, func(t *testing.T) *sqlshop.Shop {
+		t.Helper()
+		s := openShop(t)
+		s.DB.SetMaxOpenConns(1)
+		s.exec(t, "PRAGMA foreign_keys = ON")
+		return s.Shop
+	}, map[string]sqlshop.Work{
+		"a failed statement": {Do: sqlshop.Around("INSERT INTO orders VALUES (NULL)"), Rows: []string{"first", "second"}},
+		"a constraint that is checked at COMMIT": {Do: sqlshop.Statements(
+			"CREATE TABLE parts (of INTEGER REFERENCES wholes (id) DEFERRABLE INITIALLY DEFERRED)", "CREATE TABLE wholes (id INTEGER PRIMARY KEY)", "INSERT INTO parts VALUES (1)",
+		), Says: "FOREIGN KEY constraint failed"},
+		"a prepared query": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
+			stmt, err := tx(ctx).PrepareContext(ctx, insert+" RETURNING name")
+			if err != nil {
+				return err
 			}
-			return nil
-		}, []string{"kept"}, nil},
-		"a prepared statement": {func(t *testing.T, ctx context.Context, tx *sql.Tx) error {
-			stmt, err := tx.PrepareContext(ctx, insert+" RETURNING name")
-			require.NoError(t, err)
-			for _, name := range []string{"one", "two"} {
-				var got string
-				require.NoError(t, stmt.QueryRowContext(ctx, name).Scan(&got))
-				require.Equal(t, name, got)
+			var got string
+			return errors.Join(stmt.QueryRowContext(ctx, "one").Scan(&got), exec(ctx, insert, got), stmt.Close())
+		}, Rows: []string{"one", "one"}},
+		"rows that are left open": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
+			if err := exec(ctx, insert, "tea"); err != nil {
+				return err
 			}
-			_, err = stmt.ExecContext(ctx, "three")
-			require.NoError(t, err)
-			return nil
-		}, []string{"one", "two", "three"}, nil},
-		"rows that are left open": {func(t *testing.T, ctx context.Context, tx *sql.Tx) error {
-			require.NoError(t, exec(ctx, insert, "tea"))
-			rows, err := tx.QueryContext(ctx, "SELECT name FROM orders UNION ALL SELECT 'x'") //nolint:sqlclosecheck,rowserrcheck // left open
-			require.NoError(t, err)
-			require.True(t, rows.Next())
+			rows, err := tx(ctx).QueryContext(ctx, "SELECT name FROM orders UNION ALL SELECT 'x'") //nolint:sqlclosecheck,rowserrcheck // left open
+			if err != nil {
+				return err
+			}
+			rows.Next()
 			types, err := rows.ColumnTypes()
-			require.NoError(t, err)
-			require.Equal(t, "name", types[0].Name())
-			return nil
-		}, []string{"tea"}, nil},
-		"a statement has failed": {func(t *testing.T, ctx context.Context, _ *sql.Tx) error {
-			require.NoError(t, exec(ctx, insert, "tea"))
-			require.Error(t, exec(ctx, "INSERT INTO orders VALUES (NULL)"))
-			require.NoError(t, exec(ctx, insert, "coffee"))
-			return nil
-		}, []string{"tea", "coffee"}, nil},
-		"a constraint that is checked at COMMIT": {func(t *testing.T, ctx context.Context, _ *sql.Tx) error {
-			require.NoError(t, exec(ctx, "CREATE TABLE parts (of INTEGER REFERENCES wholes (id) DEFERRABLE INITIALLY DEFERRED)"))
-			require.NoError(t, exec(ctx, "CREATE TABLE wholes (id INTEGER PRIMARY KEY)"))
-			require.NoError(t, exec(ctx, "INSERT INTO parts VALUES (1)"))
-			return nil
-		}, nil, lock.ErrNotApplied},
-		"an error": {func(t *testing.T, ctx context.Context, _ *sql.Tx) error {
-			require.NoError(t, exec(ctx, insert, "tea"))
-			return errNoTx
-		}, nil, errNoTx},
-		"nothing": {func(*testing.T, context.Context, *sql.Tx) error { return nil }, nil, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t)
-			s.store.DB().SetMaxOpenConns(1)
-			s.exec(t, "PRAGMA foreign_keys = ON")
-			l := s.locker(t)
-			_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-				tx, _ := sqlitestore.Tx(ctx)
-				return []byte("receipt"), tt.work(t, ctx, tx)
-			})
-			require.ErrorIs(t, err, tt.is)
-			require.Equal(t, tt.want, s.orders(t))
-			receipt, replayed, err := l.Once(t.Context(), "k", nil, order("next"))
-			require.NoError(t, err)
-			require.Equal(t, tt.is == nil, replayed)
-			if replayed {
-				require.Equal(t, "receipt", string(receipt))
+			if err == nil && types[0].Name() != "name" {
+				err = errors.New(types[0].Name())
 			}
-		})
-	}
+			return err
+		}, Rows: []string{"tea"}},
+	})
 }
 
 // A statement that is in progress when the work returns is waited for, and then interrupted.
@@ -273,7 +236,7 @@ func TestWorkThatReturnsBeforeItsStatement(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	s := openShop(t)
-	l := s.locker(t, lock.WithBudget(300*time.Millisecond))
+	l := sqlshop.Locker(t, s.store, lock.WithBudget(300*time.Millisecond))
 	var leaked sync.WaitGroup
 	began := make(chan struct{})
 	_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
@@ -288,12 +251,12 @@ func TestWorkThatReturnsBeforeItsStatement(t *testing.T) {
 	})
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 	leaked.Wait()
-	require.Empty(t, s.orders(t))
+	require.Empty(t, s.Orders(t))
 	require.Eventually(t, func() bool {
-		_, _, err = l.Once(t.Context(), "k", nil, order("next"))
+		_, _, err = l.Once(t.Context(), "k", nil, s.Order("next"))
 		return err == nil
 	}, 10*time.Second, 10*time.Millisecond, "%v", err)
-	require.Equal(t, []string{"next"}, s.orders(t))
+	require.Equal(t, []string{"next"}, s.Orders(t))
 }
 
 // A BEGIN that was interrupted may have begun a transaction. The connection goes back into the pool
@@ -363,24 +326,24 @@ func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, committed, e.State == lock.Settled)
 	}
-	require.Equal(t, []string{"true"}, s.orders(t))
+	require.Equal(t, []string{"true"}, s.Orders(t))
 }
 
 // Many callers, most of them duplicates, in one process: one row and one answer a key.
 func TestStormOfOrders(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	lockers := []*lock.Locker{s.locker(t, lock.WithWait(30*time.Second)), lockerOver(t, open(t, s.path), lock.WithWait(30*time.Second))}
+	lockers := []*lock.Locker{sqlshop.Locker(t, s.store, lock.WithWait(30*time.Second)), sqlshop.Locker(t, open(t, s.path), lock.WithWait(30*time.Second))}
 	var callers sync.WaitGroup
 	for i := range 120 {
 		callers.Go(func() {
 			key := fmt.Sprint(i / 6)
-			receipt, _, err := lockers[i%2].Once(t.Context(), key, nil, order(key))
+			receipt, _, err := lockers[i%2].Once(t.Context(), key, nil, s.Order(key))
 			if err != nil || string(receipt) != key {
 				t.Errorf("%s: %s, %v", key, receipt, err)
 			}
 		})
 	}
 	callers.Wait()
-	require.Len(t, s.orders(t), 20)
+	require.Len(t, s.Orders(t), 20)
 }

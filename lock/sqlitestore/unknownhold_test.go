@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -37,7 +38,7 @@ func TestUnknownHold(t *testing.T) {
 	})
 	path := file(t)
 	ask := func(name string, next http.HandlerFunc, opts ...latch.LockOption) *httptest.ResponseRecorder {
-		l := lock.New(open(t, path), lock.WithLogger(quiet), lock.WithBudget(5*time.Second), lock.WithLease(10*time.Second))
+		l := lock.New(open(t, path), lock.WithLogger(sqlshop.Quiet), lock.WithBudget(5*time.Second), lock.WithLease(10*time.Second))
 		t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
 		w := httptest.NewRecorder()
 		latch.Lock(l, name, keyfunc.Global, opts...)(next).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil))
