@@ -1,11 +1,9 @@
 package mysqlstore_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/process"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
@@ -124,30 +123,17 @@ func TestReadOnlyServer(t *testing.T) {
 func TestMigrateByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			s := newStore(t, dsn, dsn)
-			if err := s.Migrate(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	require.NoError(t, newStore(t, dsn, dsn).Check(t.Context()))
+	sqlshop.TestMigrations(t, func(t *testing.T) sqlshop.Store { t.Helper(); return newStore(t, dsn, dsn) })
 }
 
 // The names of tables are taken as they are written.
 func TestWithTable(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Shared(t)
-	db := server.Database(t)
-	for _, name := range []string{"select", "with `quotes`", "späte \"Sperren\"", db + ".other"} {
-		for _, dsn := range []string{server.DSN(db, ""), server.DSN(db, "", "sql_mode=ANSI_QUOTES")} {
-			s := open(t, dsn, mysqlstore.WithTable(name))
-			e, err := s.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fenced: true})
-			require.NoError(t, err, name)
-			require.Positive(t, e.Fence)
+	for mode, params := range map[string][]string{"": nil, "ansi ": {"sql_mode=ANSI_QUOTES"}} {
+		db := server.Database(t)
+		for _, name := range []string{"select", "with `quotes`", "späte \"Sperren\"", "x`; DROP TABLE orders; --", db + ".other"} {
+			sqlshop.UseTable(t, open(t, server.DSN(db, "", params...), mysqlstore.WithTable(name)), mode+name)
 		}
 	}
 	for _, name := range []string{"", "a.b.c", ".a", "a.", "a\x00", "a$1", "a ", "\xff", strings.Repeat("a", 49)} {
@@ -162,11 +148,7 @@ func TestWithTable(t *testing.T) {
 func TestUnusable(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
-	closed := open(t, dsn)
-	closed.Close()
-	_, err := closed.Get(t.Context(), "k")
-	require.ErrorContains(t, err, "the store was closed")
-	require.ErrorIs(t, err, lock.ErrNotApplied)
+	sqlshop.TestClosed(t, open(t, dsn))
 
 	db, err := sql.Open("mysql", dsn)
 	require.NoError(t, err)

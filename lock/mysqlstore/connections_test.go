@@ -13,6 +13,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -67,7 +68,7 @@ func TestDemotedPrimary(t *testing.T) {
 			p := sqlproxy.MySQL(t, hosts[0].Addr(), nil)
 			store := open(t, through(hosts[0], hosts[0].DSN(name, "of_"+name), p.Addr()))
 			heir := open(t, hosts[1].DSN(name, ""))
-			l := lockerOver(t, store)
+			l := sqlshop.Locker(t, store)
 			atOnce(t, l, "before")
 			p.To(hosts[1].Addr())
 
@@ -101,14 +102,14 @@ func TestSilentConnections(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "waits for silent connections")
 	t.Parallel()
 	s, p := behind(t, mysqltest.Shared(t), nil)
-	l := s.locker(t, lock.WithBudget(2*time.Second))
+	l := sqlshop.Locker(t, s.store, lock.WithBudget(2*time.Second))
 	atOnce(t, l, "before")
 	p.Silence()
 	began := time.Now()
 	atOnce(t, l, "after")
 	t.Logf("%v", time.Since(began))
 	require.Less(t, time.Since(began), 20*time.Second)
-	require.Len(t, s.orders(t), 4)
+	require.Len(t, s.Orders(t), 4)
 }
 
 // The table of the entries is locked, as by a dump or an ALTER TABLE. The calls of its callers fail,
@@ -116,7 +117,7 @@ func TestSilentConnections(t *testing.T) {
 func TestLockedTable(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	conn, err := s.db.Conn(t.Context())
+	conn, err := s.DB.Conn(t.Context())
 	require.NoError(t, err)
 	defer conn.Close()
 	_, err = conn.ExecContext(t.Context(), "LOCK TABLES latch_entries WRITE")
@@ -134,7 +135,7 @@ func TestLockedTable(t *testing.T) {
 	}
 	all.Wait()
 	sessions := func() (n int) {
-		require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND state LIKE '%lock%'", s.name).Scan(&n))
+		require.NoError(t, s.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = ? AND state LIKE '%lock%'", s.name).Scan(&n))
 		return n
 	}
 	require.Positive(t, sessions(), "they wait for the table")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -48,23 +49,23 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, _ := behind(t, mysqltest.Shared(t), sqlproxy.First(commit, sqlproxy.Fault{Action: tt.fate, Delay: late}))
-			l := s.locker(t, lock.WithBudget(time.Second))
+			l := sqlshop.Locker(t, s.store, lock.WithBudget(time.Second))
 			began := time.Now()
 			receipt, replayed, err := l.Once(t.Context(), "k", nil, order("first"))
 			t.Logf("%s, %v, after %v", receipt, err, time.Since(began))
 			require.False(t, replayed, "it was taken for another's")
 			if tt.committed {
 				require.NoError(t, err)
-				require.Equal(t, []string{"first"}, s.orders(t))
+				require.Equal(t, []string{"first"}, s.Orders(t))
 			} else {
 				require.ErrorContains(t, err, "all was rolled back")
-				require.Empty(t, s.orders(t))
+				require.Empty(t, s.Orders(t))
 			}
 			_, replayed, err = l.Once(t.Context(), "k", nil, order("second"))
 			require.NoError(t, err)
 			require.Equal(t, tt.committed, replayed)
 			time.Sleep(time.Until(began.Add(late + 1500*time.Millisecond))) // the late COMMIT has come
-			require.Len(t, s.orders(t), 1)
+			require.Len(t, s.Orders(t), 1)
 			s.exec(t, "INSERT INTO orders (name) VALUES ('nothing is locked')")
 		})
 	}
@@ -91,7 +92,7 @@ func TestTwinWithoutAFence(t *testing.T) {
 	e, err := s.store.Get(t.Context(), "k")
 	require.NoError(t, err)
 	require.Equal(t, lock.Held, e.State, "it looks as if nothing was committed")
-	require.Eventually(t, func() bool { return len(s.orders(t)) == 1 }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.Orders(t)) == 1 }, 20*time.Second, 50*time.Millisecond)
 	committed, err := tx.Outcome(t.Context())
 	require.NoError(t, err)
 	require.True(t, committed)
@@ -105,7 +106,7 @@ func TestOutcomeEndsNoOtherSession(t *testing.T) {
 	s, _ := behind(t, server, sqlproxy.First(commit, sqlproxy.Fault{Action: sqlproxy.LoseRequest}))
 	tx := s.unanswered(t, "k")
 	var newest int64
-	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT MAX(id) FROM information_schema.processlist").Scan(&newest))
+	require.NoError(t, s.DB.QueryRowContext(t.Context(), "SELECT MAX(id) FROM information_schema.processlist").Scan(&newest))
 	server.Restart(t)
 	if !isMariaDB(t) {
 		time.Sleep(2 * time.Second) // MySQL shows in seconds how long a session has been idle
@@ -149,7 +150,7 @@ func TestOutcomeEndsNoCommit(t *testing.T) {
 	defer cancel()
 	_, err = tx.Outcome(impatient)
 	require.Error(t, err)
-	require.Empty(t, s.orders(t))
+	require.Empty(t, s.Orders(t))
 	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
 	committed, err := tx.Outcome(t.Context())
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ func TestReceiptWaitsForTheReplica(t *testing.T) {
 		require.Equal(t, lock.Free, e.State, name)
 	}
 	var settled bool
-	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT settled FROM latch_entries").Scan(&settled))
+	require.NoError(t, s.DB.QueryRowContext(t.Context(), "SELECT settled FROM latch_entries").Scan(&settled))
 	require.True(t, settled)
 	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
 	e, err := s.store.Get(t.Context(), "k")

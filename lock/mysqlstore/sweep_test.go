@@ -32,7 +32,7 @@ func TestSweep(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		var n int
-		err := s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM latch_entries WHERE lock_key = 'new'").Scan(&n)
+		err := s.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM latch_entries WHERE lock_key = 'new'").Scan(&n)
 		return err == nil && n == 0
 	}, 20*time.Second, 20*time.Millisecond)
 }
@@ -47,7 +47,7 @@ func TestSweepUnderAnOldSnapshot(t *testing.T) {
 	}
 	server := mysqltest.Start(t)
 	s := shopOf(t, server, server.Addr())
-	backup, err := s.db.Conn(t.Context())
+	backup, err := s.DB.Conn(t.Context())
 	require.NoError(t, err)
 	defer backup.Close()
 	_, err = backup.ExecContext(t.Context(), "START TRANSACTION WITH CONSISTENT SNAPSHOT")
@@ -62,7 +62,7 @@ func TestSweepUnderAnOldSnapshot(t *testing.T) {
 	s.exec(t, "DELETE FROM latch_entries")
 	reads := func(f func() error) int {
 		read := func() (n int) {
-			require.NoError(t, s.db.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_read_requests'").Scan(new(string), &n))
+			require.NoError(t, s.DB.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_read_requests'").Scan(new(string), &n))
 			return n
 		}
 		before := read()

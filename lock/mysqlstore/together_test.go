@@ -16,6 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
@@ -43,7 +44,7 @@ func sent(t *testing.T) (s *shop, since func() []string) {
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	s, since := sent(t)
-	l := s.locker(t)
+	l := sqlshop.Locker(t, s.store)
 	place := func(key string) {
 		_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
 			return nil, exec(ctx, "INSERT INTO orders (name) VALUES ('tea')")
@@ -99,7 +100,7 @@ func TestClaimsThatComeTogether(t *testing.T) {
 	all.Wait()
 	require.Less(t, len(since()), claims)
 	var rows int
-	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM latch_entries").Scan(&rows))
+	require.NoError(t, s.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM latch_entries").Scan(&rows))
 	require.Equal(t, claims-claims/10, rows) // one more is taken, one is refused
 }
 

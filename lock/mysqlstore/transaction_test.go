@@ -15,133 +15,67 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
 
-var errWork = errors.New("the work fails")
-
-// statements returns work that executes statements, after an order and before another one, and
-// ignores their errors.
-func statements(all ...string) func(ctx context.Context) error {
-	return func(ctx context.Context) error {
-		if err := exec(ctx, insert, "first"); err != nil {
-			return err
-		}
-		for _, statement := range all {
-			_ = exec(ctx, statement)
-		}
-		_ = exec(ctx, insert, "second")
-		return nil
-	}
-}
-
 // The changes of work in its transaction are committed with its receipt, or not at all, and a
 // repeat gets the same receipt.
 func TestWhatWorkDoes(t *testing.T) {
 	t.Parallel()
-	both := []string{"first", "second"}
-	for name, tt := range map[string]struct {
-		work   func(ctx context.Context) error
-		orders []string
-		says   string // "": it was committed
-	}{
-		"two statements":         {statements(), both, ""},
-		"nothing":                {func(context.Context) error { return nil }, nil, ""},
-		"error":                  {func(ctx context.Context) error { return errors.Join(exec(ctx, insert, "x"), errWork) }, nil, "the work fails"},
-		"failed statement":       {statements("INSERT INTO nowhere VALUES (1)"), both, ""},
-		"savepoint":              {statements("SAVEPOINT s", "INSERT INTO orders (name) VALUES ('x')", "ROLLBACK TO SAVEPOINT s"), both, ""},
-		"savepoint of its name":  {statements("SAVEPOINT latch_work"), both, ""},
-		"COMMIT":                 {statements("COMMIT"), both, ""},
-		"ROLLBACK":               {statements("ROLLBACK"), both, ""},
-		"DDL":                    {statements("CREATE TABLE other (n INT)"), both, ""},
-		"temporary table":        {statements("CREATE TEMPORARY TABLE t (n INT)", "DROP TEMPORARY TABLE t"), both, ""},
-		"BEGIN":                  {statements("/* a */ BEGIN"), both, ""},
-		"autocommit":             {statements("SET autocommit = 0", "SET SESSION autocommit = 1"), both, ""},
-		"another database":       {statements("USE mysql", "INSERT INTO nowhere VALUES (1)", "USE information_schema"), []string{"first"}, ""},
-		"settings":               {statements("SET sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES'", "SET NAMES latin1", "SET time_zone = '-09:30'", "SET completion_type = 2"), both, ""},
-		"isolation":              {statements("SELECT COUNT(*) FROM orders LOCK IN SHARE MODE"), both, ""},
-		"procedure":              {statements("CALL harmless()"), both, ""},
-		"procedure that commits": {statements("CALL commits()"), []string{"first"}, ""}, // the second one is refused
-		"that commits, at last": {func(ctx context.Context) error {
-			return errors.Join(exec(ctx, insert, "first"), exec(ctx, "CALL commits()"))
-		}, []string{"first"}, ""},
-		"that rolls back":  {statements("CALL rolls_back()"), nil, "it has ended before its work"},
-		"and begins again": {statements("CALL begins_again()"), nil, "it has ended before its work"},
-		"that rolls back, at last": {func(ctx context.Context) error {
-			return errors.Join(exec(ctx, insert, "first"), exec(ctx, "CALL rolls_back()"))
-		}, nil, "it has ended before its work"},
-		"prepared COMMIT": {statements("PREPARE p FROM 'COMMIT'", "EXECUTE p"), []string{"first"}, ""},
-		"duplicate key":   {statements("INSERT INTO orders (id, name) SELECT id, 'x' FROM orders"), both, ""},
-		"read only":       {statements("SET SESSION TRANSACTION READ ONLY"), both, ""},
-		"hidden COMMIT":   {statements("UPDATE orders SET id = 2--1; COMMIT"), both, ""},
-		"session killed": {func(ctx context.Context) error {
-			return errors.Join(exec(ctx, insert, "first"), ignore(exec(ctx, "KILL CONNECTION_ID()")))
-		}, nil, "the work's transaction was rolled back"},
-		"context of a statement": {func(ctx context.Context) error {
+	first, both := []string{"first"}, []string{"first", "second"}
+	const ended = "it has ended before its work"
+	at := func(last string) func(ctx context.Context, s *sqlshop.Shop) error {
+		return func(ctx context.Context, _ *sqlshop.Shop) error {
+			return errors.Join(exec(ctx, insert, "first"), exec(ctx, last))
+		}
+	}
+	sqlshop.TestWorks(t, func(t *testing.T) *sqlshop.Shop {
+		t.Helper()
+		s := openShop(t)
+		s.exec(t, "CREATE PROCEDURE harmless() DO 1")
+		s.exec(t, "CREATE PROCEDURE commits() COMMIT")
+		s.exec(t, "CREATE PROCEDURE rolls_back() ROLLBACK")
+		s.exec(t, "CREATE PROCEDURE begins_again() BEGIN ROLLBACK; START TRANSACTION; END")
+		return s.Shop
+	}, map[string]sqlshop.Work{
+		"failed statement":         {Do: sqlshop.Around("INSERT INTO nowhere VALUES (1)"), Rows: both},
+		"savepoint of its name":    {Do: sqlshop.Around("SAVEPOINT latch_work"), Rows: both},
+		"COMMIT":                   {Do: sqlshop.Around("COMMIT"), Rows: both},
+		"ROLLBACK":                 {Do: sqlshop.Around("ROLLBACK"), Rows: both},
+		"DDL":                      {Do: sqlshop.Around("CREATE TABLE other (n INT)"), Rows: both},
+		"temporary table":          {Do: sqlshop.Around("CREATE TEMPORARY TABLE t (n INT)", "DROP TEMPORARY TABLE t"), Rows: both},
+		"BEGIN":                    {Do: sqlshop.Around("/* a */ BEGIN"), Rows: both},
+		"autocommit":               {Do: sqlshop.Around("SET autocommit = 0", "SET SESSION autocommit = 1"), Rows: both},
+		"another database":         {Do: sqlshop.Around("USE mysql", "INSERT INTO nowhere VALUES (1)", "USE information_schema"), Rows: first},
+		"settings":                 {Do: sqlshop.Around("SET sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES'", "SET NAMES latin1", "SET time_zone = '-09:30'", "SET completion_type = 2"), Rows: both},
+		"isolation":                {Do: sqlshop.Around("SELECT COUNT(*) FROM orders LOCK IN SHARE MODE"), Rows: both},
+		"procedure":                {Do: sqlshop.Around("CALL harmless()"), Rows: both},
+		"procedure that commits":   {Do: sqlshop.Around("CALL commits()"), Rows: first}, // the second one is refused
+		"that commits, at last":    {Do: at("CALL commits()"), Rows: first},
+		"that rolls back":          {Do: sqlshop.Around("CALL rolls_back()"), Says: ended},
+		"and begins again":         {Do: sqlshop.Around("CALL begins_again()"), Says: ended},
+		"that rolls back, at last": {Do: at("CALL rolls_back()"), Says: ended},
+		"prepared COMMIT":          {Do: sqlshop.Around("PREPARE p FROM 'COMMIT'", "EXECUTE p"), Rows: first},
+		"duplicate key":            {Do: sqlshop.Around("INSERT INTO orders (id, name) SELECT id, 'x' FROM orders"), Rows: both},
+		"read only":                {Do: sqlshop.Around("SET SESSION TRANSACTION READ ONLY"), Rows: both},
+		"hidden COMMIT":            {Do: sqlshop.Around("UPDATE orders SET id = 2--1; COMMIT"), Rows: both},
+		"session killed":           {Do: sqlshop.Around("KILL CONNECTION_ID()"), Says: "the work's transaction was rolled back", May: true},
+		"context of a statement": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
 			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
 			return errors.Join(exec(ctx, insert, "first"), ignore(exec(short, "DO SLEEP(5)")), ignore(exec(ctx, insert, "second")))
-		}, nil, "its session has ended"},
-		"rows left open": {func(ctx context.Context) error {
-			tx, _ := mysqlstore.Tx(ctx)
-			rows, err := tx.QueryContext(ctx, "SELECT name FROM orders") //nolint:sqlclosecheck,rowserrcheck // left open
+		}, Says: "its session has ended", May: true},
+		"rows left open": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
+			rows, err := tx(ctx).QueryContext(ctx, "SELECT name FROM orders") //nolint:sqlclosecheck,rowserrcheck // left open
 			if err == nil {
 				rows.Next()
 			}
 			return err
-		}, nil, ""},
-		"its Commit": {func(ctx context.Context) error {
-			tx, _ := mysqlstore.Tx(ctx)
-			err := exec(ctx, insert, "first")
-			if tx.Commit() == nil {
-				return errors.New("it was committed")
-			}
-			return err
-		}, []string{"first"}, ""},
-		"prepared statement": {func(ctx context.Context) error {
-			tx, _ := mysqlstore.Tx(ctx)
-			stmt, err := tx.PrepareContext(ctx, insert)
-			if err != nil {
-				return err
-			}
-			defer stmt.Close()
-			for _, name := range both {
-				_, err = stmt.ExecContext(ctx, name)
-			}
-			return err
-		}, both, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t)
-			s.exec(t, "CREATE PROCEDURE harmless() DO 1")
-			s.exec(t, "CREATE PROCEDURE commits() COMMIT")
-			s.exec(t, "CREATE PROCEDURE rolls_back() ROLLBACK")
-			s.exec(t, "CREATE PROCEDURE begins_again() BEGIN ROLLBACK; START TRANSACTION; END")
-			l := s.locker(t)
-			work := func(ctx context.Context) ([]byte, error) { return []byte("receipt"), tt.work(ctx) }
-			receipt, replayed, err := l.Once(t.Context(), "k", nil, work)
-			require.False(t, replayed)
-			require.Equal(t, tt.orders, s.orders(t))
-			if tt.says != "" {
-				require.ErrorContains(t, err, tt.says)
-				_, replayed, err = l.Once(t.Context(), "k", nil, order("next"))
-				require.NoError(t, err)
-				require.False(t, replayed)
-				require.Equal(t, []string{"next"}, s.orders(t))
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, "receipt", string(receipt))
-			receipt, replayed, err = l.Once(t.Context(), "k", nil, work)
-			require.NoError(t, err)
-			require.True(t, replayed)
-			require.Equal(t, "receipt", string(receipt))
-			require.Equal(t, tt.orders, s.orders(t))
-		})
-	}
+		}},
+	})
 }
 
 func ignore(error) error { return nil }
@@ -171,7 +105,7 @@ func TestWorkThatReadsBeforeItIsRenewed(t *testing.T) {
 			ok, err = tx.Settle(t.Context(), []byte("receipt"), time.Hour)
 			require.NoError(t, err)
 			require.True(t, ok)
-			require.Equal(t, []string{"first"}, s.orders(t))
+			require.Equal(t, []string{"first"}, s.Orders(t))
 		})
 	}
 }
@@ -194,7 +128,7 @@ func TestWorkWhoseClaimIsGone(t *testing.T) {
 			ok, err = tx.Settle(t.Context(), []byte("receipt"), time.Hour)
 			require.NoError(t, err)
 			require.False(t, ok)
-			require.Empty(t, s.orders(t))
+			require.Empty(t, s.Orders(t))
 		})
 	}
 }
@@ -204,7 +138,7 @@ func TestWorkWhoseClaimIsGone(t *testing.T) {
 func TestWorkWithAnUnknownEnd(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	l := s.locker(t)
+	l := sqlshop.Locker(t, s.store)
 	receipt, replayed, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
 		return []byte("receipt"), errors.Join(exec(ctx, insert, "first"), exec(ctx, "RELEASE SAVEPOINT latch_work"))
 	})
@@ -229,7 +163,7 @@ func TestWorkThatCommitsWhileTheServerIsSilent(t *testing.T) {
 			t.Parallel()
 			s, p := behind(t, mysqltest.Shared(t), nil)
 			s.exec(t, "CREATE PROCEDURE commits() COMMIT")
-			l := s.locker(t, lock.WithBudget(time.Second))
+			l := sqlshop.Locker(t, s.store, lock.WithBudget(time.Second))
 			_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
 				p.Decide(sqlproxy.First(struck, sqlproxy.Fault{Action: sqlproxy.CutRequest}))
 				return []byte("receipt"), errors.Join(exec(ctx, insert, "first"), exec(ctx, "CALL commits()"))
@@ -239,7 +173,7 @@ func TestWorkThatCommitsWhileTheServerIsSilent(t *testing.T) {
 				_, replayed, err := l.Once(t.Context(), "k", nil, order("second"))
 				return err == nil && replayed
 			}, 20*time.Second, 10*time.Millisecond)
-			require.Equal(t, []string{"first"}, s.orders(t))
+			require.Equal(t, []string{"first"}, s.Orders(t))
 		})
 	}
 }
@@ -260,9 +194,9 @@ func TestReceiptThatIsTooLarge(t *testing.T) {
 					}
 					return bytes.Repeat([]byte("x"), size), err
 				}
-				l := s.locker(t)
+				l := sqlshop.Locker(t, s.store)
 				if !inTx {
-					l = lock.New(s.store, lock.WithLogger(quiet), lock.WithBudget(5*time.Second))
+					l = lock.New(s.store, lock.WithLogger(sqlshop.Quiet), lock.WithBudget(5*time.Second))
 				}
 				receipt, _, err := l.Once(t.Context(), key, nil, work)
 				require.NoError(t, err, "%s, %s", name, key)
@@ -275,7 +209,7 @@ func TestReceiptThatIsTooLarge(t *testing.T) {
 				require.NoError(t, l.Close(t.Context()))
 			}
 		}
-		require.Len(t, s.orders(t), 2)
+		require.Len(t, s.Orders(t), 2)
 	}
 }
 
@@ -297,7 +231,7 @@ func TestWorkThatIgnoresADeadlock(t *testing.T) {
 			}
 			s := openShop(t, params...)
 			s.exec(t, "INSERT INTO orders (name) VALUES ('a'), ('b')")
-			l := s.locker(t)
+			l := sqlshop.Locker(t, s.store)
 			var both, all sync.WaitGroup
 			both.Add(2)
 			results := make(chan error, 2)
@@ -333,7 +267,7 @@ func TestWorkThatIgnoresADeadlock(t *testing.T) {
 			require.ErrorContains(t, first, "the server has rolled it back, after a deadlock")
 			require.ErrorIs(t, first, lock.ErrUnavailable)
 			require.NoError(t, second)
-			require.Len(t, s.orders(t), 3, "a row of the winner")
+			require.Len(t, s.Orders(t), 3, "a row of the winner")
 		})
 	}
 }
