@@ -17,6 +17,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -89,7 +90,7 @@ func TestPrivilegesOfThePageSuffice(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	l := lock.New(store, lock.WithTransaction(), lock.WithLogger(quiet), lock.WithBudget(time.Second))
+	l := lock.New(store, lock.WithTransaction(), lock.WithLogger(sqlshop.Quiet), lock.WithBudget(time.Second))
 	defer func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) }()
 	receipt, _, err := l.Once(t.Context(), "answered", nil, order("answered"))
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -119,7 +120,7 @@ func TestCommittedEffectOfAProcessThatDies(t *testing.T) {
 	t.Parallel()
 	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), nil)
 	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
-	dying := lock.New(s.store, lock.WithTransaction(), lock.WithLogger(quiet), lock.WithLease(time.Second), lock.WithBudget(300*time.Millisecond))
+	dying := lock.New(s.store, lock.WithTransaction(), lock.WithLogger(sqlshop.Quiet), lock.WithLease(time.Second), lock.WithBudget(300*time.Millisecond))
 	there := pgstore.New(newPool(t, pgtest.Shared(t).URL(s.pool.Config().ConnConfig.Database, "postgres")))
 	t.Cleanup(there.Close)
 	other := (&shop{store: there}).locker(t)
@@ -172,7 +173,7 @@ func TestSealedReceiptsOfTransactions(t *testing.T) {
 				store = sealed.New(s.store, aead)
 			}
 			for i := range 2 {
-				l := lock.New(store, lock.WithTransaction(), lock.WithLogger(quiet))
+				l := lock.New(store, lock.WithTransaction(), lock.WithLogger(sqlshop.Quiet))
 				w := serve(t, l, secret, handle("order", func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("X-Card", secret)
 					_, _ = io.WriteString(w, secret)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -26,10 +27,10 @@ func TestRoundTripsOfASet(t *testing.T) {
 	})
 	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	// With the budget of a busy machine: a release that is given up goes on in the background.
-	l := lock.New(s.store, lock.WithLogger(quiet), lock.WithBudget(10*time.Second))
-	t.Cleanup(func() { closeLocker(t, l) })
-	other := lock.New(s.store, lock.WithLogger(quiet), lock.WithBudget(10*time.Second))
-	t.Cleanup(func() { closeLocker(t, other) })
+	l := lock.New(s.store, lock.WithLogger(sqlshop.Quiet), lock.WithBudget(10*time.Second))
+	t.Cleanup(func() { sqlshop.CloseLocker(t, l) })
+	other := lock.New(s.store, lock.WithLogger(sqlshop.Quiet), lock.WithBudget(10*time.Second))
+	t.Cleanup(func() { sqlshop.CloseLocker(t, other) })
 	keys := make([]string, 5)
 	for i := range keys {
 		keys[i] = lock.Key("item", fmt.Sprint(i))

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -36,6 +37,7 @@ func openSQLShopThrough(t *testing.T, through func(db string) string) *shop {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	s.store = pgstore.NewSQL(db)
 	t.Cleanup(s.store.Close)
+	s.Store = s.store
 	return s
 }
 
@@ -47,7 +49,7 @@ func exec(ctx context.Context, statement string, args ...any) error {
 	}
 	tx, ok := pgstore.Tx(ctx)
 	if !ok {
-		return errors.New("no transaction")
+		return sqlshop.ErrNoTx
 	}
 	_, err := tx.Exec(ctx, statement, args...)
 	return err
@@ -66,8 +68,8 @@ func insert(name string, before ...func(ctx context.Context) error) func(ctx con
 }
 
 // tutorial is a handler as in tutorials, which ends the transaction itself.
-func tutorial(commits bool) func(ctx context.Context) error {
-	return func(ctx context.Context) error {
+func tutorial(commits bool) func(ctx context.Context, _ *sqlshop.Shop) error {
+	return func(ctx context.Context, _ *sqlshop.Shop) error {
 		if tx, ok := pgstore.SQLTx(ctx); ok {
 			defer func() { _ = tx.Rollback() }()
 			if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES ('tutorial')"); err != nil || !commits {
@@ -85,14 +87,7 @@ func tutorial(commits bool) func(ctx context.Context) error {
 }
 
 func statements(all ...string) func(ctx context.Context) error {
-	return func(ctx context.Context) error {
-		for _, sql := range all {
-			if err := exec(ctx, sql); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
+	return func(ctx context.Context) error { return sqlshop.Statements(all...)(ctx, &sqlshop.Shop{Exec: exec}) }
 }
 
 // query executes a statement with Query.
@@ -111,7 +106,7 @@ func query(ctx context.Context, statement string) error {
 }
 
 // openRows leaves rows open.
-func openRows(ctx context.Context) error {
+func openRows(ctx context.Context, _ *sqlshop.Shop) error {
 	if tx, ok := pgstore.SQLTx(ctx); ok {
 		rows, err := tx.QueryContext(ctx, "SELECT generate_series(1, 1000)") //nolint:rowserrcheck,sqlclosecheck // as the test wants
 		_ = rows
@@ -127,84 +122,65 @@ func openRows(ctx context.Context) error {
 func TestWorkAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	const order = "INSERT INTO orders VALUES ('mine')"
-	for name, tt := range map[string]struct {
-		work func(ctx context.Context) error
-		says string   // a part of the error, which is permanent; "": there is no error
-		own  bool     // it is the error that the work returns
-		may  bool     // the error says that the next try may succeed
-		rows []string // in both
-	}{
-		"nothing":                          {work: statements()},
-		"deferred Rollback":                {work: tutorial(false), rows: []string{"tutorial"}},
-		"Commit and deferred Rollback":     {work: tutorial(true), says: "the guard commits this transaction", own: true},
-		"COMMIT":                           {work: statements(order, "COMMIT"), rows: []string{"mine"}},
-		"COMMIT AND CHAIN":                 {work: statements(order, "COMMIT AND CHAIN"), rows: []string{"mine"}},
-		"COMMIT AND CHAIN, more":           {work: statements(order, "COMMIT AND CHAIN", order), rows: []string{"mine", "mine"}},
-		"COMMIT, BEGIN, more":              {work: statements(order, "COMMIT", "BEGIN", order), rows: []string{"mine", "mine"}},
-		"COMMIT, more":                     {work: statements(order, "COMMIT", order), rows: []string{"mine", "mine"}},
-		"COMMIT in the middle of one":      {work: statements(order + "; COMMIT; SELECT 1"), rows: []string{"mine"}},
-		"COMMIT by a query":                {work: func(ctx context.Context) error { return errors.Join(exec(ctx, order), query(ctx, "COMMIT")) }, rows: []string{"mine"}},
-		"COMMIT of what had failed":        {work: func(ctx context.Context) error { _ = exec(ctx, "SELECT 1/0"); return exec(ctx, "COMMIT") }, says: "the work has ended it itself"},
-		"ROLLBACK":                         {work: statements(order, "ROLLBACK"), says: "the work has ended it itself"},
-		"ROLLBACK first":                   {work: statements("ROLLBACK"), says: "the work has ended it itself"},
-		"ROLLBACK AND CHAIN":               {work: statements(order, "ROLLBACK AND CHAIN"), says: "the work has ended it itself"},
-		"ROLLBACK; BEGIN":                  {work: statements(order, "ROLLBACK; BEGIN", order), says: "the work has ended it itself"},
-		"ROLLBACK, BEGIN":                  {work: statements(order, "ROLLBACK", "BEGIN", order), says: "the work's transaction is over", own: true},
-		"ROLLBACK, more":                   {work: statements(order, "ROLLBACK", order), says: "the work's transaction is over", own: true},
-		"ROLLBACK, a query":                {work: func(ctx context.Context) error { return errors.Join(exec(ctx, "ROLLBACK"), query(ctx, order)) }, says: "the work's transaction is over", own: true},
-		"several statements in one":        {work: statements(order + "; " + order), rows: []string{"mine", "mine"}},
-		"savepoint left open":              {work: statements("SAVEPOINT a", order), rows: []string{"mine"}},
-		"savepoint rolled back":            {work: statements("SAVEPOINT a", order, "ROLLBACK TO SAVEPOINT a"), rows: []string{}},
-		"no such table, and no word of it": {work: func(ctx context.Context) error { _ = exec(ctx, "INSERT INTO nowhere VALUES (1)"); return nil }, says: "a statement in it has failed"},
-		"no such table, second statement": {work: func(ctx context.Context) error {
-			_ = exec(ctx, order)
-			_ = exec(ctx, "INSERT INTO nowhere VALUES (1)")
-			return nil
-		}, says: "a statement in it has failed"},
-		"search_path":                  {work: statements("SET LOCAL search_path = pg_catalog", "INSERT INTO public.orders VALUES ('mine')"), rows: []string{"mine"}},
-		"role":                         {work: statements(order, "SET LOCAL ROLE pg_monitor"), says: "its role may not write the receipt"},
-		"read only":                    {work: statements(order, "SET LOCAL transaction_read_only = on"), says: "it is read only"},
-		"statement_timeout":            {work: statements(order, "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(5); RETURN NEW; END'", "CREATE TRIGGER nap BEFORE UPDATE ON latch_entries FOR EACH ROW EXECUTE FUNCTION nap()", "SET LOCAL statement_timeout = 200"), says: "57014", may: true},
-		"rows left open":               {work: openRows, says: "rows open"},
-		"rows left open, after others": {work: func(ctx context.Context) error { return errors.Join(exec(ctx, order), openRows(ctx)) }, says: "rows open"},
-		"isolation":                    {work: statements("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", order), rows: []string{"mine"}},
-		"RESET ALL":                    {work: statements(order, "RESET ALL"), says: "or has reset all settings"},
-		"DEALLOCATE ALL":               {work: statements(order, "DEALLOCATE ALL"), rows: []string{"mine"}},
-	} {
-		for over, open := range map[string]func(t *testing.T) *shop{
-			"pgx":          func(t *testing.T) *shop { t.Helper(); return openShop(t, direct(t)) },
-			"database/sql": openSQLShop,
-		} {
-			t.Run(name+", "+over, func(t *testing.T) {
-				t.Parallel()
-				s := open(t)
-				l := s.locker(t)
-				receipt, replayed, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) { return []byte("first"), tt.work(ctx) })
-				require.False(t, replayed)
-				if tt.says != "" {
-					require.ErrorContains(t, err, tt.says)
-					if !tt.own {
-						require.ErrorIs(t, err, lock.ErrNotApplied)
-						require.Equal(t, tt.may, errors.Is(err, lock.ErrUnavailable), "%v", err)
-					}
-					require.Empty(t, s.orders(t))
-					_, replayed, err = l.Once(t.Context(), "k", nil, insert("next"))
-					require.NoError(t, err)
-					require.False(t, replayed)
-					require.Equal(t, []string{"next"}, s.orders(t))
-				} else {
-					require.NoError(t, err)
-					require.Equal(t, "first", string(receipt))
-					receipt, replayed, err = l.Once(t.Context(), "k", nil, insert("again"))
-					require.NoError(t, err)
-					require.True(t, replayed)
-					require.Equal(t, "first", string(receipt))
-					require.ElementsMatch(t, tt.rows, s.orders(t))
-				}
-				require.Eventually(t, func() bool { return s.sessionsInTransaction(t) == 0 }, 20*time.Second, 5*time.Millisecond, "its connection is closed")
+	for over, open := range shops {
+		t.Run(over, func(t *testing.T) {
+			t.Parallel()
+			sqlshop.TestWorks(t, func(t *testing.T) *sqlshop.Shop { t.Helper(); return open(t).Shop }, map[string]sqlshop.Work{
+				"deferred Rollback":            {Do: tutorial(false), Rows: []string{"tutorial"}},
+				"Commit and deferred Rollback": {Do: tutorial(true), Says: "the guard commits this transaction", Own: true},
+				"COMMIT":                       {Do: sqlshop.Statements(order, "COMMIT"), Rows: []string{"mine"}},
+				"COMMIT AND CHAIN":             {Do: sqlshop.Statements(order, "COMMIT AND CHAIN"), Rows: []string{"mine"}},
+				"COMMIT AND CHAIN, more":       {Do: sqlshop.Statements(order, "COMMIT AND CHAIN", order), Rows: []string{"mine", "mine"}},
+				"COMMIT, BEGIN, more":          {Do: sqlshop.Statements(order, "COMMIT", "BEGIN", order), Rows: []string{"mine", "mine"}},
+				"COMMIT, more":                 {Do: sqlshop.Statements(order, "COMMIT", order), Rows: []string{"mine", "mine"}},
+				"COMMIT in the middle of one":  {Do: sqlshop.Statements(order + "; COMMIT; SELECT 1"), Rows: []string{"mine"}},
+				"COMMIT by a query": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
+					return errors.Join(exec(ctx, order), query(ctx, "COMMIT"))
+				}, Rows: []string{"mine"}},
+				"COMMIT of what had failed": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
+					_ = exec(ctx, "SELECT 1/0")
+					return exec(ctx, "COMMIT")
+				}, Says: "the work has ended it itself"},
+				"ROLLBACK":           {Do: sqlshop.Statements(order, "ROLLBACK"), Says: "the work has ended it itself"},
+				"ROLLBACK first":     {Do: sqlshop.Statements("ROLLBACK"), Says: "the work has ended it itself"},
+				"ROLLBACK AND CHAIN": {Do: sqlshop.Statements(order, "ROLLBACK AND CHAIN"), Says: "the work has ended it itself"},
+				"ROLLBACK; BEGIN":    {Do: sqlshop.Statements(order, "ROLLBACK; BEGIN", order), Says: "the work has ended it itself"},
+				"ROLLBACK, BEGIN":    {Do: sqlshop.Statements(order, "ROLLBACK", "BEGIN", order), Says: "the work's transaction is over", Own: true},
+				"ROLLBACK, more":     {Do: sqlshop.Statements(order, "ROLLBACK", order), Says: "the work's transaction is over", Own: true},
+				"ROLLBACK, a query": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
+					return errors.Join(exec(ctx, "ROLLBACK"), query(ctx, order))
+				}, Says: "the work's transaction is over", Own: true},
+				"several statements in one": {Do: sqlshop.Statements(order + "; " + order), Rows: []string{"mine", "mine"}},
+				"savepoint rolled back":     {Do: sqlshop.Statements("SAVEPOINT a", order, "ROLLBACK TO SAVEPOINT a"), Rows: []string{}},
+				"no such table, and no word of it": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
+					_ = exec(ctx, "INSERT INTO nowhere VALUES (1)")
+					return nil
+				}, Says: "a statement in it has failed"},
+				"no such table, second statement": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
+					_ = exec(ctx, order)
+					_ = exec(ctx, "INSERT INTO nowhere VALUES (1)")
+					return nil
+				}, Says: "a statement in it has failed"},
+				"search_path":       {Do: sqlshop.Statements("SET LOCAL search_path = pg_catalog", "INSERT INTO public.orders VALUES ('mine')"), Rows: []string{"mine"}},
+				"role":              {Do: sqlshop.Statements(order, "SET LOCAL ROLE pg_monitor"), Says: "its role may not write the receipt"},
+				"read only":         {Do: sqlshop.Statements(order, "SET LOCAL transaction_read_only = on"), Says: "it is read only"},
+				"statement_timeout": {Do: sqlshop.Statements(order, "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(5); RETURN NEW; END'", "CREATE TRIGGER nap BEFORE UPDATE ON latch_entries FOR EACH ROW EXECUTE FUNCTION nap()", "SET LOCAL statement_timeout = 200"), Says: "57014", May: true},
+				"rows left open":    {Do: openRows, Says: "rows open"},
+				"rows left open, after others": {Do: func(ctx context.Context, s *sqlshop.Shop) error {
+					return errors.Join(exec(ctx, order), openRows(ctx, s))
+				}, Says: "rows open"},
+				"isolation":      {Do: sqlshop.Statements("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", order), Rows: []string{"mine"}},
+				"RESET ALL":      {Do: sqlshop.Statements(order, "RESET ALL"), Says: "or has reset all settings"},
+				"DEALLOCATE ALL": {Do: sqlshop.Statements(order, "DEALLOCATE ALL"), Rows: []string{"mine"}},
 			})
-		}
+		})
 	}
+}
+
+// shops open shops over pgx and over package database/sql.
+var shops = map[string]func(t *testing.T) *shop{
+	"pgx":          func(t *testing.T) *shop { t.Helper(); return openShop(t, direct(t)) },
+	"database/sql": openSQLShop,
 }
 
 // sessionsInTransaction returns the sessions that are idle in a transaction.
@@ -234,10 +210,7 @@ func TestWorkMayNotEndItsTransaction(t *testing.T) {
 // serialize is rolled back, and the next try runs.
 func TestIsolationOfTheWork(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(t *testing.T) *shop{
-		"pgx":          func(t *testing.T) *shop { t.Helper(); return openShop(t, direct(t)) },
-		"database/sql": openSQLShop,
-	} {
+	for name, open := range shops {
 		for _, tt := range []struct {
 			isolation string
 			// meanwhile is a statement that another transaction commits after the read of the work.
@@ -507,10 +480,7 @@ func TestSavepointThatIsKept(t *testing.T) {
 // statements of the receipt.
 func TestGoroutineThatGoesOn(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(t *testing.T) *shop{
-		"pgx":          func(t *testing.T) *shop { t.Helper(); return openShop(t, direct(t)) },
-		"database/sql": openSQLShop,
-	} {
+	for name, open := range shops {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := open(t)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
@@ -26,7 +27,7 @@ import (
 // lockerOf returns one of a server that may die before it is closed.
 func lockerOf(t *testing.T, store lock.Store, opts ...lock.Option) *lock.Locker {
 	t.Helper()
-	l := lock.New(store, append([]lock.Option{lock.WithTransaction(), lock.WithLogger(quiet), lock.WithBudget(500 * time.Millisecond)}, opts...)...)
+	l := lock.New(store, append([]lock.Option{lock.WithTransaction(), lock.WithLogger(sqlshop.Quiet), lock.WithBudget(500 * time.Millisecond)}, opts...)...)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
 		defer cancel()

@@ -2,9 +2,9 @@ package pgstore_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,16 +16,17 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
-var quiet = slog.New(slog.DiscardHandler)
-
 // shop is a database with orders, which nothing keeps from being doubled.
 type shop struct {
+	*sqlshop.Shop
+
 	pool  *pgxpool.Pool
 	store *pgstore.Store
 	db    *pgx.Conn // not through a proxy
@@ -42,6 +43,7 @@ func openShop(tb testing.TB, through func(db string) string, configure ...func(*
 	s.pool = newPool(tb, through(name), configure...)
 	s.store = pgstore.New(s.pool)
 	tb.Cleanup(s.store.Close)
+	s.Shop = &sqlshop.Shop{Store: s.store, DB: openSQL(tb, c.URL(name, "")), Tx: sqlTx, Exec: exec, Insert: "INSERT INTO orders VALUES ($1)", InTx: s.sessionsInTransaction}
 	return s
 }
 
@@ -60,25 +62,18 @@ func bounced(tb testing.TB, addr string, settings ...string) func(db string) str
 // locker returns one whose calls have time enough on a machine that is busy with other things.
 func (s *shop) locker(tb testing.TB, opts ...lock.Option) *lock.Locker {
 	tb.Helper()
-	l := lock.New(s.store, append([]lock.Option{lock.WithTransaction(), lock.WithLogger(quiet), lock.WithBudget(3 * time.Second)}, opts...)...)
-	tb.Cleanup(func() { closeLocker(tb, l) })
-	return l
+	return sqlshop.Locker(tb, s.store, append([]lock.Option{lock.WithBudget(3 * time.Second)}, opts...)...)
 }
 
-func closeLocker(tb testing.TB, l *lock.Locker) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 20*time.Second)
-	defer cancel()
-	require.NoError(tb, l.Close(ctx))
+// sqlTx returns the transaction of the work over package database/sql, nil over pgx.
+func sqlTx(ctx context.Context) *sql.Tx {
+	tx, _ := pgstore.SQLTx(ctx)
+	return tx
 }
 
-func (s *shop) orders(tb testing.TB) (names []string) {
+func (s *shop) orders(tb testing.TB) []string {
 	tb.Helper()
-	rows, err := s.db.Query(tb.Context(), "SELECT name FROM orders ORDER BY name")
-	require.NoError(tb, err)
-	names, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(tb, err)
-	return names
+	return sqlshop.Names(tb, s.DB, "SELECT name FROM orders ORDER BY name")
 }
 
 // order inserts a row in the transaction of the work.
@@ -103,21 +98,6 @@ func paid(name string) func(ctx context.Context) ([]byte, error) {
 		}
 		return order(name)(ctx)
 	}
-}
-
-func TestWorkIsCommittedWithItsReceipt(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, direct(t))
-	l := s.locker(t)
-	for i := range 3 {
-		receipt, replayed, err := l.Once(t.Context(), "k", nil, order(fmt.Sprint(i)))
-		require.NoError(t, err)
-		require.Equal(t, i > 0, replayed)
-		require.Equal(t, "0", string(receipt))
-	}
-	require.Equal(t, []string{"0"}, s.orders(t))
-	_, ok := pgstore.Tx(t.Context())
-	require.False(t, ok)
 }
 
 // Work that fails is rolled back, and the next work runs.

@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// UseTable makes every statement of a store whose table, of this name, is new.
-func UseTable(t *testing.T, s Store, name string) {
+// UseTable makes every statement of a store whose table, of this name, is new. It returns the first fence.
+func UseTable(t *testing.T, s Store, name string) (fence int64) {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(t, s.Migrate(ctx), name)
@@ -22,6 +22,7 @@ func UseTable(t *testing.T, s Store, name string) {
 	require.NoError(t, err, name)
 	require.Equal(t, lock.Held, e.State)
 	require.Positive(t, e.Fence)
+	fence = e.Fence
 	ok, err := s.Renew(ctx, name, lock.Claim{Token: "t", Lease: time.Minute})
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -57,6 +58,7 @@ func UseTable(t *testing.T, s Store, name string) {
 		require.NoError(t, err)
 		require.Equal(t, name, string(receipt))
 	}
+	return fence
 }
 
 // TestMigrations lets many processes migrate at once, and again, while others use the table. open
