@@ -42,9 +42,9 @@ func (s *sqlSettings) config(ctx context.Context) (*pgxpool.Config, error) {
 	}
 	cfg.ConnConfig = s.last.Load().Copy()
 	cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-		params := c.RuntimeParams
-		*c = *s.last.Load().Copy()
-		c.RuntimeParams = params
+		last := s.last.Load().Copy()
+		last.RuntimeParams, last.OnNotice, last.ValidateConnect = c.RuntimeParams, c.OnNotice, c.ValidateConnect // by openOwn
+		*c = *last
 		return nil
 	}
 	return cfg, nil

@@ -232,36 +232,46 @@ func (t *cancelsTx) Outcome(ctx context.Context) (bool, error) {
 // a warning, and the standby may not have them: their outcome is unknown.
 func TestCallThatWaitsForItsStandby(t *testing.T) {
 	t.Parallel()
-	primary := pgtest.Start(t)
-	name := primary.Database(t)
-	store := newStore(t, newPool(t, primary.URL(name, "")))
-	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute}
-	_, err := store.Claim(t.Context(), "k", claim)
-	require.NoError(t, err)
-	standby := primary.Standby(t)
-	primary.Synchronize(t)
-	standby.Kill()
-	for name, call := range map[string]func(ctx context.Context) error{
-		"claim": func(ctx context.Context) error { _, err := store.Claim(ctx, "of another", claim); return err },
-		"fenced claim": func(ctx context.Context) error {
-			_, err := store.Claim(ctx, "fenced", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute, Fenced: true})
-			return err
-		},
-		"receipt": func(ctx context.Context) error {
-			_, err := store.Settle(ctx, "k", claim, []byte("receipt"), time.Hour)
-			return err
-		},
+	for over, open := range map[string]func(t *testing.T, url string) *pgstore.Store{
+		"pgx":          func(t *testing.T, url string) *pgstore.Store { t.Helper(); return pgstore.New(newPool(t, url)) },
+		"database/sql": func(t *testing.T, url string) *pgstore.Store { t.Helper(); return pgstore.NewSQL(openSQL(t, url)) },
 	} {
-		done := make(chan error, 1)
-		go func() { done <- call(t.Context()) }()
-		for len(done) == 0 {
-			operator("pg_cancel_backend")(t, nil, primary)
-		}
-		err := <-done
-		require.Error(t, err, name)
-		require.NotErrorIs(t, err, lock.ErrNotApplied, name)
+		t.Run(over, func(t *testing.T) {
+			t.Parallel()
+			primary := pgtest.Start(t)
+			name := primary.Database(t)
+			store := open(t, primary.URL(name, ""))
+			t.Cleanup(store.Close)
+			migrate(t, store)
+			claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute}
+			_, err := store.Claim(t.Context(), "k", claim)
+			require.NoError(t, err)
+			standby := primary.Standby(t)
+			primary.Synchronize(t)
+			standby.Kill()
+			for name, call := range map[string]func(ctx context.Context) error{
+				"claim": func(ctx context.Context) error { _, err := store.Claim(ctx, "of another", claim); return err },
+				"fenced claim": func(ctx context.Context) error {
+					_, err := store.Claim(ctx, "fenced", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute, Fenced: true})
+					return err
+				},
+				"receipt": func(ctx context.Context) error {
+					_, err := store.Settle(ctx, "k", claim, []byte("receipt"), time.Hour)
+					return err
+				},
+			} {
+				done := make(chan error, 1)
+				go func() { done <- call(t.Context()) }()
+				for len(done) == 0 {
+					operator("pg_cancel_backend")(t, nil, primary)
+				}
+				err := <-done
+				require.Error(t, err, name)
+				require.NotErrorIs(t, err, lock.ErrNotApplied, name)
+			}
+			primary.Kill() // it would wait for the standby again
+		})
 	}
-	primary.Kill() // it would wait for the standby again
 }
 
 // A standby that lags is not believed, whichever of two hosts is asked.
