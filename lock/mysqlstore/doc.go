@@ -11,7 +11,8 @@
 //		_, err := tx.ExecContext(r.Context(), `INSERT INTO orders ...`)
 //
 // With transactions, work without a receipt did not happen, and work with a receipt happened once.
-// This holds for tables of InnoDB. The driver is github.com/go-sql-driver/mysql, under the Mozilla
+// This holds for tables of InnoDB. How this store differs from its siblings is a table in the documentation
+// of [github.com/httplatch/httplatch/lock/internal/rowstore]. The driver is github.com/go-sql-driver/mysql, under the Mozilla
 // Public License 2.0.
 //
 // # Connections

@@ -9,7 +9,9 @@
 //		tx, _ := pgstore.Tx(r.Context())
 //		_, err := tx.Exec(r.Context(), `INSERT INTO orders ...`)
 //
-// With transactions, work without a receipt did not happen, and work with a receipt happened once.
+// With transactions, work without a receipt did not happen, and work with a receipt happened once. How
+// this store differs from its siblings for MySQL and SQLite is a table in the documentation of
+// [github.com/httplatch/httplatch/lock/internal/rowstore].
 //
 // # Connections
 //

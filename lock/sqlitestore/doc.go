@@ -10,7 +10,8 @@
 //		_, err := tx.ExecContext(r.Context(), `INSERT INTO orders ...`)
 //
 // With transactions, work without a receipt did not happen, and work with a receipt happened once.
-// The driver is modernc.org/sqlite, which needs no cgo.
+// The driver is modernc.org/sqlite, which needs no cgo. How this store differs from its siblings is a
+// table in the documentation of [github.com/httplatch/httplatch/lock/internal/rowstore].
 //
 // # Files
 //
