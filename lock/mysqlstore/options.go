@@ -6,13 +6,11 @@ import (
 )
 
 // Option is an option of [New] and [Open].
-type Option interface{ apply(*config) }
+type Option interface{ apply(table *string) }
 
-type option func(*config)
+type tableName string
 
-func (o option) apply(c *config) { o(c) }
-
-type config struct{ table string }
+func (n tableName) apply(table *string) { *table = string(n) }
 
 // WithTable sets the name of the table. If the table is in another database than the
 // connections', write "shop.latch_entries". The default is "latch_entries". Names are quoted, so
@@ -28,5 +26,5 @@ func WithTable(name string) Option {
 	if strings.Count(name, ".") > 1 {
 		panic("mysqlstore: WithTable: " + name + ": at most one database stands before the name")
 	}
-	return option(func(c *config) { c.table = name })
+	return tableName(name)
 }

@@ -54,14 +54,14 @@ func New(db *sql.DB, own *mysql.Config, opts ...Option) *Store {
 	if own == nil {
 		panic("mysqlstore.New: nil *mysql.Config")
 	}
-	cfg := config{table: defaultTable}
+	table := defaultTable
 	for _, o := range opts {
 		if o == nil {
 			panic("mysqlstore: nil Option")
 		}
-		o.apply(&cfg)
+		o.apply(&table)
 	}
-	n := namesOf(cfg.table, own.DBName)
+	n := namesOf(table, own.DBName)
 	s := &Store{db: db, names: n, statements: newStatements(n), out: sync.OnceValue(out.Open)}
 	s.claims.Serve, s.claims.Servers, s.claims.Waits = s.serveClaims, rowstore.OwnConnections, &s.calls
 	var err error

@@ -6,13 +6,11 @@ import (
 )
 
 // Option is an option of [New], [NewSQL] and [Open].
-type Option interface{ apply(*config) }
+type Option interface{ apply(table *string) }
 
-type option func(*config)
+type tableName string
 
-func (o option) apply(c *config) { o(c) }
-
-type config struct{ table string }
+func (n tableName) apply(table *string) { *table = string(n) }
 
 // WithTable sets the name of the table. If the search path does not find the table, write
 // "shop.latch_entries". The default is "latch_entries". Names are quoted, so they are used
@@ -27,5 +25,5 @@ func WithTable(name string) Option {
 	if strings.Count(name, ".") > 1 {
 		panic("pgstore: WithTable: " + name + ": at most one schema stands before the name")
 	}
-	return option(func(c *config) { c.table = name })
+	return tableName(name)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,10 +23,9 @@ type Store struct {
 	workPool   *pgxpool.Pool // opened by Open; nil after New
 	closeWork  func()        // closes the connections of work; may be nil
 
-	opening chan struct{} // has room for the one call that opens the pool of the store's own connections
-	mu      sync.Mutex
-	pool    *pgxpool.Pool // the store's own connections; nil before the first call
-	closed  bool
+	opening chan struct{}                // has room for the one call that opens pool
+	pool    atomic.Pointer[pgxpool.Pool] // the store's own connections; nil before the first call
+	closed  atomic.Bool
 
 	inside atomic.Pointer[insideStatements] // nil until the table was looked up
 
@@ -103,14 +101,14 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 }
 
 func newStore(opts []Option) *Store {
-	cfg := config{table: defaultTable}
+	table := defaultTable
 	for _, o := range opts {
 		if o == nil {
 			panic("pgstore: nil Option")
 		}
-		o.apply(&cfg)
+		o.apply(&table)
 	}
-	n := namesOf(cfg.table)
+	n := namesOf(table)
 	return &Store{names: n, statements: newStatements(n), opening: make(chan struct{}, 1)}
 }
 
@@ -120,11 +118,8 @@ func (s *Store) Pool() *pgxpool.Pool { return s.workPool }
 // Close closes the store's own connections, and the pool of Open. It waits for the
 // calls in flight. Later calls fail.
 func (s *Store) Close() {
-	s.mu.Lock()
-	pool := s.pool
-	s.closed = true
-	s.mu.Unlock()
-	if pool != nil {
+	s.closed.Store(true)
+	if pool := s.pool.Load(); pool != nil {
 		pool.Close()
 	}
 	if s.workPool != nil {
@@ -139,8 +134,11 @@ var errClosed = fmt.Errorf("%w: pgstore: the store was closed", lock.ErrNotAppli
 
 // ownPool returns the store's own connections.
 func (s *Store) ownPool(ctx context.Context) (*pgxpool.Pool, error) {
-	if pool, err := s.opened(); pool != nil || err != nil {
-		return pool, err
+	if s.closed.Load() {
+		return nil, errClosed
+	}
+	if pool := s.pool.Load(); pool != nil {
+		return pool, nil
 	}
 	select { // not a mutex: learning the settings may take a while
 	case s.opening <- struct{}{}:
@@ -148,31 +146,18 @@ func (s *Store) ownPool(ctx context.Context) (*pgxpool.Pool, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, context.Cause(ctx))
 	}
-	if pool, err := s.opened(); pool != nil || err != nil {
-		return pool, err
+	if pool := s.pool.Load(); pool != nil {
+		return pool, nil
 	}
 	pool, err := openOwn(ctx, s.settings)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", lock.ErrNotApplied, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	s.pool.Store(pool)
+	if s.closed.Load() { // after Close has looked for the pool
 		pool.Close()
-		return nil, errClosed
 	}
-	s.pool = pool
 	return pool, nil
-}
-
-// opened returns the store's own connections, nil if they are not open yet.
-func (s *Store) opened() (*pgxpool.Pool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errClosed
-	}
-	return s.pool, nil
 }
 
 // insideStatements are executed in a transaction of work. They name the table with its schema: the

@@ -73,70 +73,51 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	return e, nil
 }
 
-// effect is the effect of a call on a row.
-type effect uint8
-
-const (
-	none effect = iota
-	written
-	removed
-)
-
-// change calls change with the entry of token under key, and executes what change has decided. ok
-// is false if there is no such entry.
-func (s *Store) change(ctx context.Context, durable bool, key, token string, change func(r *rowstore.Row) (ok bool, how effect)) (bool, error) {
-	var ok bool
+// change calls change with the entry of token under key. ok is false if there is no such entry.
+func (s *Store) change(ctx context.Context, durable bool, key, token string, change func(ctx context.Context, f *files, r *rowstore.Row) (bool, error)) (bool, error) {
+	var ok bool // the call may go on after an error, so only a call without one lets it be read
 	err := s.call(ctx, durable, func(ctx context.Context, f *files, now int64) error {
-		ok = false
 		r, err := f.find(ctx, []byte(key), now)
-		if err != nil || !r.Of(token) {
-			return err
+		if ok = err == nil && r.Of(token); ok {
+			ok, err = change(ctx, f, r)
 		}
-		var how effect
-		switch ok, how = change(r); how {
-		case written:
-			return f.write(ctx, r)
-		case removed:
-			return f.remove(ctx, r.Key)
-		case none:
-		}
-		return nil
+		return err
 	})
 	return err == nil && ok, err
 }
 
 // Renew is part of [lock.Store].
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	return s.change(ctx, c.Linger > 0, key, c.Token, func(r *rowstore.Row) (ok bool, how effect) {
+	return s.change(ctx, c.Linger > 0, key, c.Token, func(ctx context.Context, f *files, r *rowstore.Row) (bool, error) {
 		if r.Settled {
-			return false, none
+			return false, nil
 		}
 		linger := max(r.Over-r.Ends, rowstore.Micros(c.Linger))
 		r.Ends = max(r.Ends, rowstore.Plus(r.At, rowstore.Micros(c.Lease)))
 		r.Over = rowstore.Plus(r.Ends, linger)
-		return true, written
+		return true, f.write(ctx, r)
 	})
 }
 
 // Settle is part of [lock.Store]. The receipt is in the file of claims.
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	receipt = bytes.Clone(receipt)
-	return s.change(ctx, true, key, c.Token, func(r *rowstore.Row) (ok bool, how effect) {
+	return s.change(ctx, true, key, c.Token, func(ctx context.Context, f *files, r *rowstore.Row) (bool, error) {
 		if r.Settled {
-			return true, none
+			return true, nil
 		}
 		r.Settle(receipt, keep)
-		return true, written
+		return true, f.write(ctx, r)
 	})
 }
 
 // Release is part of [lock.Store].
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	return s.change(ctx, false, key, c.Token, func(r *rowstore.Row) (ok bool, how effect) {
+	return s.change(ctx, false, key, c.Token, func(ctx context.Context, f *files, r *rowstore.Row) (bool, error) {
 		if r.Settled {
-			return false, none
+			return false, nil
 		}
-		return true, removed
+		return true, f.remove(ctx, r.Key)
 	})
 }
 

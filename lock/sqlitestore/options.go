@@ -6,13 +6,11 @@ import (
 )
 
 // Option is an option of [New] and [Open].
-type Option interface{ apply(*config) }
+type Option interface{ apply(table *string) }
 
-type option func(*config)
+type tableName string
 
-func (o option) apply(c *config) { o(c) }
-
-type config struct{ table string }
+func (n tableName) apply(table *string) { *table = string(n) }
 
 // WithTable sets the name of the table, "latch_entries" by default. The name is quoted, so it is
 // used exactly as written. Stores with different tables in one file share no entries. It panics if
@@ -22,5 +20,5 @@ func WithTable(name string) Option {
 	if name == "" || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || strings.HasPrefix(strings.ToLower(name), "sqlite_") {
 		panic("sqlitestore: WithTable: " + name + ": the name is UTF-8 without a byte 0, not empty, and does not begin with sqlite_")
 	}
-	return option(func(c *config) { c.table = name })
+	return tableName(name)
 }

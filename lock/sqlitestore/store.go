@@ -51,14 +51,14 @@ func New(db *sql.DB, opts ...Option) *Store {
 	if db == nil {
 		panic("sqlitestore.New: nil *sql.DB")
 	}
-	cfg := config{table: defaultTable}
+	table := defaultTable
 	for _, o := range opts {
 		if o == nil {
 			panic("sqlitestore: nil Option")
 		}
-		o.apply(&cfg)
+		o.apply(&table)
 	}
-	s := &Store{db: db, statements: newStatements(cfg.table), out: sync.OnceValue(out.Open), writer: make(chan struct{}, 1)}
+	s := &Store{db: db, statements: newStatements(table), out: sync.OnceValue(out.Open), writer: make(chan struct{}, 1)}
 	s.queue.Serve, s.queue.Servers = s.serve, 1
 	return s
 }
