@@ -130,7 +130,7 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 func TestWithTable(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Shared(t)
-	for mode, params := range map[string][]string{"": nil, "ansi ": {"sql_mode=ANSI_QUOTES"}} {
+	for mode, params := range map[string][]string{"": nil, "ansi": {"sql_mode=ANSI_QUOTES"}} {
 		db := server.Database(t)
 		for _, name := range []string{"select", "with `quotes`", "späte \"Sperren\"", "x`; DROP TABLE orders; --", db + ".other"} {
 			sqlshop.UseTable(t, open(t, server.DSN(db, "", params...), mysqlstore.WithTable(name)), mode+name)

@@ -34,41 +34,13 @@ func behind(tb testing.TB, server *mysqltest.Server, decide sqlproxy.Decide) (*s
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		fate      sqlproxy.Action
-		committed bool
-	}{
-		"its answer is lost":            {sqlproxy.LoseReply, true},
-		"the connection ends after it":  {sqlproxy.CutReply, true},
-		"it arrives late":               {sqlproxy.DelayRequest, false},
-		"it never arrives":              {sqlproxy.LoseRequest, false},
-		"the connection ends before it": {sqlproxy.CutRequest, false},
-		"it is answered":                {sqlproxy.Pass, true},
-		"the server ends after it":      {sqlproxy.FailReply, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, _ := behind(t, mysqltest.Shared(t), sqlproxy.First(commit, sqlproxy.Fault{Action: tt.fate, Delay: late}))
-			l := sqlshop.Locker(t, s.store, lock.WithBudget(time.Second))
-			began := time.Now()
-			receipt, replayed, err := l.Once(t.Context(), "k", nil, order("first"))
-			t.Logf("%s, %v, after %v", receipt, err, time.Since(began))
-			require.False(t, replayed, "it was taken for another's")
-			if tt.committed {
-				require.NoError(t, err)
-				require.Equal(t, []string{"first"}, s.Orders(t))
-			} else {
-				require.ErrorContains(t, err, "all was rolled back")
-				require.Empty(t, s.Orders(t))
-			}
-			_, replayed, err = l.Once(t.Context(), "k", nil, order("second"))
-			require.NoError(t, err)
-			require.Equal(t, tt.committed, replayed)
-			time.Sleep(time.Until(began.Add(late + 1500*time.Millisecond))) // the late COMMIT has come
-			require.Len(t, s.Orders(t), 1)
-			s.exec(t, "INSERT INTO orders (name) VALUES ('nothing is locked')")
-		})
-	}
+	sqlshop.TestCommits(t, func(x *sqlproxy.Exchange) bool { return x.Contains(commit) }, map[string]sqlshop.Commit{
+		"the server ends after it": {Fault: sqlproxy.Fault{Action: sqlproxy.FailReply}, Executed: true},
+	}, func(t *testing.T) (*sqlshop.Shop, *sqlproxy.Proxy) {
+		t.Helper()
+		s, p := behind(t, mysqltest.Shared(t), nil)
+		return s.Shop, p
+	})
 }
 
 // unanswered returns a transaction whose COMMIT gets no answer in time.

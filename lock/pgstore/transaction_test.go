@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,16 +86,6 @@ func order(name string) func(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 		return []byte(name), nil
-	}
-}
-
-// paid is order with an effect that is no row: a failure leaves no key to run it again.
-func paid(name string) func(ctx context.Context) ([]byte, error) {
-	return func(ctx context.Context) ([]byte, error) {
-		if err := lock.Commit(ctx); err != nil {
-			return nil, err
-		}
-		return order(name)(ctx)
 	}
 }
 
@@ -181,36 +170,16 @@ func conflict(ctx context.Context, _ pgx.Tx, s *shop) error {
 	return err
 }
 
-// commits are the possible outcomes of a COMMIT.
-var commits = map[string]struct {
-	fault     sqlproxy.Fault
-	committed bool
-}{
-	"reply lost":          {sqlproxy.Fault{Action: sqlproxy.LoseReply}, true},
-	"cut after it":        {sqlproxy.Fault{Action: sqlproxy.LoseReplyAndCut}, true},
-	"cut within it":       {sqlproxy.Fault{Action: sqlproxy.CutReply, Bytes: 3}, true},
-	"reply late":          {sqlproxy.Fault{Action: sqlproxy.DelayReply, Delay: 3 * time.Second}, true},
-	"request lost":        {sqlproxy.Fault{Action: sqlproxy.LoseRequest}, false},
-	"cut before it":       {sqlproxy.Fault{Action: sqlproxy.CutRequest}, false},
-	"late":                {sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: 3 * time.Second}, false},
-	"server hears no end": {sqlproxy.Fault{Action: sqlproxy.Freeze}, false},
-}
-
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
-	for how, tt := range commits {
-		for _, pooled := range []bool{false, true} {
-			for _, may := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s, PgBouncer %v, may end sessions %v", how, pooled, may), func(t *testing.T) {
-					t.Parallel()
-					var lose atomic.Bool
-					proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
-						if x.Begins("COMMIT") && lose.CompareAndSwap(true, false) {
-							return tt.fault
-						}
-						return sqlproxy.Fault{}
-					})
+	for _, pooled := range []bool{false, true} {
+		for _, may := range []bool{true, false} {
+			t.Run(fmt.Sprintf("PgBouncer %v, may end sessions %v", pooled, may), func(t *testing.T) {
+				t.Parallel()
+				sqlshop.TestCommits(t, func(x *sqlproxy.Exchange) bool { return x.Begins("COMMIT") }, nil, func(t *testing.T) (*sqlshop.Shop, *sqlproxy.Proxy) {
+					t.Helper()
+					proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), nil)
 					through := func(db string) string { return proxy.URL(db, "postgres") }
 					if pooled {
 						through = bounced(t, proxy.Addr())
@@ -220,33 +189,9 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 						_, err := s.db.Exec(t.Context(), "ALTER FUNCTION pg_terminate_backend RENAME TO pg_terminate_backend_no_more")
 						require.NoError(t, err)
 					}
-					l := s.locker(t, lock.WithBudget(time.Second))
-					_, _, err := l.Once(t.Context(), "warm", nil, order("warm"))
-					require.NoError(t, err)
-					lose.Store(true)
-					began := time.Now()
-					first := order
-					if tt.committed {
-						first = paid // a wrong "rolled back" is then an error, and no second look at the key
-					}
-					_, _, err = l.Once(t.Context(), "k", nil, first("first"))
-					took := time.Since(began)
-					if tt.committed {
-						require.NoError(t, err)
-					} else {
-						require.ErrorIs(t, err, lock.ErrNotApplied)
-						require.ErrorIs(t, err, lock.ErrUnavailable)
-					}
-					t.Logf("%v", took)
-					receipt, replayed, err := l.Once(t.Context(), "k", nil, order("second"))
-					require.NoError(t, err)
-					require.Equal(t, tt.committed, replayed)
-					if tt.fault.Action == sqlproxy.DelayRequest {
-						proxy.Wait(t, sqlproxy.DelayRequest, 1) // it finds no claim
-					}
-					require.Equal(t, []string{string(receipt), "warm"}, s.orders(t))
+					return s.Shop, proxy
 				})
-			}
+			})
 		}
 	}
 }
