@@ -84,7 +84,7 @@ func (e *Lease) endInStore(ctx context.Context, lost error) error {
 	if l.hasObservers() {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ok, dropped, err := e.sendEndOrEmpty(ctx)
+	ok, dropped, err := e.sendEnd(ctx)
 	if err == nil {
 		err = e.endAnswered(ctx, ok, lost)
 		if err == nil && dropped {
@@ -100,27 +100,27 @@ func (e *Lease) endInStore(ctx context.Context, lost error) error {
 	return err
 }
 
-// sendEndOrEmpty is sendEnd, except that it replaces a receipt for which the store has no room
-// with an empty one. Another try would not help, and the receipt must not stay in memory. The
-// empty receipt fits where the claim was, and says that the work was done.
-func (e *Lease) sendEndOrEmpty(ctx context.Context) (ok, dropped bool, err error) {
-	ok, err = e.sendEnd(ctx)
+var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left in its place", ErrFull)
+
+// sendEnd makes the call that ends the lease in the store, within a budget, whether or not ctx has
+// ended. It replaces a receipt for which the store has no room with an empty one: another try would
+// not help, and the receipt must not stay in memory. The empty receipt fits where the claim was, and
+// says that the work was done.
+func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
+	ok, err = e.sendEndOnce(ctx)
 	size := len(e.end.receipt)
 	if size == 0 || !errors.Is(err, ErrFull) {
 		return ok, false, err
 	}
 	noRoom := err
 	e.locker.core.backlog.drop(&e.end)
-	ok, err = e.sendEnd(ctx)
+	ok, err = e.sendEndOnce(ctx)
 	e.locker.logNoRoom(ctx, &e.identity, size, noRoom)
 	return ok, true, err
 }
 
-var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left in its place", ErrFull)
-
-// sendEnd makes the call that ends the lease in the store, within a budget, whether or not ctx has
-// ended.
-func (e *Lease) sendEnd(ctx context.Context) (ok bool, err error) {
+// sendEndOnce is sendEnd with the receipt as it is.
+func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
 	if l.core.inProcess {
 		r := endRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
@@ -292,7 +292,7 @@ func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing boo
 // the store, so Close does not wait for another one. When the keep is over, retryEnd stops: by
 // then the receipt has no use.
 func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) cleanup.Progress {
-	ok, _, err := e.sendEndOrEmpty(ctx)
+	ok, _, err := e.sendEnd(ctx)
 	settles := e.end.settles
 	full := settles && errors.Is(err, ErrFull)
 	switch {

@@ -143,7 +143,7 @@ func (l *Locker) takeInStore(ctx context.Context, e *Lease, known error, began, 
 	longest := longestPause
 	for polls := 0; ; polls++ {
 		err := l.claim(ctx, e, began, began.Add(l.cfg.budget))
-		shared, hint := decisionOf(e, err), time.Duration(0)
+		answer, hint := err, time.Duration(0)
 		refused, _ := errors.AsType[*RefusedError](err)
 		switch {
 		case errors.Is(err, ErrHeld):
@@ -162,7 +162,7 @@ func (l *Locker) takeInStore(ctx context.Context, e *Lease, known error, began, 
 			return err
 		}
 		e.cleanUpClaim()
-		asked := l.core.keys.Rest(&e.local, shared)
+		asked := l.core.keys.Rest(&e.local, decisionOf(e, answer))
 		if polls == 0 && l.core.watch != nil {
 			// Only after the first refusal: a caller that need not wait does not pay for it.
 			var stop func()

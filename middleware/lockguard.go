@@ -122,7 +122,7 @@ func (g *lockGuard) readBody(r *http.Request) error {
 // serve guards one request. The handler runs unguarded if the key function returns ErrSkip, or if
 // an outer guard of the request already holds the key.
 func (g *lockGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	x := &lockedRequest{request: *r}
+	x := &locked{request: *r, guard: &g.guardCore}
 	own := &x.request
 	defer handBack(r, own)
 	ctx := r.Context()
@@ -137,7 +137,8 @@ func (g *lockGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		g.hints.MountedTwice(ctx)
 		next.ServeHTTP(w, own)
 	default:
-		g.locked(ctx, w, x, next, c.lease, c.protected)
+		x.lease = c.lease
+		g.run(ctx, w, x, next, c.protected)
 	}
 }
 
@@ -212,18 +213,19 @@ type leaseOrSet interface {
 	Release(ctx context.Context) error
 }
 
-// locked runs next under lease. The lease ends in a deferred call that does not recover: panics
+// run runs next under the lease of x. The lease ends in a deferred call that does not recover: panics
 // keep their value and their stack, and runtime.Goexit also ends the lease. The lease ends before
 // net/http sends the end of a buffered answer.
-func (g *lockGuard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease leaseOrSet, protected bool) {
+func (g *lockGuard) run(ctx context.Context, w http.ResponseWriter, x *locked, next http.Handler, protected bool) {
+	lease := x.lease
 	if !protected {
 		defer release(ctx, lease)
 		next.ServeHTTP(w, &x.request)
 		return
 	}
 	work := lease.Context()
-	x.context.init(&g.guardCore, lease)
-	x.request = *x.request.WithContext(&x.context) // no handler has seen it yet
+	x.Context = work
+	x.request = *x.request.WithContext(x) // no handler has seen it yet
 	if g.cooldown == 0 && g.unknownHold == 0 && !recorder.IsOfFiber(w) {
 		defer release(ctx, lease)
 		x.serve(w, next)
@@ -236,10 +238,10 @@ func (g *lockGuard) locked(ctx context.Context, w http.ResponseWriter, x *locked
 	defer func() {
 		var receipt []byte
 		keep := g.cooldown
-		if !returned || x.context.doNotKeep.Load() || watched.Code >= 400 {
+		if !returned || x.doNotKeep.Load() || watched.Code >= 400 {
 			keep = 0
 		}
-		if x.context.unknown.Load() && g.unknownHold > keep {
+		if x.unknown.Load() && g.unknownHold > keep {
 			receipt, keep = record.Unknown(), g.unknownHold
 		}
 		if keep == 0 {
@@ -263,8 +265,8 @@ func (g *lockGuard) locked(ctx context.Context, w http.ResponseWriter, x *locked
 
 // noteCutOff notes in the runs of the guards further out, which ctx belongs to, that the lease was lost:
 // the handler may have stopped in the middle of a stream.
-func (x *lockedRequest) noteCutOff(ctx context.Context) {
-	if r := runOf(ctx); r != nil && x.context.Err() != nil {
+func (c *locked) noteCutOff(ctx context.Context) {
+	if r := runOf(ctx); r != nil && c.Err() != nil {
 		r.markCutOff()
 	}
 }

@@ -30,8 +30,8 @@ type run struct {
 	report     *formReport
 	lifetime   lifetime
 
-	outer   *run // of a guard further out
-	named   submission.Submission
+	outer   *run                  // of a guard further out
+	named   submission.Submission // for the keys of the handler's calls
 	context runContext
 	answer  recorder.Answer
 }

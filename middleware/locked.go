@@ -10,11 +10,12 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// lockedContext is the context of a handler under a Lock: the context of its lease, which also
-// notes the return of the guard.
-type lockedContext struct {
-	context.Context //nolint:containedctx // it is one
+// locked is one request under a Lock: the guard's own copy, and the context of its handler, which is the
+// context of the lease, in one allocation.
+type locked struct {
+	context.Context //nolint:containedctx // it is one; nil before the claim
 
+	request   http.Request
 	guard     *guardCore
 	lease     leaseOrSet // a lease, or the set of LockAll
 	doNotKeep atomic.Bool
@@ -22,21 +23,23 @@ type lockedContext struct {
 	unknown   atomic.Bool // a service called through Upstream may still be working
 }
 
-func (c *lockedContext) init(g *guardCore, lease leaseOrSet) {
-	c.Context, c.guard, c.lease = lease.Context(), g, lease
+// serve runs next under lease.
+func (c *locked) serve(w http.ResponseWriter, next http.Handler) {
+	defer c.returned.Store(true)
+	next.ServeHTTP(w, &c.request)
 }
 
 type lockedKey struct{}
 
-// lockedOf returns the innermost locked context of ctx, nil if there is none.
-func lockedOf(ctx context.Context) *lockedContext {
-	c, _ := ctx.Value(lockedKey{}).(*lockedContext)
+// lockedOf returns the innermost locked request of ctx, nil if there is none.
+func lockedOf(ctx context.Context) *locked {
+	c, _ := ctx.Value(lockedKey{}).(*locked)
 	return c
 }
 
 // holds reports whether the guard of c has key. If the guard has permits, key ends with "#", without
 // the number of a slot.
-func (c *lockedContext) holds(key string) bool {
+func (c *locked) holds(key string) bool {
 	switch h := c.lease.(type) {
 	case *lock.Set:
 		return slices.Contains(h.Keys(), key)
@@ -48,7 +51,7 @@ func (c *lockedContext) holds(key string) bool {
 
 // within reports whether the handler of c, or one around it, holds this key of store. A context
 // that has ended does not count: its lease was released or lost.
-func (c *lockedContext) within(key string, store lock.Store) bool {
+func (c *locked) within(key string, store lock.Store) bool {
 	for ; c != nil; c = lockedOf(c.Context) {
 		if c.holds(key) && c.Err() == nil && sameStore(c.guard.locker.Store(), store) {
 			return true
@@ -57,7 +60,7 @@ func (c *lockedContext) within(key string, store lock.Store) bool {
 	return false
 }
 
-func (c *lockedContext) Value(key any) any {
+func (c *locked) Value(key any) any {
 	if _, ok := key.(lockedKey); ok {
 		return c
 	}
@@ -70,16 +73,4 @@ func (c *lockedContext) Value(key any) any {
 
 // String is for code that prints a context, as mocks do with their arguments. Without it, such
 // code would read the fields of a guard in use.
-func (c *lockedContext) String() string { return "middleware.Lock.Context" }
-
-// lockedRequest is a guard's own copy of a request, and the context of its handler, in one
-// allocation.
-type lockedRequest struct {
-	request http.Request
-	context lockedContext
-}
-
-func (x *lockedRequest) serve(w http.ResponseWriter, next http.Handler) {
-	defer x.context.returned.Store(true)
-	next.ServeHTTP(w, &x.request)
-}
+func (c *locked) String() string { return "middleware.Lock.Context" }
