@@ -75,8 +75,8 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Reason }
 
-// FailedRunError is the error of a call that has waited for a run that failed. It does not wrap the
-// error of the run, which is of another call: Once returns that as its own, and sets replayed.
+// FailedRunError is the error of a [Locker.Begin] that has waited for a run that failed. It does not wrap
+// Err, because that is the error of another call.
 type FailedRunError struct{ Err error }
 
 // Error says that a run has failed, and not why.
@@ -87,8 +87,8 @@ func (*FailedRunError) Error() string {
 // Class returns a short and stable name of the error, for metrics.
 func (*FailedRunError) Class() string { return "failed" }
 
-// TransactionError is the error of a run in a transaction ([WithTransaction]), of which a plain error would
-// say too much: the work has run, and was rolled back, or its commit got no answer. Err says which.
+// TransactionError is the error of a run in a transaction ([WithTransaction]) whose work was rolled back, or
+// whose commit got no answer. Err says which.
 type TransactionError struct {
 	Err     error
 	Aborted bool // rolled back because of the work in it, so that another run would end the same way

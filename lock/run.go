@@ -114,10 +114,10 @@ func (r *Run) Context() context.Context {
 }
 
 // Settle ends the run with receipt, and returns the results of [Locker.Once]: receipt, or with replayed
-// set the receipt of another call that took over before. It goes on when ctx ends. It may be called before
-// the work has returned, but for a run in a transaction. Later calls change nothing and return
-// the receipt that they are given, or the error of the first call. After Fail, Settle returns an error
-// that matches [ErrLost].
+// set the receipt of another run that took over before. It goes on when ctx ends. It may be called before
+// the work has returned, except in a transaction. Later calls change nothing and return the results of the
+// first, with the receipt that they are given. After Fail, and after a commit, Settle returns an error that
+// matches [ErrLost].
 func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
