@@ -39,57 +39,47 @@ type repeat struct {
 
 // Over Connect a repeat gets the first answer, or runs if that was a failure. gRPC and gRPC-Web
 // have their status behind the answer, where Idempotent cannot read it: what ran, ran, whatever
-// its status. With the interceptor all protocols are alike.
+// its status. The interceptor of middleware/connect treats all protocols alike.
 func TestConnectReplays(t *testing.T) {
 	t.Parallel()
 	lost := repeat{connect.CodeFailedPrecondition, "result-not-replayable", 1}
 	kept, again := repeat{runs: 1}, repeat{code: connect.CodeUnavailable, runs: 2}
-	invalid := func(runs int64) repeat { return repeat{code: connect.CodeInvalidArgument, runs: runs} }
+	invalid := repeat{code: connect.CodeInvalidArgument, runs: 1}
 	type repeats struct{ created, invalid, unavailable repeat }
-	idempotent := map[string]repeats{
-		"Connect":      {kept, invalid(1), again},
-		"Connect JSON": {kept, invalid(1), again},
+	for protocol, want := range map[string]repeats{
+		"Connect":      {kept, invalid, again},
+		"Connect JSON": {kept, invalid, again},
 		"gRPC":         {lost, lost, lost},
 		"gRPC-Web":     {lost, lost, lost},
-	}
-	for protocol := range protocols {
-		for guard, want := range map[string]repeats{"Idempotent": idempotent[protocol], "interceptor": {kept, invalid(1), again}} {
-			t.Run(protocol+" "+guard, func(t *testing.T) {
-				t.Parallel()
-				var runs atomic.Int64
-				create := func(_ context.Context, order *connect.Request[text]) (*connect.Response[text], error) {
-					runs.Add(1)
-					switch order.Msg.GetValue() {
-					case "invalid":
-						return nil, connect.NewError(connect.CodeInvalidArgument, errFailed)
-					case "unavailable":
-						return nil, connect.NewError(connect.CodeUnavailable, errFailed)
-					}
-					return connect.NewResponse(wrapperspb.String("created")), nil
+	} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			var runs atomic.Int64
+			create := func(_ context.Context, order *connect.Request[text]) (*connect.Response[text], error) {
+				runs.Add(1)
+				switch order.Msg.GetValue() {
+				case "invalid":
+					return nil, connect.NewError(connect.CodeInvalidArgument, errFailed)
+				case "unavailable":
+					return nil, connect.NewError(connect.CodeUnavailable, errFailed)
 				}
-				locker := newLocker(t, memstore.New())
-				h := guardedConnect(locker, create)
-				if guard == "interceptor" {
-					h = ordersHandler(locker, create)
+				return connect.NewResponse(wrapperspb.String("created")), nil
+			}
+			call := serveConnect(t, guardedConnect(newLocker(t, memstore.New()), create))
+			twice := func(order string) repeat {
+				runs.Store(0)
+				_, first := call(protocol, order, order)
+				response, err := call(protocol, order, order)
+				if err != nil {
+					return repeat{connect.CodeOf(err), reasonOf(t, err), runs.Load()}
 				}
-				call := serveConnect(t, h)
-				twice := func(order string) repeat {
-					runs.Store(0)
-					_, first := call(protocol, order, order)
-					response, err := call(protocol, order, order)
-					if err != nil {
-						return repeat{connect.CodeOf(err), reasonOf(t, err), runs.Load()}
-					}
-					require.NoError(t, first)
-					require.Equal(t, "created", response.Msg.GetValue())
-					if guard == "Idempotent" {
-						require.Equal(t, "true", response.Header().Get("Idempotent-Replayed"))
-					}
-					return repeat{runs: runs.Load()}
-				}
-				require.Equal(t, want, repeats{twice("tea"), twice("invalid"), twice("unavailable")})
-			})
-		}
+				require.NoError(t, first)
+				require.Equal(t, "created", response.Msg.GetValue())
+				require.Equal(t, "true", response.Header().Get("Idempotent-Replayed"))
+				return repeat{runs: runs.Load()}
+			}
+			require.Equal(t, want, repeats{twice("tea"), twice("invalid"), twice("unavailable")})
+		})
 	}
 }
 

@@ -251,23 +251,15 @@ func callBySDK(t *testing.T, url, key string, n int) []string {
 	return answers
 }
 
-// callByPython fails if an answer has not the id of its call.
+// callByPython is an agent in another language, whose ids are strings. It fails if an answer has not the id of its call.
 func callByPython(t *testing.T, url, key string, n int) []string {
 	t.Helper()
-	out, err := python(t, url, key, strconv.Itoa(n))
-	require.NoError(t, err, out)
-	return strings.Split(strings.TrimSpace(out), "\n")
-}
-
-// python runs the agent in another language.
-func python(t *testing.T, url string, args ...string) (out string, err error) {
-	t.Helper()
-	cmd := exec.Command("python3", append([]string{"testdata/agent.py", strings.TrimPrefix(url, "http://")}, args...)...)
-	text, err := cmd.CombinedOutput()
+	out, err := exec.Command("python3", "testdata/agent.py", strings.TrimPrefix(url, "http://"), key, strconv.Itoa(n)).CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		testmain.Unavailable(t, "apt-get install python3", err)
 	}
-	return string(text), err
+	require.NoError(t, err, "%s", out)
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
 // unguardedTools is the twin of mcpRoutes.
@@ -427,30 +419,6 @@ func TestMCPServerIsKilled(t *testing.T) {
 			require.EqualValues(t, orders, store.Do(t, "LLEN", "placed"))
 		})
 	}
-}
-
-// TestJSONRPCFromPython: a client in another language, whose ids are strings, over connections that break
-// off at every byte. Without the guard, a call that is repeated is another order.
-func TestJSONRPCFromPython(t *testing.T) {
-	t.Parallel()
-	mode := mcpModes["events, stateless"]
-	var s, twin agentShop
-	server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mode))
-	t.Cleanup(server.Close)
-	out, err := python(t, server.URL)
-	require.NoError(t, err, out)
-	t.Log(out)
-	var calls, lost int64
-	_, err = fmt.Fscanf(strings.NewReader(out), "%d keys, %d answers lost", &calls, &lost)
-	require.NoError(t, err)
-	require.Greater(t, lost, int64(100))
-	require.Equal(t, calls, s.orders.Load())
-
-	bare := httptest.NewServer(unguardedTools(twin.server(t), mode))
-	t.Cleanup(bare.Close)
-	out, err = python(t, bare.URL)
-	require.Error(t, err)
-	require.Contains(t, out, "AssertionError: order")
 }
 
 // ofContracts are the guards for agents that follow a contract.

@@ -1,6 +1,5 @@
 """An agent without a library: JSON-RPC over sockets.
 
-agent.py HOST:PORT closes them after each number of bytes, and calls again.
 agent.py HOST:PORT KEY N calls N times at once, and prints the text of each answer or error.
 """
 import concurrent.futures
@@ -13,20 +12,17 @@ HEADERS = ("POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n
            "Accept: application/json, text/event-stream\r\nX-Agent-ID: agent\r\nIdempotency-Key: %s\r\nContent-Length: %d\r\n\r\n")
 
 
-def call(key, ident, limit=None):
-    """Sends a call, and returns what it has read: all, or limit bytes."""
+def call(key, ident):
+    """Sends a call, and returns what it has read."""
     body = json.dumps({"jsonrpc": "2.0", "id": ident, "method": "tools/call",
                        "params": {"name": "order", "arguments": {"sku": "tea", "idempotency_key": key},
                                   "_meta": {"progressToken": ident}}}).encode()
     with socket.create_connection((host, int(port))) as s:
         s.sendall((HEADERS % (sys.argv[1], key, len(body))).encode() + body)
         got = b""
-        while limit is None or len(got) < limit:
-            part = s.recv(65536 if limit is None else limit - len(got))
-            if not part:
-                return got, True
+        while part := s.recv(65536):
             got += part
-    return got, False
+    return got
 
 
 def text(got, ident):
@@ -51,28 +47,12 @@ def text(got, ident):
 
 def once(key, ident):
     try:
-        got, _ = call(key, ident)
+        got = call(key, ident)
     except OSError as lost:
         return "lost: %s" % lost
     return text(got, ident) if got else "lost"
 
 
-def cut_at_every_byte():
-    cut, lost, whole = 0, 0, False
-    while not whole:
-        key = "python-%d" % cut
-        got, whole = call(key, "first-%d" % cut, cut)
-        lost += not whole
-        ident = "zweite \u00fc-%d" % cut
-        again = text(call(key, ident)[0], ident)
-        assert again == "order %d" % (cut + 1), again
-        cut += 1
-    print("%d keys, %d answers lost" % (cut, lost))
-
-
-if len(sys.argv) == 2:
-    cut_at_every_byte()
-else:
-    key, n = sys.argv[2], int(sys.argv[3])
-    with concurrent.futures.ThreadPoolExecutor(n) as pool:
-        print(*pool.map(lambda i: once(key, "call \u00fc-%d" % i), range(n)), sep="\n")
+key, n = sys.argv[2], int(sys.argv[3])
+with concurrent.futures.ThreadPoolExecutor(n) as pool:
+    print(*pool.map(lambda i: once(key, "call \u00fc-%d" % i), range(n)), sep="\n")
