@@ -3,11 +3,13 @@ package latchcaddy_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,4 +56,12 @@ func TestLogOfAStoreThatIsDown(t *testing.T) {
 	for line := range strings.Lines(p.Log()) {
 		require.True(t, json.Valid([]byte(line)), line)
 	}
+}
+
+func listens(port int) bool {
+	conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }
