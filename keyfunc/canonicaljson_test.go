@@ -131,18 +131,3 @@ func exactly(v any) any {
 	}
 	return v
 }
-
-// BenchmarkCanonicalJSON is a cart of 40 lines, 4 kB.
-func BenchmarkCanonicalJSON(b *testing.B) {
-	benchmarkBody(b, keyfunc.CanonicalJSON, "application/json", `{"items":[`+strings.Repeat(`{"sku": "tea-1002 \u00e9", "quantity": 2, "amount": 19.90, "gift": {"to": "Ann"}}, `, 40)+`{}]}`)
-}
-
-// BenchmarkCanonicalJSONDeep is a body that makes the most work: members in the wrong order, 64
-// levels deep.
-func BenchmarkCanonicalJSONDeep(b *testing.B) {
-	body := `"` + strings.Repeat("x", 1<<19) + `"`
-	for range 64 {
-		body = `{"b":` + body + `,"a":1}`
-	}
-	benchmarkBody(b, keyfunc.CanonicalJSON, "application/json", body)
-}

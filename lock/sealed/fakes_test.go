@@ -50,17 +50,3 @@ func (a *stackAEAD) Seal(dst, nonce, plaintext, additional []byte) []byte {
 	a.seen = debug.Stack()
 	return a.AEAD.Seal(dst, nonce, plaintext, additional)
 }
-
-// still is a store that has one entry and accepts every receipt, so that a
-// benchmark over it measures the sealing.
-type still struct {
-	lock.Store
-	entry lock.Entry
-}
-
-func (s *still) Claim(context.Context, string, lock.Claim) (lock.Entry, error) { return s.entry, nil }
-
-func (s *still) Settle(_ context.Context, _ string, c lock.Claim, receipt []byte, _ time.Duration) (bool, error) {
-	s.entry = lock.Entry{State: lock.Settled, Token: c.Token, Receipt: receipt}
-	return true, nil
-}

@@ -68,10 +68,3 @@ func FuzzName(f *testing.F) {
 		require.Equal(t, a, key+kept, "it is in one of both")
 	})
 }
-
-func BenchmarkName(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		entry.Name("latch:", "user=0191e5b6-4b7e-7c3a-9f0e-1b2c3d4e5f60")
-	}
-}
