@@ -70,3 +70,18 @@ func TestListEndsWithItsCallerAndWithAnError(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrNotApplied)
 	require.ErrorContains(t, err, "shop: a cursor that is not of this store")
 }
+
+// A store of two files has two rows of a key: the first that lives is the entry.
+func TestPageHasAKeyOnce(t *testing.T) {
+	t.Parallel()
+	row := func(key, token string, over int64) *rowstore.Row {
+		return &rowstore.Row{Key: []byte(key), Token: []byte(token), Over: over}
+	}
+	read := func(context.Context, []byte, int, bool) ([]*rowstore.Row, error) {
+		return []*rowstore.Row{row("a", "1", 1), row("a", "2", 1), row("b", "1", 0), row("b", "2", 1)}, nil
+	}
+	page, _, err := rowstore.Page(t.Context(), "shop", "", 10, nil, read)
+	require.NoError(t, err)
+	require.Len(t, page, 2)
+	require.Equal(t, []string{"a", "1", "b", "2"}, []string{page[0].Key, page[0].Token, page[1].Key, page[1].Token})
+}
