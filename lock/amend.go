@@ -127,11 +127,8 @@ func inTransaction(ctx context.Context) bool {
 
 func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 	l := a.locker
-	err = l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
-		entry, err = l.core.store.Get(ctx, a.ticket.Name)
-		entry.Key = "" // the name of a record is not the key that the caller gave
-		return err
-	}))
+	entry, err = l.read(ctx, send.Terms{Budget: l.cfg.budget}, a.ticket.Name)
+	entry.Key = ""                  // the name of a record is not the key that the caller gave
 	if errors.Is(err, ErrUnknown) { // a read has no effect, so its outcome does not matter
 		err = fmt.Errorf("%w: the record was not read: %s", ErrUnavailable, err.Error())
 	}

@@ -80,12 +80,7 @@ func (l *Locker) askLeft(ctx context.Context, s *Submission, name entryName, ear
 	if !s.AskLeft || earlier.Left != 0 {
 		return
 	}
-	var now Entry
-	err := l.askLogged(ctx, l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
-		now, err = l.core.store.Get(ctx, string(name))
-		return err
-	}))
-	if err == nil && now.Token == earlier.Token {
+	if now, err := l.read(ctx, l.lastingTerms(), string(name)); err == nil && now.Token == earlier.Token {
 		earlier.Left = now.Left
 	}
 }

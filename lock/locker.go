@@ -161,6 +161,15 @@ func (l *Locker) askLogged(ctx context.Context, terms send.Terms, r send.Request
 	return err
 }
 
+// read reads the entry of key.
+func (l *Locker) read(ctx context.Context, terms send.Terms, key string) (entry Entry, err error) {
+	err = l.askLogged(ctx, terms, sendFunc(func(ctx context.Context) (err error) {
+		entry, err = l.core.store.Get(ctx, key)
+		return err
+	}))
+	return entry, err
+}
+
 // lastingTerms returns the terms of a call that does not end with its caller's context.
 func (l *Locker) lastingTerms() send.Terms {
 	return send.Terms{Budget: l.cfg.budget, Lasting: true}

@@ -220,13 +220,8 @@ func (r *Run) settleFailure(ctx context.Context) error {
 // successorReceipt returns the receipt of the run that took over after this run lost its lease.
 // All callers must get the same answer, so the successor's receipt replaces this run's.
 func (r *Run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, error) {
-	e := &r.lease
-	l := e.locker
-	var entry Entry
-	err := l.askLogged(ctx, l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
-		entry, err = l.core.store.Get(ctx, string(e.entry))
-		return err
-	}))
+	l := r.lease.locker
+	entry, err := l.read(ctx, l.lastingTerms(), string(r.lease.entry))
 	if err == nil && entry.State == Settled && sameRequest(r.record.fingerprint, entry.Fingerprint) {
 		return entry.Receipt, true, nil
 	}

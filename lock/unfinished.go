@@ -166,10 +166,7 @@ func (u *unfinished) addStep(ctx context.Context, record, name string, entry Ent
 // get reads an entry. A receipt that another process has sealed, and that cannot be read here, is empty.
 func (u *unfinished) get(ctx context.Context, key string) (there Entry, err error) {
 	l := u.locker
-	err = l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
-		there, err = l.core.store.Get(ctx, key)
-		return err
-	}))
+	there, err = l.read(ctx, send.Terms{Budget: l.cfg.budget}, key)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return Entry{State: Settled}, nil
 	}
