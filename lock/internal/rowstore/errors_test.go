@@ -28,8 +28,10 @@ func TestErrors(t *testing.T) {
 		"refused, with cure": {rowstore.Answer{Refused: true, Means: lock.ErrFull, Cure: "cure"}, cause, "lock: not applied: shop: " + lock.ErrFull.Error() + ": cure: cause", []error{lock.ErrNotApplied, lock.ErrDenied, lock.ErrFull}},
 		"cure alone":         {rowstore.Answer{Refused: true, Cure: "cure"}, cause, "lock: not applied: shop: cure: cause", []error{lock.ErrNotApplied}},
 		"explained before": {
-			rowstore.Answer{Refused: true, Means: lock.ErrFull, Cure: "cure"}, fmt.Errorf("%w: x: %w", lock.ErrDenied, cause),
-			"lock: not applied: shop: " + lock.ErrDenied.Error() + ": x: cause", []error{lock.ErrNotApplied, lock.ErrDenied},
+			rowstore.Answer{Refused: true, Means: lock.ErrFull, Cure: "cure"},
+			fmt.Errorf("%w: x: %w", lock.ErrDenied, cause),
+			"lock: not applied: shop: " + lock.ErrDenied.Error() + ": x: cause",
+			[]error{lock.ErrNotApplied, lock.ErrDenied},
 		},
 		"converted before": {rowstore.Answer{}, fmt.Errorf("%w: %w", lock.ErrNotApplied, cause), "lock: not applied: cause", []error{lock.ErrNotApplied}},
 	} {
