@@ -43,6 +43,8 @@ func (r *Run) Ticket() (string, error) {
 	switch {
 	case r.settled() || r.record.effects.hasBegun():
 		return "", errNotAmended
+	case e.local.Bypassed():
+		return "", errBypassed
 	case e.locker.core.noAmends != nil:
 		return "", e.locker.core.noAmends
 	}

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,7 +107,87 @@ func TestARunCommitsItsTransaction(t *testing.T) {
 		_, _, err = run.Settle(t.Context(), receipt)
 		require.NoError(t, err)
 		_, _, err = run.Settle(t.Context(), []byte("again"))
-		require.ErrorIs(t, err, lock.ErrLost)
+		require.NoError(t, err)
+		require.Equal(t, 1, s.Count(faketx.Commit))
 		next(t, s, "mine", l)
+	})
+}
+
+// A commit without an answer stays unknown when it is asked for again.
+func TestACommitWithoutAnAnswerStaysUnknown(t *testing.T) {
+	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
+		run, _, err := open().Begin(t.Context(), key, print1, nil)
+		require.NoError(t, err)
+		receipt, err := insert("mine")(run.Context())
+		require.NoError(t, err)
+		s.Next(faketx.Commit, faketx.LoseReply)
+		s.Every(faketx.Outcome, faketx.Hang)
+		for range 2 {
+			_, _, err = run.Settle(t.Context(), receipt)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.NotErrorIs(t, err, lock.ErrLost)
+		}
+		s.Every(faketx.Outcome, nil)
+	})
+}
+
+// The work of a guard runs unprotected, inside of a run that is protected. It has no attempt of its own,
+// and its effects are effects of the run around it.
+func TestAttemptOfUnprotectedWorkInsideOfARun(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		outer, _, err := l.Begin(t.Context(), "outer", print1, nil)
+		require.NoError(t, err)
+		s.Every(fault.LoseRequest, fault.Claim)
+		inner, _, err := l.With(lock.WithFailOpen()).Begin(outer.Context(), key, print1, nil)
+		require.NoError(t, err)
+		s.Every(nil, fault.Claim)
+		require.Zero(t, lock.Attempt(inner.Context()))
+		within, _, err := l.Begin(inner.Context(), "within", print1, nil)
+		require.NoError(t, err)
+		require.Equal(t, 1, lock.Attempt(within.Context()))
+		require.NoError(t, lock.Commit(inner.Context()))
+		require.True(t, outer.Committed())
+		for _, run := range []*lock.Run{within, inner, outer} {
+			_, _, err = run.Settle(t.Context(), nil)
+			require.NoError(t, err)
+		}
+	})
+}
+
+// A run without a lease loses none, and it has no ticket, although another run has its key.
+func TestARunWithoutALeaseHasNothingToKeep(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithFailOpen(), lock.WithRerunAbandoned(), lock.WithObserver(seen.observe))
+		s.Every(fault.LoseRequest, fault.Claim)
+		run, _, err := l.Begin(t.Context(), key, print1, nil)
+		require.NoError(t, err)
+		s.Every(nil, fault.Claim)
+		other, _, err := open().Begin(t.Context(), key, print1, nil)
+		require.NoError(t, err)
+		none, err := run.NotePossibleEffect(t.Context(), nil)
+		require.NoError(t, err)
+		none()
+		require.ErrorIs(t, run.Hold(t.Context(), nil), lock.ErrUnavailable)
+		_, err = run.Ticket()
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.Zero(t, seen.count(lock.EventLost))
+		for _, run := range []*lock.Run{run, other} {
+			_, _, err = run.Settle(t.Context(), nil)
+			require.NoError(t, err)
+		}
+	})
+}
+
+// The failure of a run is the cause with which an errgroup ends the context of its other calls. It is
+// not the result of those: they have waited for no run.
+func TestAFailureIsNoResultOfAnotherKey(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(&lock.FailedRunError{Err: errMine})
+		_, replayed, err := open().Once(ctx, key, print1, func(context.Context) ([]byte, error) { return nil, nil })
+		require.False(t, replayed)
+		require.ErrorContains(t, err, "not acquired")
 	})
 }

@@ -41,9 +41,9 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	fn func(ctx context.Context) (receipt []byte, err error),
 ) (receipt []byte, replayed bool, err error) {
 	r, earlier, err := l.Begin(ctx, key, fingerprint, nil)
-	failed, _ := errors.AsType[*FailedRunError](err)
+	failed, waited := err.(*FailedRunError) //nolint:errorlint // the cause of ctx may be one, of another key
 	switch {
-	case failed != nil:
+	case waited:
 		return nil, true, failed.Err
 	case err != nil:
 		return nil, false, err
@@ -66,10 +66,11 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 var errNotReturned = errors.New("lock: the function that this call waited for panicked, or ended its goroutine")
 
 // Attempt returns 1 in the first execution of a function under [Locker.Once],
-// more in one that took over from a holder that had vanished, and 0 outside.
+// more in one that took over from a holder that had vanished, and 0 outside, and in one that runs
+// unprotected ([WithFailOpen]).
 func Attempt(ctx context.Context) int {
-	r := runOf(ctx)
-	if r == nil {
+	r := innermostRun(ctx)
+	if r == nil || r.lease.local.Bypassed() {
 		return 0
 	}
 	return r.record.attempt

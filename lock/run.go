@@ -95,8 +95,16 @@ func (c *runContext) Value(key any) any {
 	return c.leaseContext.Value(key)
 }
 
-// runOf returns the run of ctx, nil if there is none.
+// runOf returns the innermost run around ctx that has a lease, nil if there is none.
 func runOf(ctx context.Context) *Run {
+	r := innermostRun(ctx)
+	for r != nil && r.lease.local.Bypassed() {
+		r = innermostRun(r.lease.parent)
+	}
+	return r
+}
+
+func innermostRun(ctx context.Context) *Run {
 	r, _ := ctx.Value(runKey{}).(*Run)
 	return r
 }
@@ -108,7 +116,7 @@ func (r *Run) Context() context.Context {
 	case r.tx != nil:
 		return r.tx.work
 	case r.lease.local.Bypassed():
-		return r.lease.parent
+		return context.WithValue(r.lease.parent, runKey{}, r)
 	}
 	return &r.work
 }
@@ -126,11 +134,17 @@ func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed
 		r.phase = runSettled
 	}
 	switch {
-	case phase == runFailed, phase == runSettled && r.tx != nil:
+	case phase == runFailed:
 		return nil, false, errReleased
+	case phase == runSettled && r.tx != nil && r.err != nil:
+		return nil, false, r.err
 	case phase == runSettled:
 	case r.tx != nil:
-		return r.commit(ctx, receipt)
+		kept, replayed, err = r.commit(ctx, receipt)
+		if r.err = err; replayed {
+			r.err = errReleased
+		}
+		return kept, replayed, err
 	case r.lease.local.Bypassed():
 		r.endUnprotected()
 	default:
@@ -245,6 +259,9 @@ func (r *Run) settle(ctx context.Context, receipt []byte) error {
 // confirmed, because a run whose key an operator has given to another run must not answer. An error that
 // matches [ErrLost] says that it has not. Any other error says that a crash would still free the key.
 func (r *Run) Hold(ctx context.Context, receipt []byte) error {
+	if r.lease.local.Bypassed() {
+		return errBypassed
+	}
 	if !r.record.effects.note(func() { r.record.effects.begun, r.record.effects.failedReceipt = true, receipt }) {
 		return errReleased
 	}
@@ -277,7 +294,7 @@ func (r *Run) Committed() bool { return r.record.effects.wasCommitted() }
 // the same errors. After an error, do not send the call.
 func (r *Run) NotePossibleEffect(ctx context.Context, receipt []byte) (none func(), err error) {
 	f := &r.record.effects
-	if r.settled() { // the key will not be freed
+	if r.settled() || r.lease.local.Bypassed() { // the key will not be freed, or was never claimed
 		return func() {}, nil
 	}
 	noted := false

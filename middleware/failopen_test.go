@@ -208,3 +208,23 @@ func (s *incapable) Claim(context.Context, string, lock.Claim) (lock.Entry, erro
 	}
 	return lock.Entry{}, errors.ErrUnsupported
 }
+
+// An inner guard whose store does not answer is no guard, although the guard around it has a lease: it
+// does not say that it keeps the answer.
+func TestFailOpenInsideOfAGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		l := lock.New(flakyStore(&down, lock.ErrNotApplied))
+		t.Cleanup(func() { end(l) })
+		var e effects
+		inner := once(l, latch.WithFailOpen(), latch.WithLifetimeHeader(), latch.WithName("inner"))
+		h := once(newLocker(t, memstore.New()))(inner(http.HandlerFunc(e.answer)))
+		for range 2 {
+			w := serve(h, keyed("k"))
+			require.Equal(t, http.StatusCreated, w.Code)
+			require.Empty(t, w.Header().Values("Idempotency-Key-Lifetime"))
+		}
+		e.require(t, 1)
+	})
+}

@@ -98,9 +98,9 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 // once runs the handler or answers instead. r is the request of the guard's caller.
 func (g *onceGuard) once(x *run, r *http.Request) {
 	claimed, earlier, err := g.locker.Begin(r.Context(), x.id, g.compared(x), &x.submission)
-	failed, _ := errors.AsType[*lock.FailedRunError](err)
+	failed, waited := err.(*lock.FailedRunError) //nolint:errorlint // the cause of the request's context may be one, of another key
 	switch {
-	case failed != nil:
+	case waited:
 		g.replayFailure(x.out, x.request, failed.Err)
 	case err != nil:
 		g.refuseRun(x, x.request, onceProblem(err, g.compared(x)))
