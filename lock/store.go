@@ -310,7 +310,7 @@ const (
 )
 
 // Describe returns the description of store, with all defaults set. A wrapper returns the
-// description of its store, with its own changes.
+// description of its store, with its own changes: one that renames keys renames them for Watch, too.
 func Describe(store Store) Description {
 	var d Description
 	if s, ok := store.(Describer); ok {
