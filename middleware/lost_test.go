@@ -178,3 +178,22 @@ func operatorFrees(t *testing.T, store lock.Store) {
 	}
 	require.NotZero(t, n)
 }
+
+// A handler goes on after its lease has reached its maximum, and no other run has taken over: its long answer is
+// sent, and its context stays as the handler has found it.
+func TestContextStaysEndedWhenALostRunIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, memstore.New(), lock.WithMaxHold(time.Minute))
+		var e effects
+		h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(2 * time.Minute)
+			require.Error(t, r.Context().Err())
+			_, err := w.Write(make([]byte, 2<<20))
+			require.NoError(t, err)
+			require.Error(t, r.Context().Err())
+		}))
+		require.Equal(t, http.StatusOK, serve(h, keyed("k")).Code)
+		requireProblem(t, wantProblem{status: http.StatusConflict, kind: "result-not-replayable"}, serve(h, keyed("k")))
+		e.require(t, 1)
+	})
+}

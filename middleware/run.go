@@ -154,8 +154,13 @@ func (c *runContext) init(lease, client context.Context, x *run) {
 	c.run, c.lease, c.client = x, lease, client
 }
 
-// followClient makes c end with the client's request.
-func (c *runContext) followClient() { c.follow(c.client) }
+// followClient makes c end with the client's request, unless c has ended: the lease may be lost, and its
+// run settled all the same.
+func (c *runContext) followClient() {
+	if c.Err() == nil {
+		c.follow(c.client)
+	}
+}
 
 // followAgain undoes followClient after a settle that found the lease lost.
 func (c *runContext) followAgain() {
