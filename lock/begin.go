@@ -22,16 +22,18 @@ import (
 //
 //   - An error, as for Once. It is a [*FailedRunError] if Begin has waited for a run that failed.
 //
-//     run, earlier, err := locker.Begin(ctx, key, fingerprint, nil)
-//     switch {
-//     case err != nil:
-//     return refusal(err)
-//     case run == nil:
-//     return earlier.Receipt
-//     }
-//     defer run.Fail(ctx, errPanicked)
-//     receipt := work(run.Context())
-//     receipt, _, err = run.Settle(ctx, receipt)
+// For example:
+//
+//	run, earlier, err := locker.Begin(ctx, key, fingerprint, nil)
+//	switch {
+//	case err != nil:
+//		return refusal(err)
+//	case run == nil:
+//		return earlier.Receipt
+//	}
+//	defer run.Fail(ctx, errPanicked)
+//	receipt := work(run.Context())
+//	receipt, _, err = run.Settle(ctx, receipt)
 //
 // With [WithFailOpen], the work of a run may be unprotected: [Attempt] of its Context is then 0, and
 // [Run.Hold] and [Run.Ticket] return an error that matches [ErrUnavailable].
