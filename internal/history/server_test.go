@@ -2,7 +2,6 @@ package history_test
 
 import (
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,20 +45,13 @@ func (s onRedis) disturb(t *testing.T, rng *rand.Rand) weather {
 	return &redisWeather{dice: dice{rng: rng}, proxy: respproxy.Start(t, s.addr(t)), spell: map[string]int{}}
 }
 
-var opened atomic.Int64
+// patient are time-outs for a busy machine. Calls have their own deadlines, and the store gives up a
+// connection this long after the deadline of a call whose reply was lost.
+const patient = "?dial_timeout=30s&read_timeout=2s"
 
-// patient are timeouts for a busy machine. Calls have their own deadlines.
-const patient = "&dial_timeout=30s&read_timeout=30s&write_timeout=30s&pool_timeout=30s"
-
-// open returns a store that shares round trips as soon as three calls meet, every
-// other time.
 func (onRedis) open(t *testing.T, addr string) store {
 	t.Helper()
-	options := "?pool_size=40&min_idle_conns=4" + patient
-	if opened.Add(1)%2 == 0 {
-		options += "&pipeline_pool_size=2"
-	}
-	s, err := redisstore.Open(t.Context(), "redis://"+addr+options)
+	s, err := redisstore.Open(t.Context(), "redis://"+addr+patient)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
