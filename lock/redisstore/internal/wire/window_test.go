@@ -91,6 +91,36 @@ func inFlight(s *wire.Server) int {
 	return n
 }
 
+// A server that answers within a millisecond gets more commands at once than one connection has, and no
+// longer when it takes two.
+func TestFastServerGetsMoreCommands(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const callers, usual, fast = 400, 64, 256
+		began, per := time.Now(), time.Microsecond
+		f := &fake{per: func() time.Duration { return per }} // under the lock of f
+		s := over(t, f)
+		all := crowd(t, s, callers, began.Add(time.Second), true)
+		look := func(until time.Duration) (most int) {
+			for time.Since(began) < until {
+				time.Sleep(700 * time.Microsecond)
+				most = max(most, inFlight(s))
+			}
+			return most
+		}
+		most := look(300 * time.Millisecond)
+		require.Greater(t, most, usual)
+		require.LessOrEqual(t, most, fast)
+		f.mu.Lock()
+		per = 20 * time.Microsecond // 64 commands take 1.3 ms, and 256 take 5
+		f.mu.Unlock()
+		look(500 * time.Millisecond)
+		require.LessOrEqual(t, look(time.Second), usual)
+		all.Wait()
+	})
+}
+
 // A server that becomes slower than its callers is not mistaken for a longer way, or not for long:
 // a second after the next trial, there are no more commands in flight than the server executes in
 // maxUsual.
