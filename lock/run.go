@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
-// Submission is what a guard knows of the request for which it calls [Locker.Begin].
+// Submission describes a request to a guard, for [Locker.Begin].
 type Submission struct {
 	Scope string        // whose work it is, as in [Claim]
 	Wait  time.Duration // how long to wait for the receipt of a holder, unless the Locker has [WithWait]

@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Commit is what happens to the COMMIT of work.
+// Commit is a fault of the COMMIT of work.
 type Commit struct {
 	Fault    sqlproxy.Fault
 	Executed bool

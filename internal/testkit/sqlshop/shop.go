@@ -16,7 +16,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Store is what the three stores have in common.
+// Store has the methods of all three stores.
 type Store interface {
 	lock.Store
 	lock.Transactor

@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Work is what a handler does in its transaction, and its result.
+// Work is the work of a handler in its transaction, and its result.
 type Work struct {
 	Do   func(ctx context.Context, s *Shop) error
 	Rows []string // that are committed with the receipt, in any order
@@ -50,7 +50,7 @@ func Around(all ...string) func(ctx context.Context, s *Shop) error {
 
 var errWork = errors.New("the work fails")
 
-// works are what work does in all stores.
+// works are the cases for every store.
 var works = map[string]Work{
 	"nothing":             {Do: Statements()},
 	"an order":            {Do: Around(), Rows: []string{"first", "second"}},
@@ -89,7 +89,7 @@ var works = map[string]Work{
 	}, Rows: []string{"first", "second"}},
 }
 
-// TestWorks runs work as programs write it: that of all stores, and more. Nothing that it does to its
+// TestWorks runs works and more, as programs write them. Nothing that a work does to its
 // transaction makes an answer without its rows, or rows without their answer.
 func TestWorks(t *testing.T, open func(t *testing.T) *Shop, more map[string]Work) {
 	t.Helper()

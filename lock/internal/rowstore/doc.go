@@ -5,7 +5,7 @@
 // claims for the clean-up ([Sweeps]). Package outcome asks for the outcome of a COMMIT.
 //
 // The stores have the same files, and a file has the same in each: calls.go the calls of lock.Store,
-// transaction.go those of lock.Transactor, session.go the connection of work, tx.go its
+// transaction.go the methods of lock.Transactor, session.go the connection of work, tx.go its
 // transaction, list.go, errors.go, check.go, schema.go, options.go and store.go.
 //
 // This is where they differ:

@@ -7,7 +7,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Answer is what an error of a database says to its caller and to an operator.
+// Answer is the meaning of a database error, for its caller and for an operator.
 type Answer struct {
 	Refused bool   // the statement had no effect
 	Class   string // for [lock.Class]; "" if it has none
@@ -74,7 +74,7 @@ func (e Errors) NotBegun(err error) error {
 	return fmt.Errorf("%w: %s: the work's transaction was not begun: %w", lock.ErrNotApplied, e.Store, e.Explain(err))
 }
 
-// Classed gives err its class. It knows that of no error of a context: [lock.Class] does.
+// Classed gives err its class. Errors of contexts get theirs from [lock.Class].
 func (e Errors) Classed(err error) error {
 	if class := e.Answer(err).Class; class != "" {
 		return Classed(err, class)
