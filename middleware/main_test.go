@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 func TestMain(m *testing.M) {

@@ -18,9 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/console"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 // What the console itself cannot write is a 500.

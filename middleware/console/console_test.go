@@ -15,12 +15,12 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/console"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 

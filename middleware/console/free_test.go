@@ -15,10 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/sealed"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 // form is the form on the page of key, with confirm typed in.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/middleware/console"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 const exposedWarning = "Everybody may be able to open this page."

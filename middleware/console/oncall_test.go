@@ -13,12 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/console"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 // titleOf returns the title of a page.

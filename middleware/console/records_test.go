@@ -15,10 +15,10 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/requestinfo"
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 var records = flag.Int("console.records", 20_000, "how many records BenchmarkConsole looks through")

@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/console"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 // The page of requests that were begun and not finished has their steps, and no results. The list of entries has steps

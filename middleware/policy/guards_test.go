@@ -13,12 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/quorum"
 	latch "github.com/httplatch/httplatch/middleware"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 	"github.com/httplatch/httplatch/middleware/policy"
 )
 

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/requestinfo"
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 	"github.com/httplatch/httplatch/middleware/policy"
 )
 

@@ -11,11 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
-	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 	"github.com/httplatch/httplatch/middleware/policy"
 )
 
