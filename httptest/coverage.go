@@ -1,14 +1,16 @@
 package latchtest
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
-	"github.com/httplatch/httplatch/internal/coverage"
+	"github.com/httplatch/httplatch/internal/guardkey"
 	"github.com/httplatch/httplatch/internal/httpmethod"
 )
 
@@ -21,10 +23,11 @@ import (
 //
 // newRequest makes a request to a route. The request must pass the middleware outside of the
 // guard, authentication above all. If newRequest is nil, Coverage uses
-// [httptest.NewRequestWithContext] without a body. A guard that gets the request answers it
-// without calling the store or the handler. The handler of a route without a guard runs once, so
-// the handler needs the same set-up as in your other tests. For a route without a method,
-// Coverage sends POST. It replaces wildcards with the text "latch-coverage".
+// [httptest.NewRequestWithContext] without a body. The request ends at its guard, by a panic with
+// [http.ErrAbortHandler], before the store or the handler is called. The handler of a route without a
+// guard runs once, so the handler needs the same set-up as in your other tests. For a route without a
+// method, Coverage sends POST. It replaces wildcards with the text "latch-coverage", which is also the
+// request's Idempotency-Key if it has none.
 //
 // mux does not know the patterns of a router inside it: name the outer pattern as an exception,
 // and call Coverage for the inner mux.
@@ -63,10 +66,30 @@ func Coverage(tb testing.TB, mux *http.ServeMux, newRequest func(method, target 
 	}
 }
 
+// question is the context of a request that ends at its first guard.
+type question struct {
+	context.Context //nolint:containedctx // it is one
+
+	guarded atomic.Bool
+}
+
+// Value notices a guard by its question for the guard further out.
+func (q *question) Value(key any) any {
+	if key == (guardkey.Outer{}) {
+		q.guarded.Store(true)
+		panic(http.ErrAbortHandler)
+	}
+	return q.Context.Value(key)
+}
+
 // reachesGuard sends r to h, and returns the status of the answer. A panic of a handler counts as
-// 500, as it does in a server.
+// 500, as it does in a server. Refuse is noticed by its refusal of the key.
 func reachesGuard(h http.Handler, r *http.Request) (guarded bool, status int) {
-	ctx, probe := coverage.With(r.Context())
+	q := &question{Context: r.Context()}
+	if r.Header.Get("Idempotency-Key") == "" {
+		r.Header.Set("Idempotency-Key", sampleValue)
+	}
+	r.Header.Del("Sec-Fetch-Mode") // Refuse lets a form of a browser pass
 	w := httptest.NewRecorder()
 	func() {
 		defer func() {
@@ -74,10 +97,13 @@ func reachesGuard(h http.Handler, r *http.Request) (guarded bool, status int) {
 				w.Code = http.StatusInternalServerError
 			}
 		}()
-		h.ServeHTTP(w, r.WithContext(ctx))
+		h.ServeHTTP(w, r.WithContext(q))
 	}()
-	return probe.Guarded(), w.Code
+	return q.guarded.Load() || w.Header().Get("Latch-Problem") == "key-not-supported", w.Code
 }
+
+// sampleValue stands for each wildcard of a pattern.
+const sampleValue = "latch-coverage"
 
 // sampleOf returns a request that a pattern matches. method is "" if it needs no guard.
 func sampleOf(pattern string) (method, target string) {
@@ -95,7 +121,7 @@ func sampleOf(pattern string) (method, target string) {
 		case s == "{$}":
 			segments[i] = ""
 		case strings.HasPrefix(s, "{"):
-			segments[i] = "latch-coverage"
+			segments[i] = sampleValue
 		}
 	}
 	target = "/" + strings.Join(segments, "/")

@@ -14,10 +14,7 @@ import "context"
 // If the handler writes no answer, [Idempotent] and [Dedupe] send nothing either, so that outer
 // middleware can answer, as the error middleware of a framework does.
 func DoNotKeep(ctx context.Context) {
-	for c := lockedOf(ctx); c != nil; c = lockedOf(c.Context) {
-		c.doNotKeep.Store(true)
-	}
-	for r := runOf(ctx); r != nil; r = r.outer {
-		r.answer.DoNotKeep()
+	for x := guardedOf(ctx); x != nil; x = x.outer {
+		x.marks.DoNotKeep.Store(true)
 	}
 }

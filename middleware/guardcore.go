@@ -1,20 +1,24 @@
 package middleware
 
 import (
+	"errors"
 	"net/http"
 	"reflect"
+	"strings"
 
-	"github.com/httplatch/httplatch/internal/coverage"
+	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/httpmethod"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/hint"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
 // guardCore is what every guard shares.
 type guardCore struct {
 	locker *lock.Locker
 	hints  hint.Hints
+	conf   *settings // of the guard, with its options
 }
 
 // wrap returns next behind the guard. serve gets the requests whose method is not safe.
@@ -23,9 +27,6 @@ func (g *guardCore) wrap(next http.Handler, serve func(http.ResponseWriter, *htt
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if httpmethod.Safe(r.Method) {
 			next.ServeHTTP(w, r)
-			return
-		}
-		if coverage.Asked(r.Context()) {
 			return
 		}
 		if timesOut {
@@ -44,17 +45,56 @@ func valueOf(f keyfunc.Func, r *http.Request) (string, error) {
 	return value, err
 }
 
-// handBack copies two things that the handler has left in the guard's own request to r, the
-// request of the guard's caller: the files of a multipart form, because net/http removes only the
-// files of r, and the pattern of a router inside the guard, for an access log outside. Nothing
-// else changes, because other goroutines may still read r.
-func handBack(r, own *http.Request) {
-	if r.MultipartForm == nil {
-		r.MultipartForm = own.MultipartForm
+// serveUnclaimed serves r, a guard's own request, after err of a key function, or because its body
+// cannot be read. With ErrSkip the handler runs unguarded.
+func (g *guardCore) serveUnclaimed(w http.ResponseWriter, r *http.Request, next http.Handler, err error) {
+	if errors.Is(err, keyfunc.ErrSkip) {
+		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.Name, Once: g.conf.once})
+		bodybuf.Unlimit(r)
+		next.ServeHTTP(w, r)
+		return
 	}
-	if r.Pattern != own.Pattern {
-		r.Pattern = own.Pattern
+	p := identityProblem(err)
+	g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.hints.Name, Once: g.conf.once, Err: rejection{p}})
+	g.refuse(w, r, p)
+}
+
+// refuse answers r, which is a guard's own request, with p. It logs a refusal that may be a mistake of
+// the server.
+func (g *guardCore) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
+	switch ctx := r.Context(); {
+	case errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized:
+		g.hints.KeyMissing(ctx, p.Err)
+	case p.Status != http.StatusInternalServerError:
+	case errors.Is(p.Err, bodybuf.ErrConsumed):
+		g.hints.BodyConsumed(ctx, p.Err)
+	case p.Kind() == ProblemRolledBack:
+		// The Locker reports a commit that has failed.
+		if early, ok := errors.AsType[*recorder.EarlyError](p.Err); ok {
+			g.hints.AnswerTooLong(ctx, early)
+		}
+	case p.Kind() == ProblemKeyFailed && ctx.Err() == nil: // the call of a function may fail because the client has gone
+		g.hints.FunctionFailed(ctx, p.Err)
 	}
+	p.once = g.conf.once
+	bodybuf.Rewind(r) // the error handler may read the body
+	p.Respond(w, r, g.conf.onError)
+}
+
+// rejection is the error of an [lock.EventRejected].
+type rejection struct{ problem *Problem }
+
+func (r rejection) Error() string { return r.problem.Err.Error() }
+func (r rejection) Unwrap() error { return r.problem.Err }
+
+// Class returns a short and stable name of the reason: the kind of the problem, or "refused" for a
+// status that a key function chose itself.
+func (r rejection) Class() string {
+	kind := r.problem.Kind()
+	if kind == "" {
+		return markOfOthers
+	}
+	return strings.ReplaceAll(string(kind), "-", "_")
 }
 
 // sameStore compares stores of any type, also types for which == panics.

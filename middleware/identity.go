@@ -12,10 +12,10 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/jsonrpc"
 )
 
-// identify sets the record of x and its fingerprint. It reads the whole body before the claim, so
+// identify sets the key of x and its fingerprint. It reads the whole body before the claim, so
 // that a client that sends its body slowly does not hold the key meanwhile.
 func (g *onceGuard) identify(x *run) (err error) {
-	r := x.request
+	r := x.own
 	var call *jsonrpc.Call // nil without JSONRPC
 	if g.rpc != nil {
 		if call, err = g.rpc.call(r, g.requestLimit); err != nil {
@@ -27,35 +27,33 @@ func (g *onceGuard) identify(x *run) (err error) {
 		return err
 	}
 	var key string
-	if g.key != nil {
-		if call != nil {
-			key, err = g.rpc.key(call, g.key, r)
-		} else {
-			key, err = valueOf(g.key, r)
-		}
-		if err != nil {
-			return err
-		}
+	switch {
+	case g.key == nil:
+	case call != nil:
+		key, err = g.rpc.key(call, g.key, r)
+	default:
+		key, err = valueOf(g.key, r)
 	}
-	_, err = bodybuf.Bytes(r, g.requestLimit)
-	if err != nil && (g.fingerprint == nil || !errors.Is(err, bodybuf.ErrConsumed)) {
-		return &bodyError{err}
-	}
-	path := identity.Path(r.URL)
-	if call != nil && g.fingerprint == nil {
-		x.print = fingerprint.OfParts(call.Content(g.rpc.ignored))
-	} else if x.print, err = g.fingerprintOf(r, path); err != nil {
+	if err != nil {
 		return err
 	}
-	if g.key == nil {
-		key = string(x.print[:])
+	s, path := &x.submission, identity.Path(r.URL)
+	if x.print, err = g.fingerprintOf(r, path, call); err != nil {
+		return err
 	}
-	s := &x.submission
 	s.Scope, s.Guard, s.Method, s.Path, s.Label = scope, g.hints.Name, methodOf(r), path, scope
 	if g.label != nil {
 		s.Label = g.label(r)
 	}
-	x.id = identity.Of(g.kind, scope, s.Method, path, key)
+	if g.key == nil {
+		key = string(x.print[:])
+	} else {
+		x.compared = x.print[:]
+	}
+	x.keys = append(x.key[:0], identity.Of(g.kind, scope, s.Method, path, key))
+	if x.named.Secret = g.secret; g.key != nil {
+		x.named.ID = x.keys[0]
+	}
 	return nil
 }
 
@@ -68,15 +66,15 @@ func methodOf(r *http.Request) string {
 	return r.Method
 }
 
-// fingerprintOf returns the fingerprint of a request.
-func (g *onceGuard) fingerprintOf(r *http.Request, path string) (fingerprint.Sum, error) {
+// fingerprintOf reads the body of a request, and returns its fingerprint. call is nil without JSONRPC.
+func (g *onceGuard) fingerprintOf(r *http.Request, path string, call *jsonrpc.Call) (fingerprint.Sum, error) {
 	if g.fingerprint != nil {
-		chosen, missing := valueOf(g.fingerprint, r)
-		switch {
-		case missing == nil:
-			return fingerprint.OfParts(chosen), nil
-		case !errors.Is(missing, keyfunc.ErrSkip):
-			return fingerprint.Sum{}, missing
+		if _, err := bodybuf.Bytes(r, g.requestLimit); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
+			return fingerprint.Sum{}, &bodyError{err}
+		}
+		chosen, err := valueOf(g.fingerprint, r)
+		if !errors.Is(err, keyfunc.ErrSkip) {
+			return fingerprint.OfParts(chosen), err
 		}
 		// The chosen parts are missing. The request is guarded all the same, and compared as
 		// a whole.
@@ -84,6 +82,9 @@ func (g *onceGuard) fingerprintOf(r *http.Request, path string) (fingerprint.Sum
 	content, err := bodybuf.Content(r, g.requestLimit)
 	if err != nil && !errors.Is(err, bodybuf.ErrMalformed) { // a malformed body is compared as it came
 		return fingerprint.Sum{}, &bodyError{err}
+	}
+	if call != nil && g.fingerprint == nil {
+		return fingerprint.OfParts(call.Content(g.rpc.ignored)), nil
 	}
 	sum, err := fingerprint.OfRequest(r, path, content)
 	if err != nil {

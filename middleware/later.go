@@ -29,13 +29,13 @@ import (
 // returned, and after its answer has begun to leave, as a streamed one does. Over a store that cannot replace a receipt, the error matches errors.ErrUnsupported.
 func Later(ctx context.Context) (ticket string, err error) {
 	r := runOf(ctx)
-	if r == nil || r.context.returned.Load() {
+	if r == nil || r.returned.Load() {
 		return "", errors.New("middleware: Later outside of a handler behind Idempotent or Dedupe, or in one that runs unprotected")
 	}
 	if ticket, err = r.Ticket(); err != nil {
 		return "", fmt.Errorf("middleware: Later: %w", err)
 	}
-	r.answer.MarkPending()
+	r.marks.Pending.Store(true)
 	return ticket, nil
 }
 

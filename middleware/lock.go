@@ -48,7 +48,7 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 		panic("middleware.Lock: nil key function")
 	}
 	g := newLockGuard("Lock", l, name, opts)
-	g.key, g.claim = key, g.claimKey
+	g.key = key
 	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
 }
 
@@ -72,6 +72,6 @@ func LockAll(l *lock.Locker, name string, keys keyfunc.Set, opts ...LockOption) 
 	if g.permits > 0 {
 		panic("middleware.LockAll: WithPermits is for Lock")
 	}
-	g.keys, g.claim = keys, g.claimKeys
+	g.keys = keys
 	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
@@ -20,21 +21,20 @@ import (
 
 // lockGuard is the state of one call of Lock or LockAll.
 type lockGuard struct {
-	key   keyfunc.Func // of Lock
-	keys  keyfunc.Set  // of LockAll
-	claim func(ctx context.Context, r *http.Request) claimResult
-	refuser
+	key  keyfunc.Func // of Lock
+	keys keyfunc.Set  // of LockAll
+	guardCore
 	lockConfig
 }
 
-// newLockGuard returns a guard without its key function and its claim, which the caller sets.
+// newLockGuard returns a guard without its key function, which the caller sets.
 func newLockGuard(constructor string, l *lock.Locker, name string, opts []LockOption) *lockGuard {
 	if l == nil {
 		panic("middleware." + constructor + ": nil *lock.Locker")
 	}
 	must(setting.ValidateName(name), constructor)
 	g := &lockGuard{
-		refuser:    refuser{guardCore: guardCore{hints: hint.Hints{Name: name}}},
+		guardCore:  guardCore{hints: hint.Hints{Name: name}},
 		lockConfig: lockDefaults,
 	}
 	for _, o := range opts {
@@ -52,50 +52,80 @@ func newLockGuard(constructor string, l *lock.Locker, name string, opts []LockOp
 	return g
 }
 
-// keyOf returns the lock's key for r. The error comes from the key function, or says that the key
-// or the body is not acceptable.
-func (g *lockGuard) keyOf(r *http.Request) (string, error) {
-	if g.bodyFirst > 0 {
-		bodybuf.Limit(r, g.bodyFirst)
-	}
-	value, err := valueOf(g.key, r)
+// serve guards one request. The handler runs unguarded if the key function returns ErrSkip, or if
+// outer guards of the request already hold the keys.
+func (g *lockGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	ctx := r.Context()
+	x := &guarded{guard: &g.guardCore, outer: outerOf(ctx), request: *r}
+	own := &x.request
+	defer handBack(r, own)
+	err := g.identify(x)
+	own.Trailer = r.Trailer // after reading the body, trailers that were not announced are in the server's request only
 	if err != nil {
-		return "", err
+		g.serveUnclaimed(w, own, next, err)
+		return
 	}
-	key, err := g.compose(value)
-	if err != nil {
-		return "", err
+	if x.outer != nil {
+		x.keys = slices.DeleteFunc(x.keys, x.heldOutside)
 	}
-	return key, g.readBody(r)
+	if len(x.keys) == 0 {
+		g.hints.MountedTwice(ctx)
+		next.ServeHTTP(w, own)
+		return
+	}
+	switch lease, protected, err := g.acquire(ctx, x.keys); {
+	case err != nil:
+		g.refuse(w, own, lockProblem(err, &g.lockConfig))
+	case !protected: // the store did not answer, and the Locker fails open
+		defer func() { _ = lease.Release(ctx) }()
+		next.ServeHTTP(w, own)
+	default:
+		g.run(w, x, next, lease)
+	}
 }
 
-// keysOf is keyOf for a set.
-func (g *lockGuard) keysOf(r *http.Request) ([]string, error) {
+// identify sets the keys of x, and with WithBodyFirst reads the body before they are claimed. The error
+// comes from the key function, or says that a key or the body is not acceptable.
+func (g *lockGuard) identify(x *guarded) (err error) {
+	r := &x.request
 	if g.bodyFirst > 0 {
 		bodybuf.Limit(r, g.bodyFirst)
 	}
-	values, err := g.keys(r)
+	if g.keys != nil {
+		x.keys, err = g.keys(r)
+		x.keys = slices.Clone(x.keys)
+	} else {
+		x.key[0], err = g.key(r)
+		x.keys = x.key[:]
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(values) == 0 || slices.Contains(values, "") {
-		return nil, keyfunc.ErrMissing
+	if len(x.keys) == 0 || slices.Contains(x.keys, "") {
+		return keyfunc.ErrMissing
 	}
-	keys := make([]string, len(values))
-	for i, value := range values {
-		if keys[i], err = g.compose(value); err != nil {
-			return nil, err
+	for i, value := range x.keys {
+		if x.keys[i], err = g.keyOf(value); err != nil {
+			return err
 		}
 	}
-	return keys, g.readBody(r)
+	if g.bodyFirst > 0 {
+		// A body that was read outside is no longer slow, and the key may not depend on it.
+		if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
+			return &bodyError{err}
+		}
+	}
+	return nil
 }
 
-// compose returns the key of a value.
-func (g *lockGuard) compose(value string) (string, error) {
-	key := lock.Key(g.hints.Name, value)
-	most := keytext.MaxBytes
+// permitMark ends the key of a request with permits: a permit is not the key itself.
+const permitMark = "#"
+
+// keyOf returns the key of a value.
+func (g *lockGuard) keyOf(value string) (string, error) {
+	key, most, mark := keytext.Compose(g.hints.Name, value), keytext.MaxBytes, ""
 	if g.permits > 0 {
-		most -= keytext.SlotBytes
+		most, mark = most-keytext.SlotBytes, permitMark
 	}
 	if len(key) > most {
 		return "", &keyfunc.Error{
@@ -104,106 +134,7 @@ func (g *lockGuard) compose(value string) (string, error) {
 			Detail: "The value is too long.",
 		}
 	}
-	return key, nil
-}
-
-// readBody reads the body before the key is claimed, if WithBodyFirst is set.
-func (g *lockGuard) readBody(r *http.Request) error {
-	if g.bodyFirst == 0 {
-		return nil
-	}
-	// A body that was read outside is no longer slow, and the key may not depend on it.
-	if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
-		return &bodyError{err}
-	}
-	return nil
-}
-
-// serve guards one request. The handler runs unguarded if the key function returns ErrSkip, or if
-// an outer guard of the request already holds the key.
-func (g *lockGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	x := &locked{request: *r, guard: &g.guardCore}
-	own := &x.request
-	defer handBack(r, own)
-	ctx := r.Context()
-	c := g.claim(ctx, own)
-	own.Trailer = r.Trailer // after reading the body, trailers that were not announced are in the server's request only
-	switch {
-	case c.keyErr != nil:
-		g.serveKeyless(w, own, next, c.keyErr)
-	case c.err != nil:
-		g.refuse(w, own, lockProblem(c.err, &g.lockConfig))
-	case c.lease == nil:
-		g.hints.MountedTwice(ctx)
-		next.ServeHTTP(w, own)
-	default:
-		x.lease = c.lease
-		g.run(ctx, w, x, next, c.protected)
-	}
-}
-
-// claimResult is the result of a request's claim.
-type claimResult struct {
-	lease     leaseOrSet // nil on error, or if all keys are held further out
-	protected bool       // false if the store did not answer and the Locker fails open
-	keyErr    error      // of the key function, or of a key or a body that is not acceptable
-	err       error      // of the claim
-}
-
-// claimKey claims the key of r, or a permit of it.
-func (g *lockGuard) claimKey(ctx context.Context, r *http.Request) claimResult {
-	key, err := g.keyOf(r)
-	if err != nil {
-		return claimResult{keyErr: err}
-	}
-	claimed := key
-	if g.permits > 0 {
-		claimed += "#" // a permit is not the key itself
-	}
-	if lockedOf(ctx).within(claimed, g.locker.Store()) {
-		return claimResult{}
-	}
-	var lease *lock.Lease
-	if g.permits > 0 {
-		lease, err = g.locker.AcquireAny(ctx, keytext.Slots(key, g.permits))
-	} else {
-		lease, err = g.locker.Acquire(ctx, key)
-	}
-	if err != nil {
-		return claimResult{err: err}
-	}
-	found, _ := lock.FromContext(lease.Context())
-	return claimResult{lease: lease, protected: found == lease}
-}
-
-// claimKeys claims all keys of r that no outer guard has.
-func (g *lockGuard) claimKeys(ctx context.Context, r *http.Request) claimResult {
-	keys, err := g.keysOf(r)
-	if err != nil {
-		return claimResult{keyErr: err}
-	}
-	outer := lockedOf(ctx)
-	keys = slices.DeleteFunc(keys, func(key string) bool { return outer.within(key, g.locker.Store()) })
-	if len(keys) == 0 {
-		return claimResult{}
-	}
-	set, err := g.locker.AcquireAll(ctx, keys)
-	if err != nil {
-		return claimResult{err: err}
-	}
-	found, _ := lock.SetFromContext(set.Context())
-	return claimResult{lease: set, protected: found == set}
-}
-
-// serveKeyless serves a request whose key function has returned err.
-func (g *lockGuard) serveKeyless(w http.ResponseWriter, own *http.Request, next http.Handler, err error) {
-	if !errors.Is(err, keyfunc.ErrSkip) {
-		g.reject(w, own, err)
-		return
-	}
-	g.locker.Report(own.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.Name})
-	bodybuf.Unlimit(own)
-	next.ServeHTTP(w, own)
+	return key + mark, nil
 }
 
 // leaseOrSet is a *lock.Lease or a *lock.Set.
@@ -213,64 +144,72 @@ type leaseOrSet interface {
 	Release(ctx context.Context) error
 }
 
-// run runs next under the lease of x. The lease ends in a deferred call that does not recover: panics
-// keep their value and their stack, and runtime.Goexit also ends the lease. The lease ends before
-// net/http sends the end of a buffered answer.
-func (g *lockGuard) run(ctx context.Context, w http.ResponseWriter, x *locked, next http.Handler, protected bool) {
-	lease := x.lease
-	if !protected {
-		defer release(ctx, lease)
-		next.ServeHTTP(w, &x.request)
-		return
+// acquire claims all keys, or a permit. protected is false if the store did not answer and the
+// Locker fails open.
+func (g *lockGuard) acquire(ctx context.Context, keys []string) (_ leaseOrSet, protected bool, err error) {
+	if g.keys != nil {
+		set, err := g.locker.AcquireAll(ctx, keys)
+		if err != nil {
+			return nil, false, err
+		}
+		found, _ := lock.SetFromContext(set.Context())
+		return set, found == set, nil
 	}
-	work := lease.Context()
-	x.Context = work
-	x.request = *x.request.WithContext(x) // no handler has seen it yet
-	if g.cooldown == 0 && g.unknownHold == 0 && !recorder.IsOfFiber(w) {
-		defer release(ctx, lease)
-		x.serve(w, next)
-		x.noteCutOff(ctx)
-		return
+	var lease *lock.Lease
+	if g.permits > 0 {
+		lease, err = g.locker.AcquireAny(ctx, keytext.Slots(strings.TrimSuffix(keys[0], permitMark), g.permits))
+	} else {
+		lease, err = g.locker.Acquire(ctx, keys[0])
 	}
+	if err != nil {
+		return nil, false, err
+	}
+	found, _ := lock.FromContext(lease.Context())
+	return lease, found == lease, nil
+}
 
-	watched := &recorder.StatusWriter{ResponseWriter: w}
-	returned := false
+// run runs next under lease. The lease ends in a deferred call that does not recover: panics keep
+// their value and their stack, and runtime.Goexit also ends the lease. The lease ends before
+// net/http sends the end of a buffered answer. Its errors do not change the answer: the Locker completes
+// a call that the store does not answer, and reports a lost lease itself.
+func (g *lockGuard) run(w http.ResponseWriter, x *guarded, next http.Handler, lease leaseOrSet) {
+	ctx := x.request.Context()
+	x.Context = lease.Context()
+	x.request = *x.request.WithContext(x) // no handler has seen it yet
+	var watched *recorder.StatusWriter
+	if out := w; g.cooldown > 0 || g.unknownHold > 0 || recorder.IsOfFiber(out) {
+		watched = &recorder.StatusWriter{ResponseWriter: out}
+		w = watched
+	}
+	answered := false
 	defer func() {
+		x.returned.Store(true)
 		var receipt []byte
 		keep := g.cooldown
-		if !returned || x.doNotKeep.Load() || watched.Code >= 400 {
+		if !answered || x.marks.DoNotKeep.Load() {
 			keep = 0
 		}
 		if x.unknown.Load() && g.unknownHold > keep {
 			receipt, keep = record.Unknown(), g.unknownHold
 		}
 		if keep == 0 {
-			release(ctx, lease)
+			_ = lease.Release(ctx)
 			return
 		}
-		// The Locker completes a settle that the store does not answer. After a lost
-		// lease there is no cool-down.
-		_ = lease.Settle(ctx, receipt, keep)
+		_ = lease.Settle(ctx, receipt, keep) // after a lost lease there is no cool-down
 	}()
-	x.serve(watched, next)
-	returned = true
-	x.noteCutOff(ctx)
+	next.ServeHTTP(w, &x.request)
+	if x.Err() != nil { // the handler may have stopped in the middle of a stream
+		x.outer.markCutOff()
+	}
+	if watched == nil {
+		return
+	}
 	if watched.Code == 0 {
 		var outside bool
-		if watched.Code, outside = recorder.AnsweredOutside(w); outside {
-			g.hints.AnsweredOutside(work)
+		if watched.Code, outside = recorder.AnsweredOutside(watched.ResponseWriter); outside {
+			g.hints.AnsweredOutside(x.Context)
 		}
 	}
+	answered = watched.Code < http.StatusBadRequest
 }
-
-// noteCutOff notes in the runs of the guards further out, which ctx belongs to, that the lease was lost:
-// the handler may have stopped in the middle of a stream.
-func (c *locked) noteCutOff(ctx context.Context) {
-	if r := runOf(ctx); r != nil && c.Err() != nil {
-		r.markCutOff()
-	}
-}
-
-// release frees the key. Its error does not change the answer: the Locker completes a
-// release that the store does not answer, and reports a lost lease itself.
-func release(ctx context.Context, lease leaseOrSet) { _ = lease.Release(ctx) }

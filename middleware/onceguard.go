@@ -20,7 +20,7 @@ type onceGuard struct {
 	kind  string // part of each record's key
 	scope keyfunc.Func
 	key   keyfunc.Func // nil: the fingerprint
-	refuser
+	guardCore
 	idempotentConfig
 }
 
@@ -67,69 +67,63 @@ const defaultWait = 10 * time.Second
 // serve guards one request. The handler runs unguarded if a key function returns ErrSkip, or if an
 // outer guard of the request already has the record.
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	g.hints.CheckOrder(r.Context())
-	x := newRun(&g.guardCore, w, r, next)
+	x := &run{next: next, out: w}
+	x.guarded = guarded{guard: &g.guardCore, outer: outerOf(r.Context()), run: x, request: *r}
+	x.own = &x.request
 	x.submission.Wait, x.submission.AskLeft = defaultWait, g.saysLifetime
-	defer func() { handBack(r, x.request) }()
-	own := x.request
-	bodybuf.Limit(own, g.requestLimit)
+	for o := x.outer; o != nil; o = o.outer {
+		if o.run == nil {
+			g.hints.LockOutside(r.Context())
+		}
+	}
+	defer func() { handBack(r, x.own) }()
+	bodybuf.Limit(x.own, g.requestLimit)
 	if g.echo && len(r.Header["Idempotency-Key"]) == 1 {
 		w.Header().Set("Idempotency-Key", r.Header["Idempotency-Key"][0])
 	}
 	err := g.identify(x)
 	// The server puts trailers that the client did not announce into its own request.
-	own.Trailer = r.Trailer
+	x.own.Trailer = r.Trailer
 	switch {
-	case err == nil && runOf(r.Context()).within(x.id, g.locker.Store()):
+	case err != nil:
+		g.serveUnclaimed(w, x.own, next, err)
+	case x.heldOutside(x.keys[0]):
 		g.hints.MountedTwice(r.Context())
-		next.ServeHTTP(w, own)
-	case err == nil:
-		x.report = formReportFor(own)
-		g.once(x, r)
-	case errors.Is(err, keyfunc.ErrSkip):
-		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.Name, Once: true})
-		bodybuf.Unlimit(own)
-		next.ServeHTTP(w, own)
+		next.ServeHTTP(w, x.own)
 	default:
-		g.reject(w, own, err)
+		x.cookie = formCookie(x.own)
+		g.claim(x, r)
 	}
 }
 
-// once runs the handler or answers instead. r is the request of the guard's caller.
-func (g *onceGuard) once(x *run, r *http.Request) {
-	claimed, earlier, err := g.locker.Begin(r.Context(), x.id, g.compared(x), &x.submission)
+// claim runs the handler or answers instead. r is the request of the guard's caller.
+func (g *onceGuard) claim(x *run, r *http.Request) {
+	claimed, earlier, err := g.locker.Begin(r.Context(), x.keys[0], x.compared, &x.submission)
 	failed, waited := err.(*lock.FailedRunError) //nolint:errorlint // the cause of the request's context may be one, of another key
 	switch {
 	case waited:
-		g.replayFailure(x.out, x.request, failed.Err)
+		g.replayFailure(x, failed.Err)
 	case err != nil:
-		g.refuseRun(x, x.request, onceProblem(err, g.compared(x)))
+		g.refuseRun(x, onceProblem(err, x.compared))
 	case claimed == nil:
-		g.replayRun(x, x.request, earlier.Receipt, earlier.Left)
+		g.replayRun(x, earlier.Receipt, earlier.Left)
 	case lock.Attempt(claimed.Context()) == 0: // the store did not answer, and the Locker fails open
 		defer func() { _, _, _ = claimed.Settle(r.Context(), nil) }()
-		g.runUnprotected(x)
+		if g.secret != nil { // the keys of its calls keep a repeat from a second effect there
+			*x.own = *x.own.WithContext(context.WithValue(x.own.Context(), submission.ContextKey{}, &x.named)) // no handler has seen it yet
+		}
+		x.next.ServeHTTP(x.out, x.own)
 	default:
 		x.Run = claimed
-		g.run(x, r)
+		g.runAndAnswer(x, r)
 	}
-}
-
-// runUnprotected runs the handler as if there were no guard.
-func (g *onceGuard) runUnprotected(x *run) {
-	if g.secret != nil { // the keys of its calls keep a repeat from a second effect there
-		s := g.submission(x.id)
-		named := context.WithValue(x.request.Context(), submission.ContextKey{}, &s)
-		*x.request = *x.request.WithContext(named) // no handler has seen it yet
-	}
-	x.next.ServeHTTP(x.out, x.request)
 }
 
 var errPanicked = errors.New("middleware: the handler panicked, or ended its goroutine")
 
-// run runs the handler under the lease, and sends its answer, or the answer of the run that took
+// runAndAnswer runs the handler under the lease, and sends its answer, or the answer of the run that took
 // over. It does not recover panics.
-func (g *onceGuard) run(x *run, r *http.Request) {
+func (g *onceGuard) runAndAnswer(x *run, r *http.Request) {
 	ctx := r.Context()
 	defer func() { _, _, _ = x.Fail(ctx, errPanicked) }()
 	g.runHandler(x)
@@ -143,28 +137,33 @@ func (g *onceGuard) run(x *run, r *http.Request) {
 	default:
 		receipt, replayed, err = x.Fail(ctx, x.failure())
 	}
-	answered := x.answer.Ready() && (err == nil || !kept)
 	switch {
 	case x.answer.Streamed():
 		// The answer was sent already, whether or not the receipt was settled.
 	case replayed:
-		g.replayRun(x, x.discard(r), receipt, 0)
-	case answered:
+		x.discard(r)
+		g.replayRun(x, receipt, 0)
+	case x.answer.Failed() == nil && (err == nil || !kept):
 		if kept {
-			x.addHeaders(x.out.Header())
+			x.AddHeaders(x.out.Header())
 		}
 		x.answer.Send()
 	default:
-		g.refuseRun(x, x.discard(r), g.problem(x, errors.Join(x.answer.Failed(), err)))
+		x.discard(r)
+		err = errors.Join(x.answer.Failed(), err)
+		if x.InTransaction() {
+			g.refuseRun(x, transactionProblem(err))
+		} else {
+			g.refuseRun(x, onceProblem(err, x.compared))
+		}
 	}
 }
 
 // runHandler runs the handler under the lease, until its answer is complete.
 func (g *onceGuard) runHandler(x *run) {
-	lease, client := x.Context(), x.request.Context()
-	x.outer, x.named, x.lifetime = runOf(client), g.submission(x.id), g.lifetimeOf(g.locker.Keep())
-	x.context.init(lease, client, x)
-	x.answer.Start(&g.answers, x, x.out, x.request)
+	lease := x.Run.Context()
+	x.guarded.Context, x.client, x.remembered = lease, x.own.Context(), g.locker.Keep() //nolint:fatcontext // once a request
+	x.answer.Start(&g.answers, x, &x.marks, x.out, x.own)
 	returned := false
 	defer func() {
 		if !returned {
@@ -172,12 +171,12 @@ func (g *onceGuard) runHandler(x *run) {
 			// handler.
 			x.answer.Discard()
 		}
-		x.context.end()
+		x.finish()
 	}()
-	*x.request = *x.request.WithContext(&x.context) // no handler has seen it yet
-	x.next.ServeHTTP(&x.answer, x.request)
+	*x.own = *x.own.WithContext(x) // no handler has seen it yet
+	x.next.ServeHTTP(&x.answer, x.own)
 	returned = true
-	if x.context.Err() != nil { // a handler that looks at its context may have stopped in the middle of a stream
+	if x.Err() != nil { // a handler that looks at its context may have stopped in the middle of a stream
 		x.markCutOff()
 	}
 	switch x.answer.Complete() {
@@ -189,39 +188,21 @@ func (g *onceGuard) runHandler(x *run) {
 	}
 }
 
-// compared returns the fingerprint of the request, which every repeat must have, too. It is
-// nil for Dedupe, whose record is already named by the fingerprint.
-func (g *onceGuard) compared(x *run) []byte {
-	if g.key == nil {
-		return nil
-	}
-	return x.print[:]
-}
-
-// problem returns the refusal for err, which has kept the handler's answer from being sent.
-func (g *onceGuard) problem(x *run, err error) *Problem {
-	if x.InTransaction() {
-		return transactionProblem(err)
-	}
-	return onceProblem(err, g.compared(x))
-}
-
-// refuseRun answers own with p.
-func (g *onceGuard) refuseRun(x *run, own *http.Request, p *Problem) {
+// refuseRun answers x with p.
+func (g *onceGuard) refuseRun(x *run, p *Problem) {
 	if p.Kind() == ProblemInProgress {
 		p.Status = g.inProgress
 	}
 	if kinds[p.Kind()].endsKey {
-		x.report.add(x.out.Header())
+		x.addHeaders(x.out.Header(), 0)
 	}
-	g.refuse(x.out, own, p)
+	g.refuse(x.out, x.own, p)
 }
 
-// replayRun answers own with the record of another run, which is kept for another left, if that is known.
-func (g *onceGuard) replayRun(x *run, own *http.Request, receipt []byte, left time.Duration) {
-	x.report.add(x.out.Header())
-	g.lifetimeOf(left).add(x.out.Header())
-	g.replay(x.out, own, receipt, replayedMark)
+// replayRun answers x with the record of another run, which is kept for another left, if that is known.
+func (g *onceGuard) replayRun(x *run, receipt []byte, left time.Duration) {
+	x.addHeaders(x.out.Header(), left)
+	g.replay(x.out, x.own, receipt, replayedMark)
 }
 
 // Marks of a replayed answer. An answer that is not kept goes only to requests that have waited
@@ -237,50 +218,31 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 		receipt = g.rpc.readdressed(r, g.requestLimit, receipt)
 	}
 	receipt, err := adapted(g.onReplay, r, receipt)
+	var p *Problem
 	if err != nil {
-		delete(w.Header(), recorder.LifetimeHeader)
-		g.refuseReplay(w, r, err)
+		if own, ok := errors.AsType[*keyfunc.Error](err); ok {
+			p = keyProblem(own)
+		} else {
+			g.hints.FunctionFailed(r.Context(), err)
+			p = &Problem{Status: http.StatusInternalServerError, Title: http.StatusText(http.StatusInternalServerError), Err: err}
+		}
+	} else if err = recorder.Replay(w, r, receipt, mark); err == nil {
 		return
+	} else if p = ProblemResultNotReplayable.problem(err); errors.Is(err, recorder.ErrUnanswered) {
+		p = ProblemOutcomeUnknown.problem(err)
 	}
-	err = recorder.Replay(w, r, receipt, mark)
-	if err != nil {
-		delete(w.Header(), recorder.LifetimeHeader) // a refusal has no lifetime
-	}
-	switch {
-	case err == nil:
-	case errors.Is(err, recorder.ErrUnanswered):
-		g.refuse(w, r, ProblemOutcomeUnknown.problem(err))
-	default:
-		g.refuse(w, r, ProblemResultNotReplayable.problem(err))
-	}
-}
-
-// refuseReplay refuses a repeat because of err.
-func (g *onceGuard) refuseReplay(w http.ResponseWriter, r *http.Request, err error) {
-	if own, ok := errors.AsType[*keyfunc.Error](err); ok {
-		g.refuse(w, r, keyProblem(own))
-		return
-	}
-	g.hints.FunctionFailed(r.Context(), err)
-	g.refuse(w, r, &Problem{Status: http.StatusInternalServerError, Title: http.StatusText(http.StatusInternalServerError), Err: err})
+	delete(w.Header(), recorder.LifetimeHeader) // a refusal has no lifetime
+	g.refuse(w, r, p)
 }
 
 // replayFailure sends the answer of a failed request to a repeat that has waited for it. err is the
 // error of that request.
-func (g *onceGuard) replayFailure(w http.ResponseWriter, r *http.Request, err error) {
+func (g *onceGuard) replayFailure(x *run, err error) {
 	f, ok := errors.AsType[*failure](err)
 	if !ok || f.record == nil {
-		g.refuse(w, r, ProblemFirstFailed.problem(err))
+		g.refuse(x.out, x.own, ProblemFirstFailed.problem(err))
 		return
 	}
-	g.replay(w, r, f.record, notKeptMark)
-	markRefused(r, f.status)
-}
-
-// submission returns the identity of the request whose record is id.
-func (g *onceGuard) submission(id string) submission.Submission {
-	if g.key == nil {
-		id = ""
-	}
-	return submission.Submission{ID: id, Secret: g.secret}
+	g.replay(x.out, x.own, f.record, notKeptMark)
+	markRefused(x.own, f.status)
 }

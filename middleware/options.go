@@ -373,6 +373,15 @@ func WithReplay(f func(r *http.Request, a *Answer) error) IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.onReplay = f })
 }
 
+// WithLifetimeHeader adds the header Idempotency-Key-Lifetime to the answers that are kept, and to
+// the answers of repeats. Its value is the number of seconds for which the key is remembered at
+// least. A later repeat is a new request. The header is not recorded: each repeat gets the time
+// that is left of [lock.WithKeep]. Over Redis, a repeat costs one more round trip for this time,
+// and lacks the header if that call fails. Unless set, there is no such header.
+func WithLifetimeHeader() IdempotentOption {
+	return idempotentOption(func(c *idempotentConfig) { c.saysLifetime = true })
+}
+
 // must panics if err is not nil. err is a mistake in the arguments of a constructor.
 func must(err error, format string, args ...any) {
 	if err != nil {

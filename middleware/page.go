@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
@@ -59,7 +60,7 @@ func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
 		return nil, false
 	}
 	page = &Page{Kind: p.Kind(), Lang: "en", Back: "Go back", BackTo: refusal.WayBack(r), problem: p}
-	words, once := p.words(), p.once || runOf(r.Context()) != nil
+	words, once := p.words(), p.once || lock.Attempt(r.Context()) > 0
 	page.Title = words.title
 	if words.again != "" && once {
 		if page.Fields, page.resend = fieldsOf(r); page.resend {

@@ -39,7 +39,7 @@ func (p *Problem) Respond(w http.ResponseWriter, r *http.Request, f func(w http.
 
 // markRefused marks a refusal of r with this status for the guards further out.
 func markRefused(r *http.Request, status int) {
-	for around := runOf(r.Context()); around != nil; around = around.outer {
-		around.answer.MarkRefused(status)
+	for x := guardedOf(r.Context()); x != nil; x = x.outer {
+		x.marks.Refused.Store(int32(status)) //nolint:gosec // three digits
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,55 +18,35 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
-// run is one request to Idempotent or Dedupe, and the run of its handler if it has one.
+// run is one request behind Idempotent or Dedupe, and the run of its handler if it has one: the context
+// of the handler and the record of its answer, in one allocation.
+//
+// The context ends with the lease. After the answer has become a stream that is not recorded, it ends with
+// the client's request instead: by then the outcome is recorded and the lease over, and a stream of events
+// ends when its client goes away. While a stream is recorded, it ends with the last of both.
 type run struct {
+	guarded
 	*lock.Run // nil unless the handler runs under a lease
 
-	guard      *guardCore
 	next       http.Handler
 	out        http.ResponseWriter
-	request    *http.Request // the guard's own copy
-	id         string        // of the record
+	own        *http.Request // to answer with: the guard's own request, or after discard another copy
 	print      fingerprint.Sum
+	compared   []byte // what every repeat must have, too; nil for Dedupe, whose key is the print
 	submission lock.Submission
-	report     *formReport
-	lifetime   lifetime
+	named      submission.Submission // for the keys of the handler's calls
+	cookie     string                // see formCookie
+	remembered time.Duration         // how long the key of a kept answer is remembered
+	answer     recorder.Answer
 
-	outer   *run                  // of a guard further out
-	named   submission.Submission // for the keys of the handler's calls
-	context runContext
-	answer  recorder.Answer
-}
+	client context.Context //nolint:containedctx // of the client's request
 
-type runKey struct{}
-
-// runOf returns the innermost run that ctx belongs to, nil if there is none.
-func runOf(ctx context.Context) *run {
-	x, _ := ctx.Value(runKey{}).(*run)
-	return x
-}
-
-// newRun returns the run of r with a copy of r, in one allocation. A key function that reads the body
-// replaces it, and the caller's request must not change. The handler gets the copy.
-func newRun(g *guardCore, w http.ResponseWriter, r *http.Request, next http.Handler) *run {
-	own := new(struct {
-		run
-		request http.Request
-	})
-	own.request = *r
-	x := &own.run
-	x.guard, x.next, x.out, x.request = g, next, w, &own.request
-	return x
-}
-
-// within reports whether x, or a run around it, has the record id of store.
-func (x *run) within(id string, store lock.Store) bool {
-	for ; x != nil; x = x.outer {
-		if x.id == id && x.context.Err() == nil && sameStore(x.guard.locker.Store(), store) {
-			return true
-		}
-	}
-	return false
+	// A context with its own end costs more than all the rest, and few handlers ask for the
+	// end, so it is made when a handler asks.
+	end  atomic.Pointer[cancelctx.Context]
+	mu   sync.Mutex
+	stop func() bool // ends the link from the followed context to end
+	both bool        // see Hold
 }
 
 // failure is the end of a run whose answer was not recorded, for requests that have waited
@@ -86,191 +68,128 @@ func (x *run) failure() error {
 	return &failure{x.answer.Code(), x.answer.Copy()}
 }
 
-// discard drops the handler's answer, and returns the request with which to write another answer:
-// a copy of the handler's request with the context of r, the caller's request. The context of the run has
-// ended, and a goroutine of the handler may still read the handler's request.
-func (x *run) discard(r *http.Request) *http.Request {
+// discard drops the handler's answer. Another answer is written with a copy of the handler's request that
+// has the context of r, the caller's request: the context of the run has ended, and a goroutine of the
+// handler may still read the handler's request.
+func (x *run) discard(r *http.Request) {
 	x.answer.Discard()
-	x.request = x.request.WithContext(r.Context())
-	return x.request
+	x.own = x.own.WithContext(r.Context())
 }
 
-// addHeaders adds the guard's own headers to an answer that is kept.
-func (x *run) addHeaders(h http.Header) {
-	x.report.add(h)
-	x.lifetime.add(h)
+// addHeaders adds the guard's own headers to a final answer whose key is remembered for this time. They
+// are not recorded.
+func (x *run) addHeaders(h http.Header, remembered time.Duration) {
+	if x.cookie != "" {
+		h["Set-Cookie"] = append(slices.Clip(h["Set-Cookie"]), x.cookie)
+	}
+	if seconds := int64(remembered / time.Second); seconds > 0 && x.submission.AskLeft { // rounded down
+		h[recorder.LifetimeHeader] = []string{strconv.FormatInt(seconds, 10)}
+	}
 }
+
+// AddHeaders implements recorder.Run.
+func (x *run) AddHeaders(h http.Header) { x.addHeaders(h, x.remembered) }
 
 // Settle implements recorder.Run: it records receipt as the outcome while the handler still runs. A store
 // that does not answer is no error: the claim stays, its lease is renewed, and it is settled in the
 // background.
-func (x *run) Settle(receipt []byte, header http.Header) error {
-	x.context.followClient() // a settle ends the lease, and must not end the handler's context
-	_, replayed, err := x.Run.Settle(x.context.lease, receipt)
-	if replayed || errors.Is(err, lock.ErrLost) {
-		x.context.followAgain()
-		return cmp.Or(err, lock.ErrLost)
+func (x *run) Settle(receipt []byte) error {
+	if x.Err() == nil { // the lease may be lost, and its run settled all the same
+		x.follow(x.client) // a settle ends the lease, and must not end the handler's context
 	}
-	if header != nil {
-		x.addHeaders(header)
+	_, replayed, err := x.Run.Settle(x.guarded.Context, receipt)
+	if replayed || errors.Is(err, lock.ErrLost) {
+		x.follow(x.guarded.Context)
+		return cmp.Or(err, lock.ErrLost)
 	}
 	return nil
 }
 
 // Hold implements recorder.Run: it keeps the key, because a streamed answer begins to be sent. A handler
-// that streams goes on until its lease is over or its client has gone, whichever comes last.
-func (x *run) Hold(tombstone []byte, header http.Header) (held bool, err error) {
-	err = x.Run.Hold(x.context.lease, tombstone)
+// that streams goes on until its lease is over or its client has gone, whichever comes last: a stream
+// may be longer than a lease is renewed, and its key is not taken over. But if the entry was
+// removed or the Locker closed, its context ends with the lease.
+func (x *run) Hold(tombstone []byte) (held bool, err error) {
+	err = x.Run.Hold(x.guarded.Context, tombstone)
 	if errors.Is(err, lock.ErrLost) {
 		return false, err
 	}
 	if held = err == nil; held {
-		x.context.followBoth()
-		x.addHeaders(header)
+		x.mu.Lock()
+		x.both = true
+		x.mu.Unlock()
+		x.follow(x.guarded.Context)
 	}
 	return held, nil
 }
 
-// runContext is the context of a handler whose answer is recorded. It ends with the lease. After
-// the answer has become a stream that is not recorded, it ends with the client's request instead: by
-// then the outcome is recorded and the lease over, and a stream of events ends when its client goes
-// away.
-type runContext struct {
-	lease  context.Context //nolint:containedctx // followed first
-	client context.Context //nolint:containedctx // followed then
-	run    *run
-
-	// A context with its own end costs more than all the rest, and few handlers ask for the
-	// end, so it is made when a handler asks.
-	own  atomic.Pointer[cancelctx.Context]
-	mu   sync.Mutex
-	stop func() bool // ends the link from the parent to own
-	both bool        // followBoth was called
-
-	returned atomic.Bool // the guard has returned
-}
-
-func (c *runContext) init(lease, client context.Context, x *run) {
-	c.run, c.lease, c.client = x, lease, client
-}
-
-// followClient makes c end with the client's request, unless c has ended: the lease may be lost, and its
-// run settled all the same.
-func (c *runContext) followClient() {
-	if c.Err() == nil {
-		c.follow(c.client)
-	}
-}
-
-// followAgain undoes followClient after a settle that found the lease lost.
-func (c *runContext) followAgain() {
-	if c.both {
-		c.followBoth()
-	} else {
-		c.follow(c.lease)
-	}
-}
-
-// followBoth makes c end with the lease or with the client's request, whichever comes last. A stream
-// may be longer than a lease is renewed, and its key is not taken over. But if the entry was
-// removed or the Locker closed, c ends with the lease.
-func (c *runContext) followBoth() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	own := c.ownLocked()
-	c.both = true
-	c.stop = context.AfterFunc(c.lease, func() {
-		if cause := context.Cause(c.lease); errors.Is(cause, lock.ErrLost) && lock.Class(cause) != "taken" {
-			c.followClient()
-			return
+// finish ends the context, as net/http ends the context of a request that was served.
+func (x *run) finish() {
+	x.returned.Store(true)
+	if end := x.end.Load(); end != nil {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.stop != nil {
+			x.stop()
 		}
-		own.Cancel(context.Cause(c.lease))
-	})
-}
-
-// end ends c, as net/http ends the context of a request that was served.
-func (c *runContext) end() {
-	c.returned.Store(true)
-	if own := c.own.Load(); own != nil {
-		c.mu.Lock()
-		c.stop()
-		c.mu.Unlock()
-		own.Cancel(nil)
+		end.Cancel(nil)
 	}
 }
 
-func (c *runContext) follow(parent context.Context) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.followLocked(parent)
+// follow makes x end when parent does, in place of the context that it has followed before.
+func (x *run) follow(parent context.Context) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.followLocked(parent)
 }
 
-// begin returns a context that can be cancelled. It ends with the lease, unless the answer was
-// streamed in the meantime.
-func (c *runContext) begin() *cancelctx.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if own := c.own.Load(); own != nil {
-		return own
+func (x *run) followLocked(parent context.Context) *cancelctx.Context {
+	lease, end := x.guarded.Context, x.end.Load()
+	if end == nil {
+		end = cancelctx.New(context.WithoutCancel(lease))
+		x.end.Store(end)
 	}
-	return c.followLocked(c.lease)
-}
-
-func (c *runContext) followLocked(parent context.Context) *cancelctx.Context {
-	own := c.ownLocked()
-	c.stop = context.AfterFunc(parent, func() { own.Cancel(context.Cause(parent)) })
+	if x.stop != nil {
+		x.stop()
+	}
+	if cause := context.Cause(parent); x.both && parent == lease && errors.Is(cause, lock.ErrLost) && lock.Class(cause) != "taken" {
+		parent = x.client
+	}
 	if parent.Err() != nil {
-		own.Cancel(context.Cause(parent)) // now, and not on the goroutine that AfterFunc started
+		end.Cancel(context.Cause(parent)) // now, and not on the goroutine of an AfterFunc
+		return end
 	}
-	return own
-}
-
-// ownLocked returns the own context, which ends with nothing yet.
-func (c *runContext) ownLocked() *cancelctx.Context {
-	own := c.own.Load()
-	if own == nil {
-		own = cancelctx.New(context.WithoutCancel(c.lease))
-		c.own.Store(own)
-	} else {
-		c.stop()
-	}
-	return own
+	x.stop = context.AfterFunc(parent, func() { x.follow(parent) })
+	return end
 }
 
 // Deadline returns none: neither a lease nor a client's presence has one.
-func (c *runContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+func (x *run) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
-func (c *runContext) Done() <-chan struct{} {
-	own := c.own.Load()
-	if own == nil {
-		own = c.begin()
+func (x *run) Done() <-chan struct{} {
+	if end := x.end.Load(); end != nil {
+		return end.Done()
 	}
-	return own.Done()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if end := x.end.Load(); end != nil {
+		return end.Done()
+	}
+	return x.followLocked(x.guarded.Context).Done()
 }
 
-func (c *runContext) Err() error { return c.current().Err() }
+func (x *run) Err() error { return x.current().Err() }
 
-func (c *runContext) Value(key any) any {
-	switch key.(type) {
-	case runKey:
-		return c.run
-	case submission.ContextKey:
-		return &c.run.named
+func (x *run) Value(key any) any {
+	if _, ok := key.(submission.ContextKey); ok {
+		return &x.named
 	}
-	value := c.current().Value(key)
-	if c.returned.Load() {
-		c.run.guard.hints.ValueAfterReturn(c.lease, key, value)
-	}
-	return value
+	return x.value(x.current(), key)
 }
 
-func (c *runContext) current() context.Context {
-	if own := c.own.Load(); own != nil {
-		return own.Context
+func (x *run) current() context.Context {
+	if end := x.end.Load(); end != nil {
+		return end.Context
 	}
-	return c.lease
+	return x.guarded.Context
 }
-
-// String is for code that prints a context, as mocks do with their arguments. Without it, such
-// code would read fields that are in use.
-func (*runContext) String() string { return "middleware.Idempotent.Context" }

@@ -30,15 +30,15 @@ import (
 // the unknown outcome, and an error that matches [lock.ErrLost] after the handler has returned.
 // It is safe for concurrent use.
 func Unknown(ctx context.Context) error {
-	run, locked := runOf(ctx), lockedOf(ctx)
-	switch {
-	case run != nil:
+	x := guardedOf(ctx)
+	switch r := runOf(ctx); {
+	case r != nil:
 		holdUnknown(ctx)
-		_, err := run.noteInEachRun(ctx)
+		_, err := r.noteInEachRun(ctx)
 		return err
-	case locked == nil:
+	case x == nil:
 		return errors.New("middleware: Unknown outside of a handler behind a guard, or in one that runs unprotected")
-	case locked.returned.Load():
+	case x.returned.Load():
 		return fmt.Errorf("middleware: Unknown after the handler has returned: %w", lock.ErrLost)
 	}
 	holdUnknown(ctx)

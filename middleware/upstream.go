@@ -99,7 +99,11 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if sender == nil {
 		return u.underLock(r)
 	}
-	notSent, err := sender.sending(r.Context())
+	err := context.Cause(r.Context())
+	var notSent func()
+	if err == nil {
+		notSent, err = sender.noteInEachRun(r.Context())
+	}
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
@@ -131,7 +135,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // underLock sends r outside of Idempotent and Dedupe.
 func (u *upstream) underLock(r *http.Request) (*http.Response, error) {
-	if lockedOf(r.Context()) == nil {
+	if guardedOf(r.Context()) == nil {
 		answer, _, err := u.send(u.prepared(r.Context(), r))
 		return answer, err
 	}
@@ -145,8 +149,8 @@ func (u *upstream) underLock(r *http.Request) (*http.Response, error) {
 
 // holdUnknown notes, in the locks around ctx, that a service may still be working.
 func holdUnknown(ctx context.Context) {
-	for c := lockedOf(ctx); c != nil; c = lockedOf(c.Context) {
-		c.unknown.Store(true)
+	for x := guardedOf(ctx); x != nil; x = x.outer {
+		x.unknown.Store(true)
 	}
 }
 
@@ -176,17 +180,9 @@ func (u *upstream) prepared(ctx context.Context, r *http.Request) *http.Request 
 	return r
 }
 
-// sending notes that a request is about to be sent, in the run and in the runs of the guards around
-// it. Without the note, each of these guards would free its key after a failure. notSent takes
-// the notes back: the request certainly had no effect.
-func (x *run) sending(ctx context.Context) (notSent func(), err error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return x.noteInEachRun(ctx)
-}
-
-// noteInEachRun notes an effect that may happen, in the run and in the runs of the guards around it.
+// noteInEachRun notes an effect that may happen, in x and in the runs of the guards around it: without
+// the note, each of these guards would free its key after a failure. none takes the notes back: there
+// was certainly no effect.
 func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
 	var notes []func()
 	none = func() {
@@ -194,8 +190,11 @@ func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
 			takeBack()
 		}
 	}
-	for ; x != nil; x = x.outer {
-		takeBack, err := x.NotePossibleEffect(ctx, record.Unknown())
+	for o := &x.guarded; o != nil; o = o.outer {
+		if o.run == nil {
+			continue
+		}
+		takeBack, err := o.run.NotePossibleEffect(ctx, record.Unknown())
 		if err != nil {
 			none()
 			return nil, err

@@ -50,12 +50,6 @@ func (x *run) watch(answer *http.Response) {
 	}
 }
 
-func (x *run) markCutOff() {
-	for at := x; at != nil; at = at.outer {
-		at.answer.MarkCutOff()
-	}
-}
-
 // watched is the body of a stream.
 type watched struct {
 	io.ReadCloser

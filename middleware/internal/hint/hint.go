@@ -31,9 +31,9 @@ func (h *Hints) Init(l *lock.Locker) {
 	h.witness, _ = l.Store().(mistake.Witness)
 }
 
-// CheckOrder reports a Lock outside of a guard that keeps answers.
-func (h *Hints) CheckOrder(ctx context.Context) {
-	if _, locked := lock.FromContext(ctx); !locked || !h.lockOutside.first() {
+// LockOutside reports a Lock outside of a guard that keeps answers.
+func (h *Hints) LockOutside(ctx context.Context) {
+	if !h.lockOutside.first() {
 		return
 	}
 	h.log(ctx, slog.LevelError,

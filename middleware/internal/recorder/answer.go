@@ -34,13 +34,27 @@ type Run interface {
 	Committed() bool
 
 	// Settle records receipt as the outcome before the handler returns. It fails if the lease
-	// was lost. header has the headers of the final answer, or is nil. Settle may add to it.
-	Settle(receipt []byte, header http.Header) error
+	// was lost.
+	Settle(receipt []byte) error
 
-	// Hold keeps the key, whatever happens, because an answer with these headers begins to be sent
-	// and goes on to be recorded. A run that fails leaves tombstone. If held is false without an error,
-	// a crash would free the key. Hold fails if the lease was lost. It may add to header.
-	Hold(tombstone []byte, header http.Header) (held bool, err error)
+	// Hold keeps the key, whatever happens, because an answer begins to be sent and goes on to be
+	// recorded. A run that fails leaves tombstone. If held is false without an error, a crash would free
+	// the key. Hold fails if the lease was lost.
+	Hold(tombstone []byte) (held bool, err error)
+
+	// AddHeaders adds the headers of the guard to those of a final answer that is about to be sent.
+	AddHeaders(h http.Header)
+}
+
+// Marks are what the handler, and the code that it calls, have noted about its answer.
+type Marks struct {
+	// Refused is the status of a refusal by a guard further in, 0 if there is none. Such an answer is not
+	// recorded: it is true only at this moment, and no work was done.
+	Refused atomic.Int32
+
+	DoNotKeep atomic.Bool // the answer is not final, whatever its status
+	CutOff    atomic.Bool // the end of a streamed answer does not show whether it is whole
+	Pending   atomic.Bool // another answer will take the place of the recorded one
 }
 
 // Answer is the ResponseWriter of a handler whose answer is recorded. It holds back the answer
@@ -51,6 +65,7 @@ type Run interface {
 type Answer struct {
 	settings *Settings
 	run      Run
+	marks    *Marks
 	out      http.ResponseWriter
 	before   http.Header // of out at the beginning; nil if empty
 	header   http.Header // of out; the handler sets them
@@ -64,40 +79,22 @@ type Answer struct {
 	streamed     bool        // it is sent as it is written, and not held back; or a framework outside answers
 	recording    bool        // it is streamed, and recorded as well
 	untyped      bool        // the stream has begun without a Content-Type
-	complete     bool        // the handler has returned, and nothing was sent
 	passesStatus bool        // there is none yet, and outer middleware may send one through this writer
 	trails       bool        // the handler has set trailers
 	withTrailers http.Header // all headers of the handler when the answer began to be sent; nil without trailers
 	err          error       // the reason if it cannot be sent
 	buffers      *buffers    // lent by settings
-
-	refused   atomic.Int32 // status of a refusal by a guard further in; 0: none
-	doNotKeep atomic.Bool
-	cutOff    atomic.Bool // see MarkCutOff
-	pending   atomic.Bool // see MarkPending
 }
 
 // Start prepares a for the handler of request, whose answer goes to out.
-func (a *Answer) Start(s *Settings, r Run, out http.ResponseWriter, request *http.Request) {
-	a.settings, a.run, a.out, a.header, a.http2 = s, r, out, out.Header(), request.ProtoMajor > 1
+func (a *Answer) Start(s *Settings, r Run, marks *Marks, out http.ResponseWriter, request *http.Request) {
+	a.settings, a.run, a.marks, a.out, a.header, a.http2 = s, r, marks, out, out.Header(), request.ProtoMajor > 1
 	if len(a.header) > 0 {
 		a.before = a.header.Clone()
 	}
 	a.buffers = s.buffers.get()
 	a.record = record.Open(a.buffers.record)
 }
-
-// MarkRefused notes that an inner guard has refused the request with status. Such an answer is not
-// recorded: it is true only at this moment, and no work was done.
-func (a *Answer) MarkRefused(status int) {
-	a.refused.Store(int32(status)) //nolint:gosec // three digits
-}
-
-// MarkCutOff notes that the end of a streamed answer does not show whether it is whole.
-func (a *Answer) MarkCutOff() { a.cutOff.Store(true) }
-
-// DoNotKeep notes that the answer is not final, whatever its status.
-func (a *Answer) DoNotKeep() { a.doNotKeep.Store(true) }
 
 // Header returns the headers that the handler sets. At first, these are the headers that outer
 // middleware has set.

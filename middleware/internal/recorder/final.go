@@ -12,7 +12,7 @@ func (a *Answer) final() bool {
 		return false
 	case a.run.Committed() && !a.run.InTransaction():
 		return true
-	case a.doNotKeep.Load():
+	case a.marks.DoNotKeep.Load():
 		return false
 	case a.settings.Final != nil:
 		return a.settings.Final(a.status)
@@ -24,7 +24,7 @@ func (a *Answer) final() bool {
 // refusal, which does not count if the handler has replaced it by another answer. The header marks
 // the refusal of a guard behind a proxy, also if the body is compressed or has another format.
 func (a *Answer) refusal() bool {
-	if status := int(a.refused.Load()); status != 0 {
+	if status := int(a.marks.Refused.Load()); status != 0 {
 		return status == a.status
 	}
 	return a.status >= 400 && len(a.buffers.values(ProblemHeader)) > 0

@@ -28,7 +28,7 @@ const (
 func (a *Answer) Complete() Completion {
 	how := Answered
 	switch {
-	case a.status == 0 && a.doNotKeep.Load():
+	case a.status == 0 && a.marks.DoNotKeep.Load():
 		a.status, a.streamed, a.passesStatus = http.StatusInternalServerError, true, true
 	case a.status == 0:
 		status, outside := AnsweredOutside(a.out)
@@ -47,7 +47,6 @@ func (a *Answer) Complete() Completion {
 		a.restore()
 	}
 	a.trails = a.trails || a.recording && a.buffers.sendsTrailer(a.header)
-	a.complete = a.err == nil && !a.streamed
 	return how
 }
 
@@ -84,9 +83,6 @@ func (a *Answer) Limit() int64 { return a.settings.Limit }
 // Streamed reports whether there is no answer to send: it was sent as it was written, the handler
 // has taken over its connection, or a framework outside the guard answers.
 func (a *Answer) Streamed() bool { return a.streamed }
-
-// Ready reports whether the whole answer is at hand, to be sent.
-func (a *Answer) Ready() bool { return a.complete }
 
 // Failed returns the error that keeps the answer from being sent, or nil.
 func (a *Answer) Failed() error { return a.err }
@@ -136,11 +132,8 @@ func (a *Answer) tombstone() []byte {
 	return a.marked(record.Tombstone(a.status, sentValues(a.buffers.values("Location"), a.http2)))
 }
 
-// MarkPending notes that another answer will take the place of the recorded one.
-func (a *Answer) MarkPending() { a.pending.Store(true) }
-
 func (a *Answer) marked(receipt []byte) []byte {
-	if a.pending.Load() {
+	if a.marks.Pending.Load() {
 		record.MarkPending(receipt)
 	}
 	return receipt
@@ -149,12 +142,12 @@ func (a *Answer) marked(receipt []byte) []byte {
 // replayable reports whether the record would be the whole answer.
 func (a *Answer) replayable() bool {
 	limit := a.settings.Limit
-	return (!a.streamed || a.recording && !a.cutOff.Load()) && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
+	return (!a.streamed || a.recording && !a.marks.CutOff.Load()) && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
 }
 
 // replays reports whether repeats of a final answer get it again, and not only that there was one.
 func (a *Answer) replays() bool {
-	return a.replayable() && !a.doNotKeep.Load() && (!a.settings.OnlyFinal || a.settings.Final(a.status))
+	return a.replayable() && !a.marks.DoNotKeep.Load() && (!a.settings.OnlyFinal || a.settings.Final(a.status))
 }
 
 // short reports whether the body is shorter than its Content-Length. The first client sees this as

@@ -31,6 +31,7 @@ func (a *Answer) stream(flushed bool) error {
 		if err := a.secure(flushed); err != nil {
 			return err
 		}
+		a.run.AddHeaders(a.header)
 	}
 	a.streamed = true
 	a.out.WriteHeader(a.status)
@@ -52,10 +53,10 @@ func (a *Answer) secure(flushed bool) error {
 	switch {
 	case !flushed || !a.replays() || a.declared > a.settings.Limit || a.statusAtEnd():
 	case a.announced():
-		return a.settle(a.whole(), a.header)
+		return a.settle(a.whole())
 	default:
 		a.sniff()
-		held, err := a.run.Hold(a.tombstone(), a.header)
+		held, err := a.run.Hold(a.tombstone())
 		if err != nil {
 			a.err = err
 			return err
@@ -66,7 +67,7 @@ func (a *Answer) secure(flushed bool) error {
 			return nil
 		}
 	}
-	return a.settle(a.tombstone(), a.header)
+	return a.settle(a.tombstone())
 }
 
 // statusAtEnd reports whether the answer is one of gRPC or gRPC-Web: only its end says whether it is a
@@ -79,12 +80,12 @@ func (a *Answer) statusAtEnd() bool {
 // stopRecording records that the answer, a part of which was sent, cannot be replayed.
 func (a *Answer) stopRecording() {
 	a.recording, a.record = false, record.Open(nil)
-	a.settled = a.run.Settle(a.tombstone(), nil) == nil
+	a.settled = a.run.Settle(a.tombstone()) == nil
 }
 
 // settle records receipt as the outcome while the handler still runs.
-func (a *Answer) settle(receipt []byte, header http.Header) error {
-	if a.err = a.run.Settle(receipt, header); a.err != nil {
+func (a *Answer) settle(receipt []byte) error {
+	if a.err = a.run.Settle(receipt); a.err != nil {
 		return a.err
 	}
 	a.settled = true
@@ -172,7 +173,7 @@ func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if a.status == 0 {
 		a.status = http.StatusSwitchingProtocols
 	}
-	if err := a.settle(a.tombstone(), nil); err != nil {
+	if err := a.settle(a.tombstone()); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	return conn, buf, nil
