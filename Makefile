@@ -130,7 +130,7 @@ RUN_LEFT = -run "^($$(cut -f2 $(LEFT_OUT) | cut -d/ -f1 | sort -u | paste -sd '|
 
 .PHONY: test-rest
 test-rest: # tests: What the last make test has left out of make test-all
-	@scripts/deps.sh redis-server nutcracker postgresql pgbouncer mariadb proxies chromium curl npm php php-fpm python3 urllib3 $(if $(RACE),cc) $(CIONLY)
+	@scripts/deps.sh redis-server nutcracker postgresql pgbouncer mariadb proxies chromium curl npm php php-fpm python3 $(if $(RACE),cc) $(CIONLY)
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(RUN_LEFT) $(TESTFLAGS) $$($(LEFT) | grep -vE '$(ALONE)|$(SIMULATED)')
 	go test $(VETTED) $(PATIENCE) -shuffle=on $(RUN_LEFT) $(TESTFLAGS) $$($(LEFT) | grep -E '$(SIMULATED)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(RUN_LEFT) $(TESTFLAGS) $$($(LEFT) | grep -E '$(ALONE)')
@@ -226,14 +226,6 @@ journey: # searches: From a client or a form to the order: connections cut at ev
 .PHONY: chain
 chain: # searches: Orders through three services and a provider, with connections cut at every byte offset
 	go test $(RACE) -count=1 -v -run Chain ./client -args -chain.every 1
-
-# How many orders each client of make proxies places.
-INTENTS ?= 40
-
-.PHONY: proxies
-proxies: # searches: Orders of 7 clients behind nginx, HAProxy and Caddy, during faults, INTENTS (40) each: .artifacts/proxies.txt
-	@scripts/deps.sh redis-server proxies curl npm urllib3 $(if $(RACE),cc)
-	go test $(RACE) -count=1 -v -timeout 120m ./example/full/internal/proxies -args -proxies.intents $(INTENTS)
 
 # With the race detector, for which Caddy is compiled once more: make test has none for it.
 .PHONY: gateway

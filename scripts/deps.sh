@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # usage: scripts/deps.sh redis-server|nutcracker|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|php|php-fpm|python3|
-#        urllib3|proxies|cc|go1.27.4 ...
+#        proxies|cc|go1.27.4 ...
 #
 # Installs the programs that the tests need in addition to Go. Missing ones come
 # from apt, where that asks no question: as root, or with a sudo that needs no
@@ -35,7 +35,6 @@ present() {
 	python3) command -v python3 ;; # as docs/snippets does
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/testkit/redistest does
 	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
-	urllib3) python3 -c 'import urllib3' 2>&1 || /usr/bin/python3 -c 'import urllib3' 2>&1 ;; # as example/full/internal/proxies does
 	esac >/dev/null
 }
 
@@ -105,7 +104,6 @@ packages() {
 	python3) echo python3 ;;
 	redis-server) echo redis-server ;;
 	spin) echo spin gcc libc6-dev ;; # what it makes of a model is compiled
-	urllib3) echo python3-urllib3 ;;
 	esac
 }
 
@@ -213,11 +211,7 @@ how_to() {
 		echo "of the protocol are enough is skipped. Install it:"
 		echo "    apt-get install spin gcc libc6-dev | brew install spin"
 		;;
-	urllib3)
-		echo "urllib3 of Python is missing: what this client shows behind a proxy is not shown."
-		echo "Install it:"
-		echo "    apt-get install python3-urllib3 | pip install urllib3"
-		;;
+
 	esac
 }
 

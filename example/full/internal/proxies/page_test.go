@@ -1,7 +1,6 @@
 package proxies_test
 
 import (
-	"crypto/sha256"
 	"strings"
 	"testing"
 
@@ -11,8 +10,6 @@ import (
 )
 
 const page = "../../../../docs/proxies.md"
-
-func hash(text []byte) []byte { sum := sha256.Sum256(text); return sum[:8] }
 
 // lines returns the lines of the page for a proxy, with the servers of a test, and a timeout of 1 s.
 func (k kind) lines(t *testing.T) string {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -38,10 +37,8 @@ type kind struct {
 	// whole is a file around lines of docs/proxies.md or bare, which it has as {lines}.
 	whole string
 
-	// command runs the program in the foreground, and reload makes it read its file again. Both are
-	// lines without quotes. Without reload it gets the signal.
-	command, reload string
-	signal          syscall.Signal
+	// command runs the program in the foreground, a line without quotes.
+	command string
 }
 
 // The proxies of docs/proxies.md that are not on paper.
@@ -73,7 +70,7 @@ http {
 	scgi_temp_path {dir}/scgi;
 {lines}
 }`,
-		command: "-e stderr -c {file}", signal: syscall.SIGHUP,
+		command: "-e stderr -c {file}",
 	}
 	haproxy = kind{
 		name: "HAProxy", program: "haproxy", version: "2.6", ask: "-v", language: "haproxy",
@@ -90,7 +87,7 @@ backend shop
 	server a {a}
 	server b {b}`,
 		whole:   "{lines}\n",
-		command: "-W -f {file}", signal: syscall.SIGUSR2,
+		command: "-W -f {file}",
 	}
 	caddy = kind{
 		name: "Caddy", program: "caddy", version: "2.6", ask: "version", language: "caddyfile",
@@ -108,7 +105,6 @@ backend shop
 }
 {lines}`,
 		command: "run --adapter caddyfile --config {file}",
-		reload:  "reload --force --adapter caddyfile --config {file}",
 	}
 	apache = kind{
 		name: "Apache", program: "apache2", version: "2.4", ask: "-v",
@@ -132,7 +128,7 @@ LoadModule slotmem_shm_module /usr/lib/apache2/modules/mod_slotmem_shm.so
 LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
 Listen 127.0.0.1:{port}
 {lines}`,
-		command: "-D FOREGROUND -f {file}", signal: syscall.SIGUSR1,
+		command: "-D FOREGROUND -f {file}",
 	}
 	varnish = kind{
 		name: "Varnish", program: "varnishd", version: "7.1", ask: "-V",
@@ -164,7 +160,6 @@ type proxy struct {
 	t    *testing.T
 	path string // of the program
 	port int
-	pid  int
 }
 
 // start starts the proxy with lines, in front of the servers at a and b.
@@ -185,7 +180,7 @@ func (k kind) start(t *testing.T, lines, a, b string) *proxy {
 		if err := p.write(lines, a, b); err != nil {
 			return err
 		}
-		return p.Start(p.cmd(k.command), func(pid int) bool { p.pid = pid; return listens(p.addr()) })
+		return p.Start(p.cmd(k.command), func(int) bool { return listens(p.addr()) })
 	})
 	require.NoError(t, err)
 	return p
@@ -236,17 +231,6 @@ func (p *proxy) cmd(args string) *exec.Cmd {
 	cmd := exec.CommandContext(context.Background(), p.path, strings.Fields(args)...)
 	cmd.Env = append(os.Environ(), "HOME="+p.Dir, "XDG_DATA_HOME="+p.Dir, "XDG_CONFIG_HOME="+p.Dir)
 	return cmd
-}
-
-// reread makes the program read its file again, while requests are in flight.
-func (p *proxy) reread() {
-	p.t.Helper()
-	if p.reload == "" {
-		require.NoError(p.t, syscall.Kill(p.pid, p.signal))
-		return
-	}
-	out, err := p.cmd(p.reload).CombinedOutput()
-	require.NoError(p.t, err, "%s", out)
 }
 
 func listens(addr string) bool {
