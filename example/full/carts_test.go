@@ -3,8 +3,6 @@ package main_test
 import (
 	"fmt"
 	"net/http"
-	"slices"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -140,36 +138,4 @@ func TestThreeExports(t *testing.T) {
 		}
 		require.Equal(t, http.StatusOK, second.do(http.MethodPost, "/exports", "", "X-User-ID", "42", "X-Work", "0s").status)
 	})
-}
-
-// The twin of the tests above: when the entry of an item or of a permit is gone from the store, a cart with
-// this item is placed, and a fourth export runs. So it is the entries that refuse them.
-func TestCartsAndExportsWithoutTheirEntries(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	first, second := startDesk(t, patiently(server.URL())...), startDesk(t, patiently(server.URL())...)
-	var running sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() {
-		_, _ = first.try(http.MethodPost, "/carts", cart("", "cup"), "X-User-ID", "42", "X-Work", "3s")
-	})
-	for range 3 {
-		running.Go(func() { _, _ = first.try(http.MethodPost, "/exports", "", "X-User-ID", "42", "X-Work", "3s") })
-	}
-	for _, key := range []string{"item=cup", "export=42#1", "export=42#2", "export=42#3"} {
-		first.awaitLock(key)
-	}
-	placed := func() int {
-		return second.do(http.MethodPost, "/carts", cart("", "cup"), "X-User-ID", "43", "X-Work", "0s").status
-	}
-	exported := func() int {
-		return second.do(http.MethodPost, "/exports", "", "X-User-ID", "42", "X-Work", "0s").status
-	}
-	require.Equal(t, http.StatusConflict, placed())
-	require.Equal(t, http.StatusTooManyRequests, exported())
-	for _, entry := range slices.Concat(server.Keys(t, "*item=cup"), server.Keys(t, "*export=42%232")) {
-		require.EqualValues(t, 1, server.Do(t, "DEL", entry))
-	}
-	require.Equal(t, http.StatusCreated, placed())
-	require.Equal(t, http.StatusOK, exported())
 }

@@ -1,22 +1,14 @@
 package main_test
 
 import (
-	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	desk "github.com/httplatch/httplatch/example/full"
 	"github.com/httplatch/httplatch/example/full/internal/browser"
-	"github.com/httplatch/httplatch/internal/keytext"
-	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // looks are those that pictures are taken of.
@@ -48,38 +40,6 @@ func TestConsoleScreens(t *testing.T) {
 		p.Expect("status of 422")
 		p.Follow(func() { p.Press(browser.Enter) })
 		p.Screenshot("console-mistake-" + name)
-	}
-}
-
-// TestConsoleScreensOfRecords makes those of what is found of a user, of an entry that waits
-// for a decision, and of a long list.
-func TestConsoleScreensOfRecords(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	d := startDesk(t, patiently(server.URL())...)
-	require.Equal(t, http.StatusCreated, d.order("42", "Idempotency-Key", "placed", "X-Work", "0s").status)
-	store, err := redisstore.Open(t.Context(), server.URL(), redisstore.WithPrefix(desk.Prefix))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	put := func(key, owner string, lease, linger time.Duration) {
-		_, err := store.Claim(t.Context(), key, lock.Claim{Token: key, Owner: owner, Lease: lease, Linger: linger})
-		require.NoError(t, err)
-	}
-	gone := requestinfo.Request{Guard: "order-once", Method: http.MethodPost, Path: "/orders", Label: "42", Began: time.Now().Add(-time.Minute)}
-	put(keytext.Record("gone"), string(gone.AppendTo([]byte("shop-7f:4711"))), time.Millisecond, 24*time.Hour)
-	for i := range 60 {
-		put(lock.Key("user", fmt.Sprint("customer-", i)), fmt.Sprint("shop-7f:", 4000+i%3), time.Duration(1+i)*time.Minute, 0)
-	}
-	for name, opts := range looks {
-		p := browser.New(t, opts...)
-		for view, query := range map[string]string{
-			"found": "?q=42&answers=1", "decision": "?key=" + url.QueryEscape(keytext.Record("gone")), "long": "?limit=200", // a page of 50 need not have the one that waits
-		} {
-			p.Open(d.url + "/console" + query)
-			require.Equal(t, 1, p.Count(".badge.outcome-unknown"), view)
-			require.LessOrEqual(t, browser.Eval[int](p, "document.documentElement.scrollWidth"), browser.Eval[int](p, "innerWidth"), name+" "+view)
-			p.Screenshot("console-" + view + "-" + name)
-		}
 	}
 }
 

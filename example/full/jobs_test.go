@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
-	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 // later asks for an order of user that is placed later, under key.
@@ -175,28 +174,4 @@ func TestKilledWorker(t *testing.T) {
 	require.Len(t, repeats.answers, 2, "the 202, and the final answer")
 	require.Contains(t, repeats.answers, "202 "+accepted.body)
 	t.Logf("%v", slices.Collect(maps.Values(repeats.answers)))
-}
-
-// Two workers are given each job at once, since all jobs are due all the time. One of them places
-// the order. The table has no unique constraint that could refuse the other.
-func TestJobsThatAreDeliveredTwice(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "places 20 orders with three workers in turn")
-	t.Parallel()
-	db := newDatabase(t)
-	c := startDesk(t, db.patiently()...)
-	const accepted = 20
-	for i := range accepted {
-		require.Equal(t, http.StatusAccepted, c.later(fmt.Sprint(i), "k").status)
-	}
-	_, err := db.Exec(t.Context(), `CREATE FUNCTION due() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.due := now(); RETURN NEW; END $$;
-		CREATE TRIGGER due BEFORE UPDATE ON order_jobs FOR EACH ROW EXECUTE FUNCTION due()`)
-	require.NoError(t, err)
-	for _, router := range []string{"chi", "stdlib", "chi"} {
-		startDesk(t, db.patiently("-worker", "-work", "50ms", "-router", router)...)
-	}
-	for i := range accepted {
-		c.placedLater(fmt.Sprint(i), "k")
-	}
-	require.Equal(t, accepted, db.count(t, "SELECT count(*) FROM orders"))
-	require.Equal(t, accepted, db.count(t, "SELECT count(DISTINCT customer) FROM orders"))
 }

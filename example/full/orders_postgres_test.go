@@ -1,16 +1,10 @@
 package main_test
 
 import (
-	"context"
 	"net/http"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-
-	desk "github.com/httplatch/httplatch/example/full"
 )
 
 func TestOrdersInPostgres(t *testing.T) {
@@ -112,16 +106,6 @@ func TestOrdersTableIsGone(t *testing.T) {
 	require.Contains(t, c.stderr.String(), `relation \"orders\" does not exist`)
 }
 
-func TestPageOverPostgres(t *testing.T) {
-	t.Parallel()
-	c := startDesk(t, newDatabase(t).patiently("-work", "0s")...)
-	for _, guard := range []string{"none", "naive", "lock", "idempotent", "both"} {
-		got := c.tryForm(nil, "guard", guard, "user", guard)
-		require.Less(t, got.status, 400, got.body)
-		require.Len(t, c.orders(guard), 1)
-	}
-}
-
 // TestDeskStartsDuringVacuum: a desk that comes back while VACUUM holds its lock on the orders
 // starts, and holds up no order.
 func TestDeskStartsDuringVacuum(t *testing.T) {
@@ -139,68 +123,4 @@ func TestDeskStartsDuringVacuum(t *testing.T) {
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
 	require.Equal(t, 6, db.count(t, "SELECT count(*) FROM orders"))
-}
-
-// TestDesksThatStartAtOnce: a desk finds no tables, and waits while another makes them. VACUUM
-// holds its lock on the orders by then. The desk that has waited looks again, and starts.
-func TestDesksThatStartAtOnce(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	pool, err := pgxpool.New(t.Context(), db.url)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	first, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = first.Exec(t.Context(), desk.SchemaLock)
-	require.NoError(t, err)
-
-	second := make(chan error)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	go func() { second <- desk.MakeOrders(ctx, pool) }()
-	require.Eventually(t, func() bool {
-		return db.count(t, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'") == 1
-	}, 10*time.Second, time.Millisecond)
-	_, err = db.Exec(t.Context(), desk.OrdersSchema)
-	require.NoError(t, err)
-	vacuum, err := db.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = vacuum.Exec(t.Context(), "LOCK TABLE orders IN SHARE UPDATE EXCLUSIVE MODE")
-	require.NoError(t, err)
-	require.NoError(t, first.Rollback(t.Context()))
-	require.NoError(t, <-second)
-	require.NoError(t, vacuum.Rollback(t.Context()))
-}
-
-// TestOrderOfAClientThatHasLeftIsNotBegun: an order waits for the only connection of the pool
-// when its client leaves. A repeat that waits for it places it then.
-func TestOrderOfAClientThatHasLeftIsNotBegun(t *testing.T) {
-	t.Parallel()
-	db := newDatabase(t)
-	c := startDesk(t, "-postgres", db.url+"&pool_max_conns=1", "-work", "0s", "-budget", "10s")
-	other := c.inBackground("Idempotency-Key", "other", "X-Linger", "5s")
-	ctx, leave := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/orders", strings.NewReader(order))
-	require.NoError(t, err)
-	r.Header.Set("X-User-ID", "43")
-	r.Header.Set("Idempotency-Key", "k")
-	left := make(chan error, 1)
-	go func() {
-		_, err := c.http.Do(r) //nolint:bodyclose // there is no answer
-		left <- err
-	}()
-	waiting := func() bool {
-		return db.count(t, "SELECT count(*) FROM latch_entries WHERE receipt IS NULL AND token <> '' AND key LIKE 'once:%'") == 2
-	}
-	require.Eventually(t, waiting, 10*time.Second, time.Millisecond)
-	repeat := make(chan reply, 1)
-	go func() { repeat <- c.served("43", "Idempotency-Key", "k") }()
-	leave()
-	require.ErrorIs(t, <-left, context.Canceled)
-	got := <-repeat
-	require.Equal(t, http.StatusCreated, got.status, got.body)
-	require.Empty(t, got.header.Get("Idempotent-Replayed"))
-	require.Equal(t, got.body, c.order("43", "Idempotency-Key", "k").body)
-	require.Len(t, c.orders("43"), 1)
-	require.Equal(t, http.StatusCreated, (<-other).status)
 }

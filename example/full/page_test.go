@@ -82,44 +82,6 @@ func TestDoubleClick(t *testing.T) {
 	}
 }
 
-// TestPageInCooldown: the answer to a click that comes too early says how long to
-// wait.
-func TestPageInCooldown(t *testing.T) {
-	c := startDesk(t, "-work", "0s", "-cooldown", "1h")
-	p := openPage(t, c)
-	p.Expect("status of 429")
-	awaitScript(p)
-	p.Click("[name=work]")
-	choose(p, "lock")
-	p.Click(orderButton)
-	p.AwaitText("#outcome", "1 click, 1 order.")
-	p.Click(orderButton)
-	p.AwaitText("#outcome", "1 click, no order.")
-	p.AwaitText(".burst .try", "429")
-	p.Await(`/Again in 3[56]\d\d s\./.test(document.querySelector(".burst .try").innerText)`)
-	require.Len(t, c.orders("42"), 1)
-}
-
-// TestFormIsOneOrder: the form keeps its key for as long as it is the same.
-func TestFormIsOneOrder(t *testing.T) {
-	c := startDesk(t, "-work", "0s")
-	p := openPage(t, c)
-	awaitScript(p)
-	p.Click("[name=work]")
-	p.Click(orderButton)
-	p.AwaitText("#outcome", "1 click, 1 order.")
-	p.Click(orderButton)
-	p.AwaitText("#outcome", "1 click, no order: this form had been sent before, and its answer came again.")
-	require.Len(t, c.orders("42"), 1)
-	p.Click("#renew")
-	p.Press(browser.Enter) // the focus is on the button
-	p.AwaitText("#outcome", "1 click, 1 order.")
-	p.Type("[name=quantity]", "7")
-	p.Press(browser.Enter)
-	p.AwaitText("#orders", "7 × tea")
-	require.Len(t, c.orders("42"), 3)
-}
-
 // TestKeyboard orders without a mouse.
 func TestKeyboard(t *testing.T) {
 	c := startDesk(t, "-work", "0s")

@@ -3,11 +3,8 @@
 package main_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
@@ -16,14 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	desk "github.com/httplatch/httplatch/example/full"
 	"github.com/httplatch/httplatch/example/full/internal/browser"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
-	"github.com/httplatch/httplatch/internal/testkit/respproxy"
-	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
-	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // A desk is killed in the middle of a keyed order. Why can't user 42 order? An operator
@@ -63,23 +54,6 @@ func TestThreeClicks(t *testing.T) {
 	require.Equal(t, strings.ReplaceAll(entry, "%3A", ":"), link[1])
 }
 
-// The twin: of a record without a label, the same search finds nothing, though it is there.
-func TestThreeClicksNeedALabel(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	p := browser.New(t)
-	survivor := startDesk(t, "-redis", server.URL(), "-budget", "1s")
-	vanishUnlabelled(t, server)
-	require.Eventually(t, func() bool {
-		return strings.Contains(survivor.do("GET", "/console", "").body, `"outcome-unknown"`)
-	}, 20*time.Second, 20*time.Millisecond)
-	clicks, found := whyNot(p, survivor.url, "42")
-	require.Equal(t, 2, clicks)
-	require.Equal(t, "Nothing.", found)
-	_, found = whyNot(p, survivor.url, "/orders")
-	require.Contains(t, found, "Outcome unknown: POST /orders was begun at ", "it is there")
-}
-
 // awaitUnknown repeats the order of user 42 until its outcome is reported as unknown: when
 // the lease of the process that has gone is over.
 func awaitUnknown(t *testing.T, d *process) {
@@ -109,37 +83,4 @@ func whyNot(p *browser.Page, url, user string) (clicks int, found string) {
 	}
 	p.Follow(func() { click(".entries a") })
 	return clicks, p.Text("main")
-}
-
-// vanishUnlabelled leaves a record whose process is cut off from the store, of a guard whose
-// records have no label.
-func vanishUnlabelled(t *testing.T, server *redistest.Server) {
-	t.Helper()
-	proxy := respproxy.Start(t, server.Addr())
-	store, err := redisstore.Open(t.Context(), proxy.URL(), redisstore.WithPrefix(desk.Prefix))
-	require.NoError(t, err)
-	l := lock.New(store, lock.WithLease(2*time.Second), lock.WithBudget(time.Second), lock.WithLogger(slog.New(slog.DiscardHandler)))
-	inside, served := make(chan struct{}), make(chan struct{})
-	none := latch.WithLabel(func(*http.Request) string { return "" })
-	h := latch.Idempotent(l, keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey, none)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(inside)
-		<-r.Context().Done()
-	}))
-	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(order))
-	r.Header.Set("X-User-ID", "42")
-	r.Header.Set("Idempotency-Key", "8e03978e")
-	go func() {
-		defer close(served)
-		h.ServeHTTP(httptest.NewRecorder(), r)
-	}()
-	<-inside
-	proxy.Freeze()
-	t.Cleanup(func() {
-		proxy.Thaw()
-		<-served
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		require.NoError(t, l.Close(ctx))
-		require.NoError(t, store.Close())
-	})
 }
