@@ -38,15 +38,6 @@
 // as acquire and release, where a refusal has to name a lease that was held, a
 // receipt, or a claim whose outcome its caller did not learn.
 //
-// # Sets, permits and tickets
-//
-// Lockers take sets, one of several permits, and keys that they hand over by tickets, some of
-// which are delivered twice. The calls of the store are checked key by key, as above, and what
-// the callers saw is checked for all keys of a room together: a set is granted in one step. A
-// refusal has to name a token that was granted the key, or whose claim was on its way. That
-// callers do not wait for each other is not seen by an order of operations, so attempts that
-// refused each other in a circle are looked for.
-//
 // # What shows that the check can fail
 //
 // The same histories over stores that are wrong on purpose, in one way each,
@@ -55,7 +46,7 @@
 //
 // # Running it
 //
-//	go test -race ./internal/history -v -histories 1000 -histories.sets 210 -histories.pg 210 -seed 7
+//	go test -race ./internal/history -v -histories 1000 -histories.pg 210 -seed 7
 //
 // The seed fixes what the clients intend and which faults are drawn; how they
 // interleave is the machine's doing, so that a failure is not repeated by its

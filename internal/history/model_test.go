@@ -133,9 +133,6 @@ func (r rules) grant(m moment, in call, out answer) (after state, change, ok boo
 	if !out.known {
 		return after, true, true
 	}
-	if in.inSet {
-		return after, true, ok && got == entry{state: lock.Held, token: in.token}
-	}
 	passed := in.lease - got.left // as far as the store says so
 	ok = ok && passed >= 0 && passed <= time.Duration(m.late-m.from)+r.slack
 	return after, true, ok && got.state == lock.Held && got.token == in.token

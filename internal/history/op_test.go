@@ -40,7 +40,6 @@ type call struct {
 	lease    time.Duration // of a settle, how long the receipt is kept
 	linger   time.Duration
 	fenced   bool
-	inSet    bool // its grant does not say how much of the lease is left
 
 	// The moments, in ns since the history began, between which it took effect,
 	// if it did. That of an unknown outcome is open to the end.
