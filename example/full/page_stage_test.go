@@ -18,6 +18,12 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
+// playStory plays the story that begins with a scene, and returns when it has ended.
+func playStory(p *browser.Page, scene string) {
+	p.Click(`button[data-plays^="` + scene + `"]:not(.all)`)
+	p.Await(`!document.querySelector("[aria-busy=true]")`)
+}
+
 // One button plays every scene of clicks. Each scene then shows the sentences that it announces
 // before it is played.
 func TestPlayAll(t *testing.T) {

@@ -3,7 +3,6 @@ package testmain
 import (
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 )
 
@@ -30,25 +29,6 @@ func Judge(tb testing.TB, f func(testing.TB)) *Verdict {
 	}()
 	<-ended
 	return v
-}
-
-// RequireUnavailable requires start, which lacks a program, to end as [Unavailable] does: as a
-// skipped test, and with CI=true as a failed test, in both cases with all of says in the reason.
-func RequireUnavailable(tb testing.TB, start func(testing.TB), says ...string) {
-	tb.Helper()
-	for _, ci := range []string{"", "true"} {
-		tb.Setenv("CI", ci)
-		v := Judge(tb, start)
-		why, not := v.WhySkipped, v.WhyFailed
-		if ci == "true" {
-			why, not = not, why
-		}
-		for _, part := range says {
-			if !strings.Contains(why, part) || not != "" {
-				tb.Errorf("with CI=%q it was skipped for %q and failed for %q: %q is missing", ci, v.WhySkipped, v.WhyFailed, part)
-			}
-		}
-	}
 }
 
 func (v *Verdict) cleanUp() {

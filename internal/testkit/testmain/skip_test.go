@@ -2,7 +2,6 @@ package testmain_test
 
 import (
 	"bytes"
-	"flag"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -19,59 +18,6 @@ import (
 
 // What the Makefile sets.
 const marked, leftOut = "TEST_RUN", "TEST_LEFT_OUT"
-
-// shortIs sets -short until the end of t.
-func shortIs(t *testing.T, is string) {
-	t.Helper()
-	was := flag.Lookup("test.short").Value.String()
-	require.NoError(t, flag.Set("test.short", is))
-	t.Cleanup(func() { require.NoError(t, flag.Set("test.short", was)) })
-}
-
-func TestSkipIn(t *testing.T) {
-	const short, quick, newer = testmain.Short, testmain.Quick, testmain.NewerServers
-	for _, test := range []struct {
-		short, run string
-		in         testmain.Run
-		skipped    bool
-	}{
-		{"false", "", short | quick | newer, false}, // a run of all tests
-		{"false", "another run", short | quick | newer, false},
-		{"true", "", short, true},
-		{"true", "", quick, true},
-		{"true", "", newer, false},
-		{"false", "quick", quick, true},
-		{"false", "quick", short | newer, false},
-		{"false", "newer servers", newer, true},
-		{"false", "newer servers", short | quick, false},
-		{"true", "newer servers", short, true},
-	} {
-		shortIs(t, test.short)
-		t.Setenv(marked, test.run)
-		v := testmain.Judge(t, func(tb testing.TB) { testmain.SkipIn(tb, test.in, "waits") })
-		require.Equal(t, test.skipped, v.WhySkipped != "", "%+v", test)
-		require.False(t, v.Failed())
-		if test.skipped {
-			require.Equal(t, "not in this run: waits", v.WhySkipped)
-		}
-	}
-}
-
-// A run notes each test that it does not run.
-func TestLeftOutIsNoted(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "left-out.txt")
-	t.Setenv(leftOut, file)
-	t.Setenv(marked, "quick")
-	t.Setenv("CI", "")
-	t.Run("waits", func(t *testing.T) { testmain.SkipIn(t, testmain.Quick, "waits for 40 s") })
-	t.Run("runs", func(t *testing.T) { testmain.SkipIn(t, testmain.NewerServers, "waits for 40 s") })
-	t.Run("lacks", func(t *testing.T) { testmain.Unavailable(t, "no server.\nInstall it.", os.ErrNotExist) })
-	testmain.Judge(t, func(tb testing.TB) { testmain.SkipIn(tb, testmain.Quick, "is a test of tests") })
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	const here = "github.com/httplatch/httplatch/internal/testkit/testmain\tTestLeftOutIsNoted/"
-	require.Equal(t, here+"waits\twaits for 40 s\n"+here+"lacks\tmissing: no server.\n", string(text))
-}
 
 // Make test, make test-rest and make test-models, which CI runs, test each package. What the first leaves out, the
 // others run: they leave out nothing.
