@@ -94,7 +94,7 @@ func slowShop(t *testing.T) *shop {
 var usualBudget = lock.WithBudget(500 * time.Millisecond)
 
 // TestOverload asks for eight times as many orders as there is room for. The others are
-// refused at once, and certainly not placed.
+// refused at once, and not placed, unless their outcome is unknown.
 func TestOverload(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "measures orders for 3 s")
 	t.Parallel()
@@ -103,5 +103,7 @@ func TestOverload(t *testing.T) {
 	a := askFor(t, s.locker(t, usualBudget), 8*room, d)
 	t.Logf("%d done, %d refused, %d of them unknown, the longest call %v, last: %v", a.done, len(a.refused), a.unknown, a.longest, a.last)
 	require.Empty(t, a.wrong(room, d))
-	require.Len(t, s.orders(t), a.done)
+	placed := len(s.orders(t))
+	require.GreaterOrEqual(t, placed, a.done)
+	require.LessOrEqual(t, placed, a.done+a.unknown)
 }
