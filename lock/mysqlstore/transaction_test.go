@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -210,75 +209,6 @@ func TestReceiptThatIsTooLarge(t *testing.T) {
 			}
 		}
 		require.Len(t, s.Orders(t), 2)
-	}
-}
-
-// A deadlock rolls back all of a transaction, and a server would commit its later statements at
-// once. Work that goes on nevertheless leaves none of its rows.
-func TestWorkThatIgnoresADeadlock(t *testing.T) {
-	t.Parallel()
-	for name, params := range map[string][]string{
-		"default":             nil,
-		"autocommit off":      {"autocommit=0"},
-		"snapshot isolation":  {"innodb_snapshot_isolation=1"},
-		"interpolated values": {"interpolateParams=true"},
-		"among rows":          nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if name == "snapshot isolation" && !isMariaDB(t) {
-				t.Skip("SKIPPED: MySQL has no innodb_snapshot_isolation")
-			}
-			s := openShop(t, params...)
-			s.exec(t, "INSERT INTO orders (name) VALUES ('a'), ('b')")
-			l := sqlshop.Locker(t, s.store)
-			var both, all sync.WaitGroup
-			both.Add(2)
-			results := make(chan error, 2)
-			for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
-				all.Go(func() {
-					_, _, err := l.Once(t.Context(), names[0], nil, func(ctx context.Context) ([]byte, error) {
-						const byID = "UPDATE orders SET name = CONCAT(name, '+') WHERE id = ?"
-						id := map[string]int{"a": 1, "b": 2}
-						err := exec(ctx, byID, id[names[0]])
-						for range 10 {
-							if name == "among rows" && names[0] == "b" { // it changes more, so the other one is rolled back
-								_ = exec(ctx, byID, 2)
-							}
-						}
-						both.Done()
-						both.Wait()
-						if name == "among rows" && names[0] == "a" {
-							readAndLock(ctx)
-						} else {
-							_ = exec(ctx, byID, id[names[1]])
-						}
-						_ = exec(ctx, insert, "of "+names[0])
-						return []byte("receipt"), err
-					})
-					results <- err
-				})
-			}
-			all.Wait()
-			first, second := <-results, <-results
-			if first == nil {
-				first, second = second, first
-			}
-			require.ErrorContains(t, first, "the server has rolled it back, after a deadlock")
-			require.ErrorIs(t, first, lock.ErrUnavailable)
-			require.NoError(t, second)
-			require.Len(t, s.Orders(t), 3, "a row of the winner")
-		})
-	}
-}
-
-// readAndLock reads rows while the server locks them. The server has sent the first row, which fills
-// its buffer, when it waits for the second. Its error is not looked at.
-func readAndLock(ctx context.Context) {
-	tx, _ := mysqlstore.Tx(ctx)
-	rows, err := tx.QueryContext(ctx, "SELECT REPEAT('x', 100000) FROM orders WHERE id < 3 ORDER BY id FOR UPDATE") //nolint:rowserrcheck // see above
-	for err == nil && rows.Next() {
-		err = rows.Scan(new(string))
 	}
 }
 

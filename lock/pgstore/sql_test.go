@@ -3,7 +3,6 @@ package pgstore_test
 import (
 	"bytes"
 	"context"
-	crand "crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
@@ -190,108 +188,6 @@ func (s *shop) sessionsInTransaction(tb testing.TB) (n int) {
 	return n
 }
 
-// pgx's transaction keeps its end to itself.
-func TestWorkMayNotEndItsTransaction(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, direct(t))
-	for name, end := range map[string]func(pgx.Tx, context.Context) error{"Commit": pgx.Tx.Commit, "Rollback": pgx.Tx.Rollback} {
-		receipt, _, err := s.locker(t).Once(t.Context(), name, nil, func(ctx context.Context) ([]byte, error) {
-			tx, _ := pgstore.Tx(ctx)
-			require.ErrorContains(t, end(tx, ctx), "the guard commits this transaction with the receipt")
-			return insert(name)(ctx)
-		})
-		require.NoError(t, err)
-		require.Equal(t, name, string(receipt))
-	}
-	require.Equal(t, []string{"Commit", "Rollback"}, s.orders(t))
-}
-
-// The work chooses an isolation as its first statement. A transaction that the server cannot
-// serialize is rolled back, and the next try runs.
-func TestIsolationOfTheWork(t *testing.T) {
-	t.Parallel()
-	for name, open := range shops {
-		for _, tt := range []struct {
-			isolation string
-			// meanwhile is a statement that another transaction commits after the read of the work.
-			read, meanwhile, write string
-			fails                  bool
-		}{
-			{"READ COMMITTED", "SELECT count(*) FROM stock", "UPDATE stock SET n = n - 1", "UPDATE stock SET n = n - 1", false},
-			{"REPEATABLE READ", "SELECT count(*) FROM stock", "INSERT INTO stock VALUES (7)", "INSERT INTO stock VALUES (8)", false},
-			{"REPEATABLE READ", "SELECT count(*) FROM stock", "UPDATE stock SET n = n - 1", "UPDATE stock SET n = n - 1", true},
-			{"SERIALIZABLE", "SELECT count(*) FROM stock", "UPDATE stock SET n = n - 1", "UPDATE stock SET n = n - 1", true},
-			{"SERIALIZABLE", "SELECT count(*) FROM stock", "INSERT INTO stock SELECT count(*) FROM stock", "INSERT INTO stock VALUES (8)", true},
-		} {
-			t.Run(name+" "+tt.isolation+" "+tt.meanwhile, func(t *testing.T) {
-				t.Parallel()
-				s := open(t)
-				_, err := s.db.Exec(t.Context(), "CREATE TABLE stock (n int); INSERT INTO stock VALUES (10); SET default_transaction_isolation = serializable")
-				require.NoError(t, err)
-				l := s.locker(t)
-				runs := 0
-				work := insert("order", func(ctx context.Context) error {
-					runs++
-					for _, statement := range []string{"SET TRANSACTION ISOLATION LEVEL " + tt.isolation, tt.read} {
-						if err := exec(ctx, statement); err != nil {
-							return err
-						}
-					}
-					if runs == 1 {
-						_, err := s.db.Exec(ctx, tt.meanwhile)
-						require.NoError(t, err)
-					}
-					return exec(ctx, tt.write)
-				})
-				_, _, err = l.Once(t.Context(), "k", nil, work)
-				if tt.fails {
-					require.Error(t, err)
-					require.ErrorContains(t, err, "40001")
-					require.Empty(t, s.orders(t))
-					_, replayed, err := l.Once(t.Context(), "k", nil, work)
-					require.NoError(t, err)
-					require.False(t, replayed)
-					require.Equal(t, 2, runs)
-				} else {
-					require.NoError(t, err)
-				}
-				require.Equal(t, []string{"order"}, s.orders(t))
-			})
-		}
-	}
-}
-
-// A pool that is set to serializable is so for the work. The store's own statements do not
-// fail for it.
-func TestIsolationOfThePool(t *testing.T) {
-	t.Parallel()
-	c := direct(t)
-	s := openShop(t, func(db string) string { return c(db) + "&default_transaction_isolation=serializable" })
-	_, _, err := s.locker(t).Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-		tx, _ := pgstore.Tx(ctx)
-		var isolation string
-		err := tx.QueryRow(ctx, "SHOW transaction_isolation").Scan(&isolation)
-		require.Equal(t, "serializable", isolation)
-		return nil, err
-	})
-	require.NoError(t, err)
-	errs := make(chan error, 8)
-	for range cap(errs) {
-		go func() {
-			var err error
-			for range 50 {
-				if _, err = s.store.Claim(t.Context(), "one", lock.Claim{Token: crand.Text(), Attempt: 1, Lease: time.Millisecond}); err != nil {
-					break
-				}
-			}
-			errs <- err
-		}()
-	}
-	for range cap(errs) {
-		require.NoError(t, <-errs)
-	}
-}
-
 // A *sql.DB of another driver is reported.
 func TestSQLOfAnotherDriver(t *testing.T) {
 	t.Parallel()
@@ -439,82 +335,6 @@ func TestTransactionsOfOneSession(t *testing.T) {
 			_, _, err = l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) { return nil, statements(order, "ROLLBACK AND CHAIN")(ctx) })
 			require.ErrorContains(t, err, "the work has ended it itself and begun another")
 			require.Equal(t, there, s.orders(t))
-		})
-	}
-}
-
-// A savepoint ends with its transaction, and before that by its own end. The connection is
-// another request's then.
-func TestSavepointThatIsKept(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, direct(t))
-	var kept pgx.Tx
-	insertKept := func(ctx context.Context) error {
-		_, err := kept.Exec(ctx, "INSERT INTO orders VALUES ('late')")
-		return err
-	}
-	_, _, err := s.locker(t).Once(t.Context(), "k", nil, func(ctx context.Context) (_ []byte, err error) {
-		tx, _ := pgstore.Tx(ctx)
-		for _, end := range []func(pgx.Tx, context.Context) error{pgx.Tx.Rollback, pgx.Tx.Commit} {
-			kept, err = tx.Begin(ctx)
-			require.NoError(t, err)
-			require.NoError(t, insertKept(ctx))
-			require.NoError(t, end(kept, ctx))
-			require.ErrorIs(t, insertKept(ctx), pgx.ErrTxClosed)
-			require.ErrorIs(t, kept.Rollback(ctx), pgx.ErrTxClosed)
-			_, err = kept.Begin(ctx)
-			require.ErrorIs(t, err, pgx.ErrTxClosed)
-		}
-		kept, err = tx.Begin(ctx)
-		require.NoError(t, err)
-		return nil, insertKept(ctx)
-	})
-	require.NoError(t, err)
-	require.ErrorIs(t, insertKept(t.Context()), pgx.ErrTxClosed)
-	_, err = kept.Query(t.Context(), "SELECT 1")
-	require.ErrorIs(t, err, pgx.ErrTxClosed)
-	require.Equal(t, []string{"late", "late"}, s.orders(t))
-}
-
-// A goroutine that goes on after the work has returned does not mix its statements with the
-// statements of the receipt.
-func TestGoroutineThatGoesOn(t *testing.T) {
-	t.Parallel()
-	for name, open := range shops {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			l := s.locker(t)
-			for i := range 50 {
-				key := string(rune('a' + i))
-				ended := make(chan struct{})
-				_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
-					running := make(chan struct{})
-					lasting := context.WithoutCancel(ctx)
-					go func() {
-						defer close(ended)
-						for n := 0; ; n++ {
-							if err := exec(lasting, "INSERT INTO orders VALUES ($1)", key); err != nil {
-								return
-							}
-							if n == 3 {
-								close(running)
-							}
-						}
-					}()
-					<-running
-					return nil, nil
-				})
-				<-ended
-				var n int
-				require.NoError(t, s.db.QueryRow(t.Context(), "SELECT count(*) FROM orders WHERE name = $1", key).Scan(&n))
-				if err != nil {
-					require.ErrorContains(t, err, "uses it still")
-					require.Zero(t, n)
-				} else {
-					require.GreaterOrEqual(t, n, 4)
-				}
-			}
 		})
 	}
 }

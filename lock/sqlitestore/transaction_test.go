@@ -13,7 +13,6 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
-	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
@@ -146,35 +145,6 @@ func (t naiveTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 func (naiveTransaction) Outcome(context.Context) (bool, error) { return false, nil }
 func (t naiveTransaction) Rollback(context.Context) error      { return t.tx.Rollback() }
 
-// The work cannot end its transaction in any way. Its other statements count nevertheless.
-func TestWorkThatEndsItsTransaction(t *testing.T) {
-	t.Parallel()
-	for name, try := range map[string]func(ctx context.Context, tx *sql.Tx) error{
-		"Commit":   func(_ context.Context, tx *sql.Tx) error { return tx.Commit() },
-		"Rollback": func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() },
-		"COMMIT":   func(ctx context.Context, tx *sql.Tx) error { _, err := tx.ExecContext(ctx, " commit"); return err },
-		"ROLLBACK": func(ctx context.Context, tx *sql.Tx) error { return tx.QueryRowContext(ctx, "ROLLBACK").Scan() },
-		"after another": func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "DELETE FROM orders; END")
-			return err
-		},
-		"prepared COMMIT": func(ctx context.Context, tx *sql.Tx) error { _, err := tx.PrepareContext(ctx, "COMMIT"); return err },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t)
-			_, _, err := sqlshop.Locker(t, s.store).Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-				tx, _ := sqlitestore.Tx(ctx)
-				require.NoError(t, exec(ctx, insert, "tea"))
-				require.ErrorContains(t, try(ctx, tx), "the guard commits this transaction")
-				return []byte("receipt"), nil
-			})
-			require.NoError(t, err)
-			require.Equal(t, []string{"tea"}, s.Orders(t))
-		})
-	}
-}
-
 func TestStatementsThatEndTransactions(t *testing.T) {
 	t.Parallel()
 	const trigger = "CREATE TRIGGER t AFTER INSERT ON orders BEGIN UPDATE orders SET name = 'x'; DELETE FROM orders; END"
@@ -229,34 +199,6 @@ func TestWhatWorkDoes(t *testing.T) {
 			return err
 		}, Rows: []string{"tea"}},
 	})
-}
-
-// A statement that is in progress when the work returns is waited for, and then interrupted.
-func TestWorkThatReturnsBeforeItsStatement(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
-	t.Parallel()
-	s := openShop(t)
-	l := sqlshop.Locker(t, s.store, lock.WithBudget(300*time.Millisecond))
-	var leaked sync.WaitGroup
-	began := make(chan struct{})
-	_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-		require.NoError(t, exec(ctx, insert, "tea"))
-		leaked.Go(func() {
-			close(began)
-			_ = exec(context.WithoutCancel(ctx), "INSERT INTO orders WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 0")
-		})
-		<-began
-		time.Sleep(50 * time.Millisecond) // until the statement runs
-		return []byte("receipt"), nil
-	})
-	require.ErrorIs(t, err, lock.ErrUnavailable)
-	leaked.Wait()
-	require.Empty(t, s.Orders(t))
-	require.Eventually(t, func() bool {
-		_, _, err = l.Once(t.Context(), "k", nil, s.Order("next"))
-		return err == nil
-	}, 10*time.Second, 10*time.Millisecond, "%v", err)
-	require.Equal(t, []string{"next"}, s.Orders(t))
 }
 
 // A BEGIN that was interrupted may have begun a transaction. The connection goes back into the pool
