@@ -19,33 +19,29 @@ const Marker = '\x1f'
 
 const hexDigits = "0123456789ABCDEF"
 
+// usual is the room for a key of the usual length, so that only the result is allocated.
+const usual = 128
+
 // Join composes parts, at least one, into one marked text. It is injective for any bytes and any
 // number of parts.
 func Join(parts ...string) string {
-	var b strings.Builder
-	b.Grow(total(parts) + len(parts) + 1)
-	b.WriteByte(Marker)
-	writeParts(&b, parts)
-	return b.String()
+	var room [usual]byte
+	return string(appendParts(append(room[:0], Marker), parts))
 }
 
 // Compose returns the key of parts under name: "user=42", "order=7&eu", and "cron" if there are
 // none. It is injective over name and parts. A single part that is marked counts as the parts it
 // was joined from, so Compose(n, Join(p...)) == Compose(n, p...).
 func Compose(name string, parts ...string) string {
-	var b strings.Builder
-	b.Grow(len(name) + total(parts) + len(parts) + 1)
-	writeEscaped(&b, name)
-	if len(parts) == 0 {
-		return b.String()
+	var room [usual]byte
+	b := appendEscaped(room[:0], name)
+	switch {
+	case len(parts) == 0:
+		return string(b)
+	case len(parts) == 1 && parts[0] != "" && parts[0][0] == Marker:
+		return string(append(append(b, '='), parts[0][1:]...))
 	}
-	b.WriteByte('=')
-	if len(parts) == 1 && parts[0] != "" && parts[0][0] == Marker {
-		b.WriteString(parts[0][1:])
-		return b.String()
-	}
-	writeParts(&b, parts)
-	return b.String()
+	return string(appendParts(append(b, '='), parts))
 }
 
 // Name returns the name of a key that was composed with parts, the text before the first "=". It is
@@ -107,37 +103,27 @@ func Slots(key string, n int) []string {
 	return slots
 }
 
-func writeParts(b *strings.Builder, parts []string) {
+func appendParts(b []byte, parts []string) []byte {
 	for i, p := range parts {
 		if i > 0 {
-			b.WriteByte('&')
+			b = append(b, '&')
 		}
-		writeEscaped(b, p)
+		b = appendEscaped(b, p)
 	}
+	return b
 }
 
-// writeEscaped writes s, with escapes for the five bytes that have a meaning in a key. They begin
+// appendEscaped appends s, with escapes for the five bytes that have a meaning in a key. They begin
 // with "~", not "%", because a store may percent-encode the whole key: an operator should not have
 // to read "user=a%2526b".
-func writeEscaped(b *strings.Builder, s string) {
+func appendEscaped(b []byte, s string) []byte {
 	plain := 0 // the beginning of the text that needs no escape
 	for i := range len(s) {
 		switch c := s[i]; c {
 		case '&', '=', '~', '#', Marker:
-			b.WriteString(s[plain:i])
+			b = append(append(b, s[plain:i]...), '~', hexDigits[c>>4], hexDigits[c&15])
 			plain = i + 1
-			b.WriteByte('~')
-			b.WriteByte(hexDigits[c>>4])
-			b.WriteByte(hexDigits[c&15])
 		}
 	}
-	b.WriteString(s[plain:])
-}
-
-func total(parts []string) int {
-	n := 0
-	for _, p := range parts {
-		n += len(p)
-	}
-	return n
+	return append(b, s[plain:]...)
 }
