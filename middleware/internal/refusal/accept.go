@@ -1,14 +1,17 @@
 package refusal
 
 import (
+	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
 // PrefersPage reports whether the Accept header of r prefers text/html to
 // application/problem+json and application/json (RFC 9110, section 12.5.1). At equal
 // weights the more specific range decides: a client that names text/html, and JSON only by
-// */*, prefers the page. Without a preference it gets JSON.
+// */*, prefers the page. Without a preference it gets JSON. A comma in a quoted parameter ends an
+// element too, and a parameter behind a weight counts: no client sends either.
 func PrefersPage(r *http.Request) bool {
 	if r == nil {
 		return false
@@ -18,20 +21,25 @@ func PrefersPage(r *http.Request) bool {
 		return false
 	}
 	var html, problem, plain match
-	for _, line := range accept {
-		for line != "" {
-			var element string
-			element, line = cutQuoted(line, ',')
-			media, q, forHTML, ok := parseRange(element)
-			if !ok {
+	for element := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		media, parameters, err := mime.ParseMediaType(element)
+		weight := 1.0
+		if q, weighed := parameters["q"]; err == nil && weighed {
+			weight, err = strconv.ParseFloat(q, 64)
+			delete(parameters, "q")
+			if len(q) > len("0.123") || strings.Trim(q, "0123456789.") != "" || weight > 1 {
 				continue
 			}
-			if forHTML {
-				html.meet(media, "text", "html", q)
-			}
-			problem.meet(media, "application", "problem+json", q)
-			plain.meet(media, "application", "json", q)
 		}
+		if err != nil {
+			continue
+		}
+		// The page has no parameter but its charset. Parameters of JSON are ignored.
+		if charset, has := parameters["charset"]; len(parameters) == 0 || has && len(parameters) == 1 && strings.EqualFold(charset, "utf-8") {
+			html.meet(media, "text", "html", weight)
+		}
+		problem.meet(media, "application", "problem+json", weight)
+		plain.meet(media, "application", "json", weight)
 	}
 	json := problem
 	if plain.over(json) {
@@ -43,92 +51,28 @@ func PrefersPage(r *http.Request) bool {
 // match is the most specific range so far that contains a media type.
 type match struct {
 	specific int // 0: none, 1: */*, 2: type/*, 3: type/subtype
-	weight   int // in thousandths
+	weight   float64
 }
 
 func (m match) over(n match) bool {
 	return m.weight > n.weight || m.weight == n.weight && m.specific > n.specific
 }
 
-// meet notes the range media of weight q if it contains kind/sub. Between two equally
-// specific ranges, the higher weight counts.
-func (m *match) meet(media, kind, sub string, q int) {
-	rangeKind, rangeSub, _ := strings.Cut(media, "/")
-	found := match{weight: q}
-	switch {
-	case strings.EqualFold(rangeKind, kind) && strings.EqualFold(rangeSub, sub):
+// meet notes the range media, in small letters, if it contains kind/sub. Between two equally specific
+// ranges, the higher weight counts.
+func (m *match) meet(media, kind, sub string, weight float64) {
+	found := match{weight: weight}
+	switch media {
+	case kind + "/" + sub:
 		found.specific = 3
-	case strings.EqualFold(rangeKind, kind) && rangeSub == "*":
+	case kind + "/*":
 		found.specific = 2
-	case media == "*/*":
+	case "*/*":
 		found.specific = 1
 	default:
 		return
 	}
-	if found.specific > m.specific || found.specific == m.specific && q > m.weight {
+	if found.specific > m.specific || found.specific == m.specific && weight > m.weight {
 		*m = found
 	}
-}
-
-// parseRange parses one element of an Accept header. forHTML is false if the element has a parameter
-// that the page lacks: the page has only its charset. Parameters of JSON are ignored. ok is false
-// for a malformed weight.
-func parseRange(element string) (media string, q int, forHTML, ok bool) {
-	media, rest := cutQuoted(element, ';')
-	media = strings.TrimSpace(media)
-	q, forHTML = 1000, true
-	for rest != "" {
-		var parameter string
-		parameter, rest = cutQuoted(rest, ';')
-		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
-		switch {
-		case name == "" && value == "":
-		case strings.EqualFold(name, "q"):
-			if q, ok = parseWeight(value); !ok {
-				return "", 0, false, false
-			}
-			return media, q, forHTML, true // the parameters behind the weight are not of the type
-		case strings.EqualFold(name, "charset") && strings.EqualFold(strings.Trim(value, `"`), "utf-8"):
-		default:
-			forHTML = false
-		}
-	}
-	return media, q, forHTML, media != ""
-}
-
-// parseWeight returns a weight of RFC 9110, section 12.4.2, in thousandths.
-func parseWeight(s string) (thousandths int, ok bool) {
-	whole, fraction, dot := strings.Cut(s, ".")
-	if whole != "0" && whole != "1" || len(fraction) > 3 {
-		return 0, false
-	}
-	thousandths = int(whole[0]-'0') * 1000
-	if !dot {
-		return thousandths, true
-	}
-	unit := 100
-	for i := range len(fraction) {
-		if fraction[i] < '0' || fraction[i] > '9' {
-			return 0, false
-		}
-		thousandths += int(fraction[i]-'0') * unit
-		unit /= 10
-	}
-	return thousandths, thousandths <= 1000
-}
-
-// cutQuoted is strings.Cut at the first sep outside of quoted strings.
-func cutQuoted(s string, sep byte) (before, after string) {
-	quoted := false
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case c == sep && !quoted:
-			return s[:i], s[i+1:]
-		}
-	}
-	return s, ""
 }
