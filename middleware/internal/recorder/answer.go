@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"github.com/httplatch/httplatch/middleware/internal/record"
@@ -21,7 +22,7 @@ type Settings struct {
 
 	OnlyFinal bool // after lock.Commit, an answer that is not Final is not replayed
 
-	buffers pool
+	buffers sync.Pool // of *buffers
 }
 
 // Run is the run of the handler whose answer is recorded.
@@ -92,7 +93,10 @@ func (a *Answer) Start(s *Settings, r Run, marks *Marks, out http.ResponseWriter
 	if len(a.header) > 0 {
 		a.before = a.header.Clone()
 	}
-	a.buffers = s.buffers.get()
+	var pooled bool
+	if a.buffers, pooled = s.buffers.Get().(*buffers); !pooled {
+		a.buffers = &buffers{record: make([]byte, 0, firstRecord)}
+	}
 	a.record = record.Open(a.buffers.record)
 }
 

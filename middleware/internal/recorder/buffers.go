@@ -32,23 +32,15 @@ const (
 	maxFields = 256
 )
 
-type pool struct{ pool sync.Pool }
-
-func (p *pool) get() *buffers {
-	if b, ok := p.pool.Get().(*buffers); ok {
-		return b
-	}
-	return &buffers{record: make([]byte, 0, firstRecord)}
-}
-
-func (p *pool) put(b *buffers) {
+// release puts b into pool for another answer.
+func (b *buffers) release(pool *sync.Pool) {
 	if cap(b.record) > maxPooled || cap(b.headers) > maxPooled || cap(b.fields) > maxFields || cap(b.texts) > maxFields {
 		return
 	}
 	clear(b.fields) // the pool must not keep the headers of a client alive
 	clear(b.texts)
 	*b = buffers{record: b.record[:0], headers: b.headers[:0], fields: b.fields[:0], texts: b.texts[:0]}
-	p.pool.Put(b)
+	pool.Put(b)
 }
 
 var errReturned = errors.New("middleware: the handler has returned")

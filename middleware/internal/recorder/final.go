@@ -17,7 +17,13 @@ func (a *Answer) final() bool {
 	case a.settings.Final != nil:
 		return a.settings.Final(a.status)
 	}
-	return finalByDefault(a.status) && (a.status < 400 || !a.retryLater())
+	if !finalByDefault(a.status) {
+		return false
+	}
+	// Below 400, Retry-After says when to look for the result of work that has begun: a 202 that is not
+	// recorded would begin it twice.
+	after := a.buffers.values("Retry-After")
+	return a.status < 400 || len(after) == 0 || after[0] == ""
 }
 
 // refusal reports whether the answer is the refusal of a guard. A guard in this process notes its
@@ -63,11 +69,4 @@ func OfCaller(status int) bool {
 		return true
 	}
 	return false
-}
-
-// retryLater reports whether a failure has Retry-After. Below 400, Retry-After says when to look
-// for the result of work that has begun: a 202 that is not recorded would begin it twice.
-func (a *Answer) retryLater() bool {
-	after := a.buffers.values("Retry-After")
-	return len(after) > 0 && after[0] != ""
 }

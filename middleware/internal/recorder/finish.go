@@ -98,7 +98,7 @@ func (a *Answer) Send() {
 	}
 	a.setTrailers()
 	a.buffers.record = a.record
-	a.settings.buffers.put(a.buffers)
+	a.buffers.release(&a.settings.buffers)
 	a.record, a.buffers, a.err = nil, nil, errReturned
 }
 
