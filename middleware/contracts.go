@@ -32,13 +32,13 @@ import (
 //
 // docs/contracts.md lists the few requirements of the protocol that are not met.
 func ACP() Option {
-	return contract{
-		idempotent: func(c *idempotentConfig) {
+	return contract(
+		func(c *idempotentConfig) {
 			c.fingerprint, c.answers.Final = acpBody, func(status int) bool { return status < http.StatusInternalServerError }
 			c.onError, c.echo, c.answers.OnlyFinal = acpError, true, true
 		},
-		lock: func(c *lockConfig) { c.onError = acpError },
-	}
+		func(c *lockConfig) { c.onError = acpError },
+	)
 }
 
 // UCP makes [Idempotent] answer as the Universal Commerce Protocol demands ("Replay Protection"
@@ -56,14 +56,14 @@ func ACP() Option {
 //
 // docs/contracts.md lists the few requirements of the protocol that are not met.
 func UCP() Option {
-	return contract{
-		idempotent: func(c *idempotentConfig) {
+	return contract(
+		func(c *idempotentConfig) {
 			c.onError, c.outage, c.inProgress = ucpError, lock.WithFailClosed(), http.StatusServiceUnavailable
 		},
-		lock: func(c *lockConfig) {
+		func(c *lockConfig) {
 			c.onError, c.outage, c.contention = ucpError, lock.WithFailClosed(), http.StatusServiceUnavailable
 		},
-	}
+	)
 }
 
 // Stripe makes [Idempotent] answer as Stripe's API does (version 1), for clients that know it. All
@@ -75,23 +75,18 @@ func UCP() Option {
 //
 // docs/payments.md compares Stripe's rules with the rules of this package.
 func Stripe() Option {
-	return contract{
-		idempotent: func(c *idempotentConfig) { c.onError, c.answers.Final = stripeError, stripeFinal },
-		lock:       func(c *lockConfig) { c.onError = stripeError },
-	}
+	return contract(
+		func(c *idempotentConfig) { c.onError, c.answers.Final = stripeError, stripeFinal },
+		func(c *lockConfig) { c.onError = stripeError },
+	)
 }
 
-// contract is the set of options of a contract. A Lock has the part that concerns its refusals.
-type contract struct {
-	idempotent func(c *idempotentConfig)
-	lock       func(c *lockConfig)
-}
-
-func (o contract) applyLock(c *lockConfig) { o.lock(c) }
-
-func (o contract) applyIdempotent(c *idempotentConfig) {
-	o.idempotent(c)
-	c.contract = true
+// contract returns the options of a contract. A Lock has the part that concerns its refusals.
+func contract(idempotent func(c *idempotentConfig), locks func(c *lockConfig)) Option {
+	return bothOption{locks, func(c *idempotentConfig) {
+		idempotent(c)
+		c.contract = true
+	}}
 }
 
 // acpBody is the fingerprint function of ACP: the meaning of the JSON body. A request to cancel has

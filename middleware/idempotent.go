@@ -40,19 +40,14 @@ import (
 // answer (10 s unless [lock.WithWait] is set, then 409), and the outcome of a crash. Pass
 // locker.With(...) for one route.
 //
-// Answers of 500 and above, a panic, statuses that a header decides, such as 401 and 412, 408,
-// 425, 429, and answers of 400 and above with Retry-After free the key ([WithFinal]). Repeats that
-// wait for such an answer get it, marked with "Idempotent-Replayed: not-kept". But after a status
-// that a header decides, the next of them runs. For more, see the package's documentation.
+// [WithFinal] lists the answers that free the key. Repeats that wait for such an answer get it, as the
+// package's documentation says.
 //
 // For operators, the record has the name of its guard ([WithName]), method, path, the
 // time at which the request began, and its scope, or the text of [WithLabel]. Package console finds
 // records by these texts.
 //
-// Options are [WithFinal], [WithFingerprint], [WithInProgressStatus], [WithBodyLimits],
-// [WithKeepHeaders], [WithName], [WithLabel], [WithLifetimeHeader], [WithReplay], every [Option]: [With],
-// [WithFailOpen], [WithFailClosed], [WithErrorHandler] and [WithKeySecret], and the sets of
-// options for contracts: [ACP], [UCP], [Stripe], [JSONRPC], [UCPOverMCP] and [A2A].
+// Options are listed at [IdempotentOption].
 //
 // It panics on a nil Locker, a nil function and a nil option, if the Locker's store keeps no
 // receipts, as a [quorum.New], and under a contract if the Locker keeps them for less than 24

@@ -37,9 +37,7 @@ import (
 // for its lease, after Lock has returned. A goroutine of the handler that goes on after the
 // answer does not hold the lock either.
 //
-// Options are [WithPermits], [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
-// [WithUnknownHold], [WithBodyFirst], and every [Option]: [With], [WithFailOpen],
-// [WithFailClosed], [WithErrorHandler] and [WithKeySecret].
+// Options are listed at [LockOption].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that is empty
 // or begins with "once:".

@@ -90,10 +90,19 @@ type rpc struct {
 	onlyBody bool           // the key function does not count
 }
 
-type option func(s *settings)
+// bothOption is an option of any guard.
+type bothOption struct {
+	lock       func(c *lockConfig)
+	idempotent func(c *idempotentConfig)
+}
 
-func (o option) applyLock(c *lockConfig)             { o(&c.settings) }
-func (o option) applyIdempotent(c *idempotentConfig) { o(&c.settings) }
+func (o bothOption) applyLock(c *lockConfig)             { o.lock(c) }
+func (o bothOption) applyIdempotent(c *idempotentConfig) { o.idempotent(c) }
+
+// option returns an option that sets what all guards have.
+func option(set func(s *settings)) Option {
+	return bothOption{func(c *lockConfig) { set(&c.settings) }, func(c *idempotentConfig) { set(&c.settings) }}
+}
 
 type lockOption func(c *lockConfig)
 
@@ -103,20 +112,6 @@ type idempotentOption func(c *idempotentConfig)
 
 func (o idempotentOption) applyIdempotent(c *idempotentConfig) { o(c) }
 
-type options []Option
-
-func (os options) applyLock(c *lockConfig) {
-	for _, o := range os {
-		o.applyLock(c)
-	}
-}
-
-func (os options) applyIdempotent(c *idempotentConfig) {
-	for _, o := range os {
-		o.applyIdempotent(c)
-	}
-}
-
 // With combines several options into one, such as the defaults of an application for all of its
 // routes. If two options set the same thing, the last one counts.
 func With(opts ...Option) Option {
@@ -125,7 +120,16 @@ func With(opts ...Option) Option {
 			panic("middleware.With: nil option")
 		}
 	}
-	return append(options(nil), opts...)
+	opts = slices.Clone(opts)
+	return bothOption{func(c *lockConfig) {
+		for _, o := range opts {
+			o.applyLock(c)
+		}
+	}, func(c *idempotentConfig) {
+		for _, o := range opts {
+			o.applyIdempotent(c)
+		}
+	}}
 }
 
 // WithFailOpen runs the handler unprotected if the store does not answer, or denies the
