@@ -63,18 +63,15 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 
 // newLease returns a lease on key that is not claimed yet, for work in ctx.
 func (l *Locker) newLease(ctx context.Context, key string) *Lease {
-	var e *Lease
-	if l.core.inProcess {
-		e = new(Lease)
-	} else {
-		r := new(remoteLease)
-		r.remote = &r.remoteCalls
-		e = &r.Lease
-	}
-	e.locker, e.entry, e.parent = l, entryName(key), ctx
+	e := new(Lease)
+	e.init(ctx, l, entryName(key))
+	return e
+}
+
+func (e *Lease) init(ctx context.Context, l *Locker, entry entryName) {
+	e.locker, e.entry, e.parent = l, entry, ctx
 	l.core.keys.Prepare(&e.local, (*holder)(e))
 	e.observed = l.observation(ctx)
-	return e
 }
 
 // acquireTerms says how one key is acquired.
@@ -86,21 +83,18 @@ type acquireTerms struct {
 }
 
 // acquire takes e's key, or returns the reason for the refusal. After a grant, e is a running
-// lease, protected or not. After a refusal, the cleaner removes what the claim may have left.
+// lease, protected or not. After a refusal, the clean-up removes what the claim may have left.
 func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) error {
 	return l.claimCounted(ctx, e, terms.oneOf, func(began clock.Moment) error {
-		entered, at, known, err := l.takeHere(ctx, e, began, terms.wait)
-		if err == nil {
-			err = terms.outage
-		}
-		if err == nil {
-			err = l.takeInStore(ctx, e, known, at, began.Add(terms.wait))
-		}
-		if err == nil || !entered || terms.closed || !l.failsOpen(ctx, err) {
+		at, known, err := l.takeHere(ctx, e, began, terms.wait)
+		if err != nil {
 			return err
 		}
-		if other, is := l.core.keys.Admitted(&e.local); is {
-			return heldBy(e, other.Owner()) // the store does not answer, but this process has the key, by a ticket
+		if err = terms.outage; err == nil {
+			err = l.takeInStore(ctx, e, known, at, began.Add(terms.wait))
+		}
+		if err == nil || terms.closed || !l.failsOpen(ctx, err) {
+			return err
 		}
 		l.reportRefusal(ctx, e, began, err)
 		l.bypass(ctx, e, err)
@@ -152,20 +146,23 @@ func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment
 
 // takeHere takes e's key in this process, or waits for the key behind another lease. at is the
 // moment at which e got the key. known is the refusal by the holder for which e has waited, nil
-// if there was none. See waitHere for entered with an error.
-func (l *Locker) takeHere(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (entered bool, at clock.Moment, known, err error) {
+// if there was none.
+func (l *Locker) takeHere(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (at clock.Moment, known, err error) {
 	for at = began; ; {
 		found := l.core.keys.Enter(&e.local, wait > 0)
 		if found.Open {
-			return true, at, nil, nil
+			return at, nil, nil
 		}
-		entered, err = l.waitHere(ctx, e, found, began, wait)
+		err = l.waitHere(ctx, e, found, began, wait)
 		at = clock.Now()
-		if w := found.Waiter; entered && (w.FoundElsewhere() || w.FoundHolder() && !l.cfg.failOpen) {
-			known = heldBy(e, found.Owner)
+		if err == nil {
+			if held, elsewhere := found.Waiter.FoundHolder(); elsewhere || held && !l.cfg.failOpen {
+				known = heldBy(e, found.Owner)
+			}
+			return at, known, nil
 		}
-		if entered || !l.failsOpen(ctx, err) {
-			return entered, at, known, err
+		if !l.failsOpen(ctx, err) {
+			return at, nil, err
 		}
 		// A caller that fails open does not share the failure of another claim. It claims the
 		// key itself: without the key, its work could run at the same time as other work of
@@ -202,9 +199,8 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	if l.cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	l.core.keys.Bypass(&e.local)
-	l.core.keys.Share(&e.local, grantOf(e))
-	e.validity.Bypass(clock.Now().Add(l.cfg.lease), e.setAlarm)
+	l.core.keys.Bypass(&e.local, grantOf(e))
+	e.validity.Bypass((*holder)(e), clock.Now().Add(l.cfg.lease))
 	l.emit(ctx, &e.identity, EventBypassed, 0, err)
 	l.logBypassed(ctx, &e.identity, err)
 }

@@ -43,7 +43,7 @@ func (r *Run) Ticket() (string, error) {
 	switch {
 	case r.settled() || r.record.effects.hasBegun():
 		return "", errNotAmended
-	case e.local.Bypassed():
+	case e.local.Unprotected():
 		return "", errBypassed
 	case e.locker.core.noAmends != nil:
 		return "", e.locker.core.noAmends
@@ -142,7 +142,7 @@ func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 func (a *amendment) claim(ctx context.Context) error {
 	l := a.locker
 	c := Claim{Token: a.ticket.Token, Attempt: 1, Owner: l.core.owner, Lease: l.cfg.lease, Linger: l.cfg.keep}
-	return l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, &claimRequest{store: l.core.store, key: a.ticket.Name, claim: c})
+	return l.doLogged(ctx, send.Terms{Budget: l.cfg.budget}, &call{name: callClaim, key: a.ticket.Name, claim: c})
 }
 
 // replace replaces the receipt of entry. An entry that is not settled has none, because the process of the

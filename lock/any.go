@@ -220,7 +220,7 @@ func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Durati
 	case s.outage != nil: // the store was not asked
 	case unavailable && callerGone(ctx): // other callers may get another answer
 	default:
-		place.NoteServed(!unavailable && (err != nil || !s.lease.local.Bypassed()))
+		place.NoteServed(!unavailable && (err != nil || !s.lease.local.Unprotected()))
 	}
 	switch {
 	case refused != nil && errors.Is(err, ErrHeld):

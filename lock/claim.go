@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/duty"
+	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -46,14 +47,14 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		sent := at
-		var entry Entry
-		if err := l.sendClaim(ctx, e, deadline, &entry); err != nil {
-			l.logFailure(ctx, err)
+		claim := call{name: callClaim, key: string(e.entry), claim: l.newClaim(e)}
+		err := l.doLogged(ctx, send.Terms{Budget: deadline.Until()}, &claim)
+		if e.claim.sent = claim.sent; err != nil {
 			return err
 		}
 		l.logServed(ctx)
 
-		again, err := l.judge(ctx, e, &entry, sent, deadline)
+		again, err := l.judge(ctx, e, &claim.entry, sent, deadline)
 		if !again {
 			return err
 		}
@@ -68,25 +69,6 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
 }
 
-// sendClaim sends one claim of e, and writes the answer to entry. It does not return the entry:
-// an Entry is large, and copying it from call to call was a twentieth of the cost of a guard
-// over a store in this process.
-func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment, entry *Entry) (err error) {
-	c, claim := l.core, l.newClaim(e)
-	if c.inProcess {
-		*entry, err = c.store.Claim(ctx, string(e.entry), claim)
-		return publicError(err, false)
-	}
-	r := &e.remote.claim
-	if e.claim.call = &e.remote.claimCall; r.key != "" {
-		r, e.claim.call = new(claimRequest), new(send.Call) // the sends of an earlier claim may still need the first
-	}
-	r.store, r.key, r.claim = c.store, string(e.entry), claim
-	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, r)
-	*entry = r.entry
-	return err
-}
-
 // judge acts on the answer to a claim. again says that the key is to be claimed again.
 func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadline clock.Moment) (again bool, err error) {
 	if entry.State == Held && entry.Token == e.claim.token {
@@ -97,23 +79,23 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	}
 	entry.Key = e.label()
 	e.observed.noteFound(entry.Owner)
-	fate := cleanup.NotKnown
+	fate := duty.NotKnown
 	if entry.State != Settled {
-		fate = l.core.cleaner.FateOf(entry.Token)
+		fate = l.core.duties.FateOf(entry.Token)
 	}
 	switch {
 	case entry.State == Free:
 		// The entry in the way ended between the claim and its reading.
 		return true, nil
-	case fate != cleanup.NotKnown && ctx.Err() != nil:
+	case fate != duty.NotKnown && ctx.Err() != nil:
 		return false, leftBetween(ctx)
-	case fate == cleanup.Dead:
+	case fate == duty.Dead:
 		// An orphan of this Locker is in the way. Its claim was never granted, so it is
 		// removed at once. Other entries stay: a token that this process does not know may
 		// belong to a living holder.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
-	case fate == cleanup.LostTakeover && e.record.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
+	case fate == duty.LostTakeover && e.record.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
 		return l.adopt(ctx, e, entry, deadline)
 	}
 	if reason := e.record.refusal(entry.State, entry.Fingerprint, l.cfg.rerun); reason != nil {
@@ -139,7 +121,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	}
 	kind := EventClaimed
 	switch {
-	case e.claim.call != nil && e.claim.call.Unanswered():
+	case e.claim.sent.Unanswered():
 		kind = EventRecovered
 	case e.claim.takeover:
 		kind = EventTakenOver
@@ -171,20 +153,15 @@ func (e *Lease) start(fence int64, sent clock.Moment) (took time.Duration, err e
 	e.claim.fence, e.claim.fenced = fence, cfg.fenced
 	e.claim.grantedAt, e.claim.maxHold = sent.Add(took), cfg.maxHold-took
 	due := e.renewalDue(sent, lease)
-	e.local.Due = due
-	e.validity.Start(sent.Add(lease-c.drift(lease)), due, cfg.maxHold == lease)
-	contended := e.local.Grant() // other goroutines read the lease only after the grant, so the writes before it need no lock
-	c.keys.ScheduleNew(&e.local, due)
-	if contended {
-		c.keys.Share(&e.local, grantOf(e))
-	}
+	e.validity.Start((*holder)(e), sent.Add(lease-c.drift(lease)), due, cfg.maxHold == lease)
+	c.keys.Grant(&e.local, due, func() local.Decision { return grantOf(e) }) // last: from now on, other goroutines read the lease
 	return took, nil
 }
 
 // removeOrphan frees e's key from an orphan of this Locker.
 func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline clock.Moment) error {
-	release := &endRequest{store: l.core.store, key: string(e.entry), claim: Claim{Token: token}}
-	if err := l.askLogged(ctx, send.Terms{Budget: deadline.Until()}, release); err != nil {
+	release := call{name: callRelease, key: string(e.entry), claim: Claim{Token: token}}
+	if err := l.doLogged(ctx, send.Terms{Budget: deadline.Until()}, &release); err != nil {
 		return err
 	}
 	if release.ok {
@@ -202,17 +179,16 @@ func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clo
 	e.claim.token, e.claim.takeover, e.record.attempt = entry.Token, true, entry.Attempt
 	e.claim.lease = l.firstLease(e)
 	sent := clock.Now()
-	e.claim.call = new(send.Call)
-	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
-	err = l.core.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, renew)
+	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
+	err = l.doLogged(ctx, send.Terms{Budget: deadline.Until()}, &renew)
+	e.claim.sent = renew.sent
 	switch {
 	case err != nil:
-		l.logFailure(ctx, err)
 		return false, err
 	case !renew.ok:
 		e.record.replaces, e.record.attempt = "", 1
 		return true, nil
 	}
-	l.core.cleaner.Adopted(entry.Token)
+	l.core.duties.Adopted(entry.Token)
 	return false, l.granted(ctx, e, entry.Fence, sent)
 }

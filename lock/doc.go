@@ -75,7 +75,7 @@
 //	flight      the sends of a call that may still be applied, or were with no answer
 //	unknown     the outcome of a call with a send that got no answer
 //	orphan      an entry, or a possible one, that has a token of this process and no holder
-//	clean-up    a removal of an orphan, or a repeated end, in the background
+//	clean-up    a removal of an orphan, or a repeated settle, in the background
 //
 // # What is not promised
 //

@@ -7,11 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/duty"
 	"github.com/httplatch/httplatch/lock/internal/local"
-	"github.com/httplatch/httplatch/lock/internal/send"
-	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
 // Release frees the key. It does so even if ctx has ended, and takes at most
@@ -53,18 +51,18 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 // have been applied would lose the receipt. It goes on when ctx ends: the key must be freed even if
 // the client of the request has gone.
 func (e *Lease) endWith(ctx context.Context, end leaseEnd) error {
-	if e.local.Bypassed() {
+	if e.local.Unprotected() {
 		if e.endBypassed() && end.settles {
 			return errBypassed
 		}
 		return nil
 	}
-	why, first := e.validity.End(end.settles)
+	lost, first := e.validity.End(end.settles)
 	if !first {
 		return nil
 	}
 	e.setEnd(end)
-	return e.endInStore(ctx, why.orNil())
+	return e.endInStore(ctx, lost)
 }
 
 // setEnd sets how the lease ends. It copies the receipt for a store outside this process: a
@@ -79,6 +77,10 @@ func (e *Lease) setEnd(end leaseEnd) {
 
 // endInStore ends the lease in the store, in the background if the store does not answer. lost is
 // the loss of the lease, nil if there was none.
+//
+// After a release without an answer, the entry is a [duty.Orphan], and its removal goes on. The key is free
+// in this process: the next caller removes the entry, if it is still there. After a settle without an
+// answer, the lease keeps its key.
 func (e *Lease) endInStore(ctx context.Context, lost error) error {
 	l := e.locker
 	if l.hasObservers() {
@@ -92,8 +94,13 @@ func (e *Lease) endInStore(ctx context.Context, lost error) error {
 		}
 		return err
 	}
-	e.reportFailedEnd(context.WithoutCancel(ctx), err)
-	e.retryEndLater(context.WithoutCancel(ctx))
+	ctx = context.WithoutCancel(ctx)
+	e.reportFailedEnd(ctx, err)
+	if e.end.settles {
+		e.settleLater(ctx)
+	} else {
+		e.releaseLater()
+	}
 	if lost != nil {
 		return lost
 	}
@@ -113,7 +120,7 @@ func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 		return ok, false, err
 	}
 	noRoom := err
-	e.locker.core.backlog.drop(&e.end)
+	e.end.receipt = nil
 	ok, err = e.sendEndOnce(ctx)
 	e.locker.logNoRoom(ctx, &e.identity, size, noRoom)
 	return ok, true, err
@@ -122,20 +129,10 @@ func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 // sendEndOnce is sendEnd with the receipt as it is.
 func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
-	if l.core.inProcess {
-		r := endRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
-		err = r.Send(lasting)
-		return r.ok, publicError(err, false)
-	}
-	r, call := &e.remote.end, &e.remote.endCall
-	if r.key != "" {
-		r, call = new(endRequest), new(send.Call)
-	}
-	r.store, r.key, r.claim, r.receipt, r.keep = l.core.store, string(e.entry), e.claimOf(l.cfg.lease), n.receipt, n.keep
-	defer func() { r.receipt = nil }() // if it is dropped, it must not stay in memory here
-	err = l.core.ask(ctx, call, l.lastingTerms(), r)
-	n.unanswered = n.unanswered || call.Unanswered()
-	return r.ok, err
+	c := call{name: n.call(), key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
+	err = l.core.do(ctx, l.lastingTerms(), &c)
+	n.unanswered = n.unanswered || c.sent.Unanswered()
+	return c.ok, err
 }
 
 // reportFailedEnd logs an end that failed with err, and reports it to observers.
@@ -176,8 +173,7 @@ func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	}
 	v := e.event(e.end.kind(), e.claim.grantedAt.Since(), nil)
 	v.Size = len(e.end.receipt)
-	_, until := e.validity.Renews()
-	v.Left = max(until.Until(), 0)
+	v.Left = max(e.validity.State().Until.Until(), 0)
 	l.announce(ctx, v)
 }
 
@@ -186,13 +182,12 @@ func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 func (e *Lease) close(answered bool) {
 	e.validity.Close()
 	e.cancel(nil)
-	e.locker.core.backlog.uncount(&e.end)
 	if answered {
 		// An unanswered send of the claim can land after the release. Its entry would have no
-		// holder, so the cleaner must know the token before the next caller gets the key.
+		// holder, so the clean-up must know the token before the next caller gets the key.
 		e.cleanUpClaim()
 	}
-	e.locker.core.keys.Leave(&e.local)
+	e.locker.core.keys.Leave(&e.local, nil)
 	e.locker.core.active.Leave()
 }
 
@@ -202,7 +197,7 @@ func (e *Lease) discard(ctx context.Context, err error) {
 	switch {
 	case e.local.Granted():
 		_ = e.giveBack(ctx)
-	case e.local.Bypassed():
+	case e.local.Unprotected():
 		e.endBypassed()
 	default:
 		e.locker.leave(ctx, e, err)
@@ -214,10 +209,10 @@ func (e *Lease) discard(ctx context.Context, err error) {
 func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
 	e.cleanUpClaim()
 	if callerGone(ctx) { // other callers may get another answer
-		l.core.keys.Leave(&e.local)
+		l.core.keys.Leave(&e.local, nil)
 		return
 	}
-	l.core.keys.LeaveWith(&e.local, func() local.Decision { return decisionOf(e, err) })
+	l.core.keys.Leave(&e.local, func() local.Decision { return decisionOf(e, err) })
 }
 
 // giveBack ends a lease whose work has failed, or has not begun.
@@ -243,7 +238,7 @@ func (e *Lease) giveBackTakeover(ctx context.Context) {
 	l := e.locker
 	c := e.claimOf(time.Millisecond)
 	c.Token, c.Replaces, c.ReplacesHeld, c.Attempt = l.core.tokens.Next(), c.Token, true, c.Attempt-1
-	_ = l.askLogged(context.WithoutCancel(ctx), l.lastingTerms(), &endRequest{store: l.core.store, key: string(e.entry), claim: c})
+	_ = l.doLogged(context.WithoutCancel(ctx), l.lastingTerms(), &call{name: callClaim, key: string(e.entry), claim: c})
 }
 
 // endBypassed ends a lease whose work ran unprotected. first is false if an earlier call has
@@ -253,73 +248,76 @@ func (e *Lease) endBypassed() (first bool) {
 		return false
 	}
 	defer e.locker.core.active.Leave()
-	if how := e.validity.Close(); how != validity.OpensNothing { // else the work took longer than a lease, and the key is free already
-		e.admitNext(how)
+	if e.validity.Close() { // else the work took longer than a lease, and the key is free already
+		e.admitNext()
 	}
 	return true
 }
 
-// retryEndLater repeats the end in the background ([Lease.retryEnd]) until it is answered or the
-// lease is over, and a settle of Once for as long as its entry is kept. After a release without
-// an answer, the entry is an [orphan], and its removal goes on. Until then other callers of
-// this process do not get the key, and each of them triggers an immediate retry.
-func (e *Lease) retryEndLater(ctx context.Context) {
+// releaseLater leaves a release without an answer to the clean-up. It frees the key in this process last:
+// by then, the entry refuses no caller.
+func (e *Lease) releaseLater() {
+	e.addOrphan(EventReleased, e.lingers())
+	e.close(false)
+}
+
+// settleLater repeats a settle in the background until it is answered or the lease is over, and a settle of
+// Once for as long as its entry is kept. Until then other callers of this process do not get the key, and
+// each of them triggers an immediate repeat.
+func (e *Lease) settleLater(ctx context.Context) {
 	first := clock.Now()
-	e.repeatInBackground(ctx, func(closing bool) cleanup.Progress { return e.retryEnd(ctx, first, closing) })
+	e.keepKey(ctx, func(closing bool) duty.Progress { return e.settleAgain(ctx, first, closing) })
 }
 
-// repeatInBackground gives the end to the cleaner, which makes attempts until one ends the
-// lease.
-func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing bool) cleanup.Progress) {
-	c := e.locker.core
-	t := &cleanup.Task{
-		Subject: cleanupOf(e, e.end.kind()),
-		Attempt: attempt,
-		GiveUp:  func() { e.close(false) },
+// keepKey has the key kept until try has ended the lease.
+func (e *Lease) keepKey(ctx context.Context, try func(closing bool) duty.Progress) {
+	c, n := e.locker.core, &e.end
+	if c.inProcess {
+		n.receipt = slices.Clone(n.receipt) // it still belongs to the caller
 	}
-	dropped := c.backlog.keep(&e.end, c.inProcess)
-	if !e.end.settles {
-		e.validity.OpenLater(validity.OpensOrphaned, e.setAlarm)
+	size := len(n.receipt)
+	d := &duty.Duty{
+		Subject: e.subject(EventSettled),
+		Size:    size,
+		Shrink: func() { // the answer was delivered, and repeats of the request learn only that the work was done
+			n.receipt = nil
+			e.locker.logBacklogFull(ctx, &e.identity, size, c.duties.Bytes())
+		},
+		Try:    try,
+		GiveUp: func() { e.close(false) },
 	}
-	c.keys.MarkEnding(&e.local, func() { c.cleaner.Kick(t) })
-	c.cleaner.Repeat(t)
-	if dropped > 0 {
-		e.locker.logBacklogFull(ctx, &e.identity, dropped, c.backlog.bytes.Load())
-	}
+	c.keys.MarkSettling(&e.local, func() { c.duties.Now(d) })
+	c.duties.Add(d)
 }
 
-// retryEnd sends the end again. first is the moment of the first send. ErrFull is an answer of
-// the store, so Close does not wait for another one. When the keep is over, retryEnd stops: by
+// settleAgain sends the settle again. first is the moment of the first send. ErrFull is an answer of
+// the store, so Close does not wait for another one. When the keep is over, settleAgain stops: by
 // then the receipt has no use.
-func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) cleanup.Progress {
+func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing bool) duty.Progress {
 	ok, _, err := e.sendEnd(ctx)
-	settles := e.end.settles
-	full := settles && errors.Is(err, ErrFull)
+	full := errors.Is(err, ErrFull)
 	switch {
 	case err == nil:
 		_ = e.endAnswered(ctx, ok, nil)
-		return cleanup.Progress{Done: true}
+		return duty.Progress{Done: true}
 	case full && closing: // the entry ends by itself; an entry of Once says until then that the outcome is unknown
-	case full && first.Since() >= e.end.keep, !settles && !e.mayRemain():
-		e.addOrphan() // first: once the key is free, the entry must not refuse a caller
-	case e.mayRemain():
-		return cleanup.Progress{}
+	case full && first.Since() >= e.end.keep:
+		e.addOrphan(EventReaped, e.lingers()) // first: once the key is free, the entry must not refuse a caller
+	case e.maySettle():
+		return duty.Progress{}
 	}
 	e.close(false)
-	return cleanup.Progress{Done: true, Unanswered: !full}
+	return duty.Progress{Done: true, Unanswered: !full}
 }
 
-// mayRemain reports whether the entry can still be there.
-func (e *Lease) mayRemain() bool {
-	renews, until := e.validity.Renews()
-	switch {
-	case !e.end.settles:
-		return clock.Now() < until // after that, the entry is an orphan
-	case renews:
-		return true // it can still be settled
+// maySettle reports whether the entry can still be there.
+func (e *Lease) maySettle() bool {
+	switch valid := e.validity.State(); {
+	case valid.Renews:
+		return true
 	case e.record != nil:
 		// The entry outlives its lease. Until it is settled, the outcome counts as unknown.
-		return clock.Now() < until.Add(e.locker.cfg.keep)
+		return clock.Now() < valid.Until.Add(e.locker.cfg.keep)
 	default:
 		return false
 	}

@@ -137,14 +137,6 @@ func (l *loss) Error() string { return ErrLost.Error() + ": " + l.reason }
 
 func (*loss) Unwrap() error { return ErrLost }
 
-// orNil returns l as an error, nil if l is nil.
-func (l *loss) orNil() error {
-	if l == nil {
-		return nil
-	}
-	return l
-}
-
 // Class returns a short and stable name of the reason, for metrics.
 func (l *loss) Class() string { return l.class }
 

@@ -47,7 +47,7 @@ const (
 	EventReleased    EventKind = "released"    // a key was freed by its holder
 	EventSettled     EventKind = "settled"     // a receipt was left
 	EventUnknown     EventKind = "unknown"     // a call got no answer and may have been applied
-	EventReaped      EventKind = "reaped"      // an entry of a claim that got no answer was found and removed
+	EventReaped      EventKind = "reaped"      // an entry without a holder was found and removed, as that of a claim that got no answer
 	EventUnavailable EventKind = "unavailable" // the store did not serve a call, certainly without effect
 	EventBypassed    EventKind = "bypassed"    // work runs unprotected, as WithFailOpen allows
 	EventSkipped     EventKind = "skipped"     // work runs unguarded: it has no key, and need not have one

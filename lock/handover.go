@@ -43,7 +43,7 @@ func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket st
 	switch {
 	case e == nil:
 		return "", fmt.Errorf("%w: there is none", ErrLost)
-	case e.local.Bypassed():
+	case e.local.Unprotected():
 		return "", errBypassed
 	case len(e.entry) > tickettext.MaxName:
 		return "", fmt.Errorf("lock: HandOver: a key of %d bytes: a ticket has room for %d; hash what is long", len(e.entry), tickettext.MaxName)
@@ -52,12 +52,12 @@ func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket st
 		return "", err
 	}
 	e.checkValidity() // a lease that is over by the clock is not handed over, even before its alarm
-	why, first := e.validity.End(false)
+	lost, first := e.validity.End(false)
 	if !first {
 		return "", errReleased
 	}
 	e.setEnd(leaseEnd{})
-	if lost := why.orNil(); lost != nil {
+	if lost != nil {
 		return "", e.endInStore(ctx, lost)
 	}
 	// First: once the claim of the ticket has landed, the key can be free again after patience,
@@ -101,7 +101,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 		text, _ = ticket.Write(tickettext.Lock)
 	case ours && entry.Token == e.claim.token:
 		err = errKeepsHolder
-	case err == nil && !waiting.claim.call.Unanswered():
+	case err == nil && !waiting.claim.sent.Unanswered():
 		err = e.lose(errTaken)
 	default:
 		if err == nil {
@@ -112,9 +112,9 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	}
 	if err != nil && !errors.Is(err, ErrLost) {
 		if e.end.unanswered = waiting.claim.mayBeOrphaned(); e.end.unanswered {
-			waiting.addOrphanFor(patience)
+			waiting.addOrphan(EventReaped, patience)
 		}
-		e.retryEndLater(ctx)
+		e.releaseLater()
 		return "", err
 	}
 	e.close(true)
@@ -127,14 +127,11 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 
 // replace claims e's key in place of token, which its holder gives away.
 func (l *Locker) replace(ctx context.Context, e *Lease, token string, terms send.Terms) (Entry, error) {
-	call := new(send.Call)
-	if !l.core.inProcess {
-		e.claim.call = call
-	}
-	r := &claimRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
-	r.claim.Replaces, r.claim.ReplacesHeld = token, true
-	err := l.core.ask(ctx, call, terms, r)
-	return r.entry, err
+	c := call{name: callClaim, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
+	c.claim.Replaces, c.claim.ReplacesHeld = token, true
+	err := l.core.do(ctx, terms, &c)
+	e.claim.sent = c.sent
+	return c.entry, err
 }
 
 var (
@@ -219,7 +216,7 @@ func (l *Locker) resume(ctx context.Context, e *Lease, t *tickettext.Ticket, beg
 		e.observed.noteFound(entry.Owner)
 		return unresumed(entry.State, t)
 	}
-	l.core.keys.Admit(&e.local)
+	l.core.keys.Admit(&e.local, e.claim.token)
 	return l.resumed(ctx, e, entry.Fence, began)
 }
 
@@ -229,7 +226,7 @@ func (l *Locker) resumed(ctx context.Context, e *Lease, fence int64, sent clock.
 	if err != nil {
 		return fmt.Errorf("%w: the ticket is used up: %w", ErrUnknown, err)
 	}
-	if e.claim.call.Unanswered() {
+	if e.claim.sent.Unanswered() {
 		l.core.recent.note(EventRecovered, e.label())
 	}
 	l.emit(ctx, &e.identity, EventResumed, took, nil)

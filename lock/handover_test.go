@@ -348,36 +348,6 @@ func TestResumeOfAPausedProcess(t *testing.T) {
 	})
 }
 
-// A caller that may run without the store waits for a key that its own process resumes. The store
-// fails, and the caller is refused: it would run at the same time as the worker, in one process.
-func TestFailOpenDoesNotRunBesideAResumedLease(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithFailOpen(), lock.WithWait(time.Minute))
-		_, ticket := handOver(t, open(), time.Hour)
-		var all sync.WaitGroup
-		all.Go(func() {
-			require.ErrorIs(t, l.Do(t.Context(), key, func(context.Context) error {
-				t.Error("runs beside the worker")
-				return nil
-			}), lock.ErrHeld)
-		})
-		time.Sleep(time.Second)
-		worker, err := l.Resume(t.Context(), ticket)
-		require.NoError(t, err)
-		s.Every(fault.HangRequest, fault.Claim)
-		all.Wait()
-		require.NoError(t, worker.Context().Err())
-		requireHeld(t, l.With(lock.WithWait(time.Millisecond)))
-		require.NoError(t, worker.Release(t.Context()))
-		ran := false
-		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { ran = true; return nil }))
-		require.True(t, ran, "without the worker it runs")
-		s.Every(nil)
-		require.Zero(t, l.Stats().Active)
-	})
-}
-
 // A resume that lands late, after its caller has left and the ticket was resumed by another
 // worker, changes nothing.
 func TestLateResume(t *testing.T) {
@@ -592,15 +562,15 @@ func TestResumePassesByThoseWhoWait(t *testing.T) {
 		released := time.Now()
 		all.Wait()
 		require.EqualValues(t, 3, done.Load())
-		require.Less(t, time.Since(released), 3*time.Second+50*time.Millisecond, "the first is asked to claim at once")
+		require.Less(t, time.Since(released), 4*time.Second, "the first polls for it")
 		requireFree(t, s, key)
 		require.Zero(t, l.Stats().Active)
 	})
 }
 
-// The caller that claims the key of the resumed lease gives up, and the lease then has the key: it
-// is renewed, and refuses duplicates of this process without a round trip.
-func TestResumedLeaseGetsThePlaceOfARefusedCaller(t *testing.T) {
+// The caller that claims the key of the resumed lease gives up. The lease is still renewed, and refuses
+// duplicates.
+func TestResumedLeaseBesideARefusedCaller(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
@@ -616,11 +586,10 @@ func TestResumedLeaseGetsThePlaceOfARefusedCaller(t *testing.T) {
 		e, err := l.Resume(t.Context(), ticket)
 		require.NoError(t, err)
 		all.Wait()
-		calls := s.Count(fault.Claim)
 		requireHeld(t, l)
-		require.Equal(t, calls, s.Count(fault.Claim), "refused without a round trip")
 		time.Sleep(5 * lease)
 		require.NoError(t, e.Context().Err())
+		requireHeld(t, l)
 
 		s.Every(fault.HangReply, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)

@@ -17,13 +17,12 @@ type Lease struct {
 	workContext
 
 	locker *Locker
-	remote *remoteCalls // nil for a store in this process
-	set    []string     // all keys of its set, sorted; nil without one
+	set    []string // all keys of its set, sorted; nil without one
 
-	claim    leaseClaim              // written before the grant, and only read after it
-	local    local.Holding           // locked with the shard of the key
-	validity validity.Validity[loss] // has a lock of its own
-	end      leaseEnd                // belongs to one goroutine at a time
+	claim    leaseClaim    // written before the grant, and only read after it
+	local    local.Holding // locked with the shard of the key
+	validity validity.Validity
+	end      leaseEnd // belongs to the goroutine that ended the work, and later to the one of a duty
 }
 
 // leaseClaim is the claim of a lease, and the store's grant. The goroutine that acquires the
@@ -31,7 +30,7 @@ type Lease struct {
 type leaseClaim struct {
 	token     string
 	lease     time.Duration // that the last claim asks for
-	call      *send.Call    // the last claim; nil before it, and for a store in this process
+	sent      *send.Call    // the last claim; nil before it
 	fence     int64
 	grantedAt clock.Moment
 	maxHold   time.Duration // from the grant
@@ -61,11 +60,11 @@ func (e *Lease) withinRun(lease time.Duration) time.Duration {
 	if run == nil {
 		return lease
 	}
-	renews, until := run.validity.Renews()
-	if !renews {
+	valid := run.validity.State()
+	if !valid.Renews {
 		return lease
 	}
-	left := until.Until()
+	left := valid.Until.Until()
 	return min(lease, max(left-left/8, time.Millisecond))
 }
 
@@ -85,21 +84,18 @@ func (e *Lease) outerRun() *Lease {
 func (e *Lease) renewalDue(sent clock.Moment, lease time.Duration) clock.Moment {
 	due := sent.Add(lease / 3)
 	if run := e.outerRun(); run != nil {
-		if at := run.validity.RenewAt(); at != clock.Never {
+		if at := run.validity.State().RenewAt; at != clock.Never {
 			due = min(due, max(at, clock.Now()).Add(e.locker.cfg.budget)) // by then, that renewal is answered
 		}
 	}
 	return due
 }
 
-// leaseEnd is the release or the settle of a lease. It belongs to the goroutine that ended the
-// work, and later to the goroutine of the cleaner. Other goroutines read only the field settles,
-// after the end of the work and with the shard of the key locked (local.Table.MarkEnding).
+// leaseEnd is the release or the settle of a lease.
 type leaseEnd struct {
 	settles    bool
 	handedOver bool // the key was handed over, and is not released
 	unanswered bool // a send of this end had no answer
-	pending    bool // its receipt is counted in the backlog
 	receipt    []byte
 	keep       time.Duration
 	began      time.Duration // from the grant to before the first send; 0 for a store in this process
@@ -132,22 +128,6 @@ func (n *leaseEnd) confirmed(ok bool, grantedAt clock.Moment) bool {
 	return ok || n.unanswered && (!n.settles || grantedAt.Since()-n.began >= n.keep)
 }
 
-// remoteLease is a lease of a store outside this process, with room for its first claim and its
-// end. So neither costs an allocation, and both leave the stacks of thousands of waiting
-// goroutines small.
-type remoteLease struct {
-	Lease
-	remoteCalls
-}
-
-// remoteCalls is the room for the first claim of a lease and the first call that ends it.
-type remoteCalls struct {
-	claim     claimRequest
-	claimCall send.Call
-	end       endRequest
-	endCall   send.Call
-}
-
 // Context returns a context that ends when the lease does. If the lease is lost, it ends no
 // later than the validity, with a cause that matches [ErrLost]. Otherwise it ends at the
 // release. It is derived from the context given to Acquire. For work that runs unprotected
@@ -157,7 +137,7 @@ func (e *Lease) Context() context.Context {
 	if e == nil {
 		return context.Background() //nolint:forbidigo // no lease, so it has no end
 	}
-	if e.local.Bypassed() {
+	if e.local.Unprotected() {
 		return e.parent
 	}
 	return (*leaseContext)(e)
@@ -222,7 +202,7 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 // hold locks of the work, and an observer may need the same locks. So another goroutine reports
 // the loss.
 func (e *Lease) checkValidity() {
-	lost, expired := e.validity.Check()
+	expired, lost := e.validity.Check()
 	switch {
 	case lost != nil:
 		e.cancel(lost) // the goroutine that noted the loss may not have cancelled it yet
@@ -249,13 +229,13 @@ func (e *Lease) lose(why *loss) error {
 	if first {
 		e.dropLost(lost)
 	}
-	return lost.orNil()
+	return lost
 }
 
 // markLost notes the loss and ends the lease's context. first reports that no earlier call
 // noted a loss, and that dropLost has to follow. An earlier call may not have ended the context
 // yet.
-func (e *Lease) markLost(why *loss) (lost *loss, first bool) {
+func (e *Lease) markLost(why *loss) (lost error, first bool) {
 	if lost, first = e.validity.Lose(why); lost != nil {
 		e.cancel(lost)
 	}
@@ -263,15 +243,15 @@ func (e *Lease) markLost(why *loss) (lost *loss, first bool) {
 }
 
 // dropLost frees the key of a lost lease in this process, and reports the loss.
-func (e *Lease) dropLost(lost *loss) {
+func (e *Lease) dropLost(lost error) {
 	c := e.locker.core
 	if e.record == nil {
 		// A renewal that was applied and not answered keeps the entry for up to one lease. The
 		// entry must not refuse a caller for that long, so it is removed. An entry of Once
 		// stays: it says that the outcome is unknown.
-		e.addOrphan()
+		e.addOrphan(EventReaped, 0)
 	}
-	c.keys.Leave(&e.local)
+	c.keys.Leave(&e.local, nil)
 	c.recent.note(EventLost, e.label())
 	ctx := e.Context()
 	e.locker.emit(ctx, &e.identity, EventLost, e.claim.grantedAt.Since(), lost)
@@ -279,10 +259,7 @@ func (e *Lease) dropLost(lost *loss) {
 }
 
 // lostError returns the loss of the lease, nil if there was none.
-func (e *Lease) lostError() error {
-	lost, _ := e.validity.State()
-	return lost.orNil()
-}
+func (e *Lease) lostError() error { return e.validity.State().Lost }
 
 // holder is a lease as a local.Lease. It is a type of its own so that Lease does not export
 // these methods.
@@ -302,6 +279,3 @@ func (h *holder) Owner() string { return (*Lease)(h).owner() }
 func (h *holder) SameRequest(other local.Lease) bool {
 	return sameRequest((*Lease)(h).fingerprint(), leaseOf(other).fingerprint())
 }
-
-// Settles implements local.Lease.
-func (h *holder) Settles() bool { return h.end.settles }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/httplatch/httplatch/internal/ratelog"
 	"github.com/httplatch/httplatch/lock/internal/check"
-	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/duty"
 	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/internal/storepanic"
@@ -34,7 +34,9 @@ type Locker struct {
 
 // core is the part of a Locker that it shares with all Lockers derived from it by With.
 type core struct {
-	backend
+	store     Store
+	inProcess bool // its calls wait for nothing
+	sender    *send.Sender
 
 	noReceipts error                                                // the reason if the store keeps no receipts, else nil
 	noAmends   error                                                // the reason if the store cannot replace a receipt, else nil
@@ -46,10 +48,8 @@ type core struct {
 	tokens     *token.Minter
 	keys       *local.Table
 	lines      local.Lines // of callers that wait for one of several keys
-	cleaner    *cleanup.Cleaner
+	duties     *duty.Queue
 	active     send.Counter // leases and acquires that their callers have not ended
-
-	backlog backlog
 
 	checks check.Checks
 	logged ratelog.Log
@@ -83,7 +83,8 @@ func New(store Store, opts ...Option) *Locker {
 	about := Describe(store)
 	requireFeatures(&about, &cfg)
 	c := &core{
-		backend:    backend{store: store, inProcess: about.Local},
+		store:      store,
+		inProcess:  about.Local,
 		noReceipts: about.NoReceipts,
 		noAmends:   about.NoAmends,
 		watch:      about.Watch,
@@ -100,14 +101,14 @@ func New(store Store, opts ...Option) *Locker {
 		return verdictOf(err)
 	})
 	c.checks.Init(about.Check, cfg.checkEvery)
-	c.cleaner = cleanup.New(c.sender, about.MaxLag)
-	c.sender.Dead = func(token string) bool { return c.cleaner.FateOf(token) == cleanup.Dead }
+	c.duties = duty.New(c.sender, about.MaxLag)
+	c.sender.Dead = func(token string) bool { return c.duties.FateOf(token) == duty.Dead }
 	return c.newLocker(cfg)
 }
 
 // newLocker returns a Locker over c.
 func (c *core) newLocker(cfg config) *Locker {
-	c.cleaner.AnnounceLease(cfg.lease)
+	c.duties.AnnounceLease(cfg.lease)
 	log := reporter{cfg.logger, &c.logged, &c.outage}
 	return &Locker{reporter: log, events: events{cfg.observers, cfg.origin, c.owner, log}, core: c, cfg: cfg}
 }
@@ -152,29 +153,6 @@ func owner() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
-// askLogged makes the call r, whose sends need no clean-up, and logs its failure.
-func (l *Locker) askLogged(ctx context.Context, terms send.Terms, r send.Request) error {
-	err := l.core.ask(ctx, new(send.Call), terms, r)
-	if err != nil {
-		l.logFailure(ctx, err)
-	}
-	return err
-}
-
-// read reads the entry of key.
-func (l *Locker) read(ctx context.Context, terms send.Terms, key string) (entry Entry, err error) {
-	err = l.askLogged(ctx, terms, sendFunc(func(ctx context.Context) (err error) {
-		entry, err = l.core.store.Get(ctx, key)
-		return err
-	}))
-	return entry, err
-}
-
-// lastingTerms returns the terms of a call that does not end with its caller's context.
-func (l *Locker) lastingTerms() send.Terms {
-	return send.Terms{Budget: l.cfg.budget, Lasting: true}
-}
-
 // Close ends the Locker and all Lockers made from it by [Locker.With]: it refuses new
 // claims with [ErrClosed], waits for the holders of leases until ctx ends, and completes the
 // clean-ups, releases and settles that are pending in the background.
@@ -188,7 +166,7 @@ func (l *Locker) lastingTerms() send.Terms {
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.active.Close()
-	c.cleaner.Advance(cleanup.Expedited)
+	c.duties.Advance(duty.Expedited)
 	c.checks.Close()
 	c.closeOnce.Do(func() { close(c.closing) })
 	var err error
@@ -203,13 +181,13 @@ func (l *Locker) Close(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), l.cfg.budget)
 		defer cancel()
 	}
-	c.cleaner.Advance(cleanup.Draining)
+	c.duties.Advance(duty.Draining)
 	working := c.active.Wait(ctx)
-	unfinished := c.cleaner.Tasks().Wait(ctx)
+	unfinished := c.duties.Wait(ctx)
 	calls := c.sender.Calls.Wait(ctx)
-	c.cleaner.Stop()
+	c.duties.Stop()
 	for k := range c.keys.Keys() {
-		abort(leaseOf(k.Holder)) // the lease of a task that the cleaner gave up may still be renewed
+		abort(leaseOf(k.Holder)) // the lease of a settle that was given up may still be renewed
 	}
 	c.keys.ForgetAlarms()
 	if working+unfinished+calls == 0 {

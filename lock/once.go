@@ -70,7 +70,7 @@ var errNotReturned = errors.New("lock: the function that this call waited for pa
 // unprotected ([WithFailOpen]).
 func Attempt(ctx context.Context) int {
 	r := innermostRun(ctx)
-	if r == nil || r.lease.local.Bypassed() {
+	if r == nil || r.lease.local.Unprotected() {
 		return 0
 	}
 	return r.record.attempt

@@ -170,7 +170,8 @@ func WithFencing() Option {
 //
 // Unless set, such work does not run, and the error matches [ErrUnavailable]. It never
 // runs unprotected if the key was refused, if the store does not support the claim
-// (errors.ErrUnsupported), if the Locker is closed, or if the caller's context has ended.
+// (errors.ErrUnsupported), if the Locker is closed, or if the caller's context has ended. While a settle of
+// this process lacks its answer, duplicates are refused with [ErrHeld]: the work was done.
 func WithFailOpen() Option {
 	return option(func(c *config) { c.failOpen = true })
 }

@@ -2,86 +2,73 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"time"
 
-	"github.com/httplatch/httplatch/lock/internal/cleanup"
+	"github.com/httplatch/httplatch/lock/internal/duty"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// cleanUpClaim gives the claim to the cleaner if it may have left an entry without a holder,
+// cleanUpClaim gives the claim to the clean-up if it may have left an entry without a holder,
 // or may still leave one. A takeover is not removed: its entry shows that the outcome of the
 // earlier run is unknown. See Locker.adopt.
 func (e *Lease) cleanUpClaim() {
 	if e.claim.mayBeOrphaned() {
-		e.addOrphan()
+		e.addOrphan(EventReaped, e.lingers())
 	}
 }
 
 // mayBeOrphaned reports whether the last claim may have left an entry without a holder, or may
 // still leave one.
 func (c *leaseClaim) mayBeOrphaned() bool {
-	flight := c.call.Flight()
+	flight := c.sent.Flight()
 	return c.orphaned || flight != nil && flight.Doubt() != (send.Doubt{})
 }
 
-// orphan is the claim of a lease whose entry, if there is one, has no holder.
-type orphan struct {
-	cleanup.Orphan
-
-	locker *Locker
-	ctx    context.Context //nolint:containedctx // values for observers and loggers; never canceled
-	event  Event           // for observers; a copy, since the lease may be on its next claim by then
-}
-
-// addOrphan lets the cleaner remove the entry of e's last claim, which has no holder.
-func (e *Lease) addOrphan() {
+// lingers returns how long an entry of e outlives its lease: one of Once says for that time that the
+// outcome is unknown.
+func (e *Lease) lingers() time.Duration {
 	if e.record != nil {
-		e.addOrphanFor(e.locker.cfg.keep) // the entry says for that time that the outcome is unknown
-		return
+		return e.locker.cfg.keep
 	}
-	e.addOrphanFor(0)
+	return 0
 }
 
-// addOrphanFor is addOrphan for an entry that outlives a lease by linger.
-func (e *Lease) addOrphanFor(linger time.Duration) {
-	o := &orphan{
-		locker: e.locker,
-		ctx:    context.WithoutCancel(e.parent),
-		event:  e.event(EventReaped, 0, nil),
-	}
-	o.Orphan = cleanup.Orphan{
-		Subject:  cleanupOf(e, EventReaped),
-		Remover:  o,
-		Flight:   e.claim.call.Flight(),
-		Answered: e.claim.orphaned,
+// addOrphan lets the clean-up remove the entry of e's last claim, which has no holder and outlives its lease
+// by linger. It reports the removal as an event of this kind. A release without an answer may have removed the
+// entry already. It reads nothing of e later, because e may be on its next claim by then.
+func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
+	l, ctx, began, event := e.locker, context.WithoutCancel(e.parent), time.Now(), e.event(as, 0, nil)
+	o := &duty.Orphan{
+		Subject:  e.subject(as),
+		Flight:   e.claim.sent.Flight(),
+		Answered: e.claim.orphaned || as == EventReleased,
 		Takeover: e.claim.takeover,
 		Linger:   linger,
-		Began:    time.Now(),
+		Dropped:  func() { l.logDropped(ctx, l.core.duties.Count()) },
 	}
-	e.locker.core.cleaner.Add(&o.Orphan)
+	unanswered := as == EventReleased && e.end.unanswered
+	o.Remove = func() (found bool, err error) {
+		terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
+		release := call{name: callRelease, key: o.Entry, claim: Claim{Token: o.Token}}
+		if err = l.doLogged(ctx, terms, &release); err != nil {
+			unanswered = unanswered || event.Kind == EventReleased && errors.Is(err, ErrUnknown)
+			return false, err
+		}
+		if release.ok || unanswered {
+			if unanswered = false; event.Kind == EventReaped {
+				l.core.recent.note(EventReaped, o.Key)
+			}
+			event.Took = time.Since(began)
+			l.announce(ctx, event)
+			event.Kind = EventReaped // if an entry lands later
+		}
+		return release.ok, nil
+	}
+	l.core.duties.Remove(o)
 }
 
-// cleanupOf describes a clean-up of e that will end with an event of this kind.
-func cleanupOf(e *Lease, kind EventKind) cleanup.Subject {
-	return cleanup.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.claimOwner(), Kind: string(kind)}
+// subject describes a clean-up of e that will end with an event of this kind.
+func (e *Lease) subject(kind EventKind) duty.Subject {
+	return duty.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.claimOwner(), Kind: string(kind)}
 }
-
-// Remove implements cleanup.Remover.
-func (o *orphan) Remove() (found bool, err error) {
-	l := o.locker
-	terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
-	release := &endRequest{store: l.core.store, key: o.Entry, claim: Claim{Token: o.Token}}
-	err = l.askLogged(o.ctx, terms, release)
-	return release.ok, err
-}
-
-// Removed implements cleanup.Remover.
-func (o *orphan) Removed() {
-	o.locker.core.recent.note(EventReaped, o.Key)
-	reaped := o.event
-	reaped.Took = time.Since(o.Began)
-	o.locker.announce(o.ctx, reaped)
-}
-
-// Dropped implements cleanup.Remover.
-func (o *orphan) Dropped() { o.locker.logDropped(o.ctx, o.locker.core.cleaner.Count()) }

@@ -15,20 +15,19 @@ import (
 // lease, or admits the next caller. The local table calls it on the table's own goroutine.
 func (h *holder) Ring() {
 	e := (*Lease)(h)
-	due := e.validity.Ring(e.parent, clock.Now(), e.setAlarm)
+	due := e.validity.Ring(e.parent, clock.Now())
 	switch {
 	case due.Renewal != nil:
 		e.renew(due.Renewal)
 	case due.Expired != validity.NotExpired:
 		_ = e.lose(lossBy(due.Expired, e.locker.cfg.maxHold))
-	case due.Opens != validity.OpensNothing:
-		e.admitNext(due.Opens)
+	case due.Opens:
+		e.admitNext()
 	}
 }
 
-// setAlarm schedules an alarm at the moment next. The validity is locked, so that no alarm
-// is set after the end of the lease.
-func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule(&e.local, next) }
+// SetAlarm implements validity.Alarm.
+func (h *holder) SetAlarm(due clock.Moment) { h.locker.core.keys.Schedule(&h.local, due) }
 
 // renew renews the lease, under ctx, the context of all its renewals. The first renewal is due a
 // third of the first lease after the claim was sent, and each further one a third of a whole
@@ -36,7 +35,7 @@ func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule(&e.loc
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
 	next := clock.Now().Add(cfg.lease / 3)
-	defer func() { e.validity.EndRenewal(next, e.setAlarm) }()
+	defer func() { e.validity.EndRenewal(next) }()
 	for {
 		due, err := e.renewOnce(ctx)
 		if err == nil || errors.Is(err, ErrLost) {
@@ -66,8 +65,8 @@ func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 	if longest < time.Millisecond {
 		return next, nil
 	}
-	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(lease)}
-	err = l.core.ask(ctx, new(send.Call), send.Terms{Budget: l.cfg.budget}, renew)
+	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(lease)}
+	err = l.core.do(ctx, send.Terms{Budget: l.cfg.budget}, &renew)
 	switch {
 	case err != nil:
 		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left
@@ -77,12 +76,12 @@ func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 	case !renew.ok:
 		// The entry is gone. Unlike a release, a renewal never removes the entry, so an earlier
 		// send of the renewal is not the reason. The end of this lease may be the reason.
-		if e.validity.Gone(e.setAlarm) {
+		if e.validity.Gone() {
 			return next, e.lose(errTaken)
 		}
 		return next, errReleased
 	}
-	lost, phase := e.validity.Prolong(sent.Add(lease-l.core.drift(lease)), next, lease == longest && lease < l.cfg.lease)
+	phase, lost := e.validity.Prolong(sent.Add(lease-l.core.drift(lease)), next, lease == longest && lease < l.cfg.lease)
 	switch {
 	case lost != nil:
 		return next, lost
@@ -97,17 +96,12 @@ var errReleased = fmt.Errorf("%w: it was released", ErrLost)
 
 var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
 
-// admitNext lets other callers of this process claim the key. The entry of a lease that was about
-// to be released has no holder, and is removed.
-func (e *Lease) admitNext(how validity.Opens) {
-	switch how {
-	case validity.OpensOrphaned:
-		e.addOrphan()
-	case validity.OpensBypassed:
+// admitNext lets other callers of this process claim the key.
+func (e *Lease) admitNext() {
+	if e.local.Unprotected() {
 		e.cleanUpClaim()
-	case validity.OpensKey, validity.OpensNothing:
 	}
-	e.locker.core.keys.Leave(&e.local)
+	e.locker.core.keys.Leave(&e.local, nil)
 }
 
 // Extend renews the lease now, for a full lease, or for a shorter time if WithMaxHold or the run
@@ -120,12 +114,12 @@ func (e *Lease) Extend(ctx context.Context) error {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
 	e.checkValidity() // a lease that is over by the clock is not revived, even before its alarm
-	switch lost, phase := e.validity.State(); {
-	case lost != nil:
-		return lost
-	case phase != validity.Holding:
+	switch valid := e.validity.State(); {
+	case valid.Lost != nil:
+		return valid.Lost
+	case valid.Phase != validity.Holding:
 		return errReleased
-	case e.local.Bypassed():
+	case e.local.Unprotected():
 		return errBypassed
 	}
 	_, err := e.renewOnce(ctx)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
 // Submission describes a request to a guard, for [Locker.Begin].
@@ -55,22 +56,11 @@ const (
 	runFailed
 )
 
-// remoteRun is a run over a store outside this process, with the same room as remoteLease.
-type remoteRun struct {
-	Run
-	remoteCalls
-}
-
 func newRun(ctx context.Context, l *Locker, key string, entry entryName, s *Submission, fingerprint []byte) *Run {
 	r := new(Run)
-	if !l.core.inProcess {
-		both := new(remoteRun)
-		r, both.lease.remote = &both.Run, &both.remoteCalls
-	}
 	rec, e := &r.record, &r.lease
-	e.record, e.locker, e.entry, e.parent = rec, l, entry, ctx
-	e.observed = l.observation(ctx)
-	l.core.keys.Prepare(&e.local, (*holder)(e))
+	e.record = rec
+	e.init(ctx, l, entry)
 	rec.label, rec.scope, rec.attempt, rec.owner = key, s.Scope, 1, s.owner(e.owner())
 	r.work = runContext{(*leaseContext)(e), r}
 	// A copy: the local table and calls to the store may read it after Once has returned.
@@ -98,7 +88,7 @@ func (c *runContext) Value(key any) any {
 // runOf returns the innermost run around ctx that has a lease, nil if there is none.
 func runOf(ctx context.Context) *Run {
 	r := innermostRun(ctx)
-	for r != nil && r.lease.local.Bypassed() {
+	for r != nil && r.lease.local.Unprotected() {
 		r = innermostRun(r.lease.parent)
 	}
 	return r
@@ -115,7 +105,7 @@ func (r *Run) Context() context.Context {
 	switch {
 	case r.tx != nil:
 		return r.tx.work
-	case r.lease.local.Bypassed():
+	case r.lease.local.Unprotected():
 		return context.WithValue(r.lease.parent, runKey{}, r)
 	}
 	return &r.work
@@ -145,7 +135,7 @@ func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed
 			r.err = errReleased
 		}
 		return kept, replayed, err
-	case r.lease.local.Bypassed():
+	case r.lease.local.Unprotected():
 		r.endUnprotected()
 	default:
 		r.err = r.settle(ctx, receipt)
@@ -172,7 +162,7 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 	switch {
 	case phase != running:
 		return nil, false, err
-	case r.lease.local.Bypassed():
+	case r.lease.local.Unprotected():
 		r.endUnprotected()
 		return nil, false, err
 	}
@@ -204,9 +194,11 @@ func (r *Run) fail(ctx context.Context, err error) error {
 // they would run it again.
 func (r *Run) endUnprotected() {
 	e := &r.lease
-	d := grantOf(e)
-	d.fingerprint, d.unprotected = e.fingerprint(), true
-	e.locker.core.keys.Share(&e.local, d)
+	e.locker.core.keys.Share(&e.local, func() local.Decision {
+		d := grantOf(e)
+		d.fingerprint, d.unprotected = e.fingerprint(), true
+		return d
+	})
 	e.endBypassed()
 }
 
@@ -215,8 +207,8 @@ func (r *Run) endUnprotected() {
 // caller.
 func (r *Run) shareFailure(err error) {
 	e := &r.lease
-	if err != nil && e.local.Contended() && e.parent.Err() == nil && e.lostError() == nil {
-		e.locker.core.keys.Share(&e.local, &decision{failure: err})
+	if err != nil && e.parent.Err() == nil && e.lostError() == nil {
+		e.locker.core.keys.Share(&e.local, func() local.Decision { return &decision{failure: err} })
 	}
 }
 
@@ -259,7 +251,7 @@ func (r *Run) settle(ctx context.Context, receipt []byte) error {
 // confirmed, because a run whose key an operator has given to another run must not answer. An error that
 // matches [ErrLost] says that it has not. Any other error says that a crash would still free the key.
 func (r *Run) Hold(ctx context.Context, receipt []byte) error {
-	if r.lease.local.Bypassed() {
+	if r.lease.local.Unprotected() {
 		return errBypassed
 	}
 	if !r.record.effects.note(func() { r.record.effects.begun, r.record.effects.failedReceipt = true, receipt }) {
@@ -294,7 +286,7 @@ func (r *Run) Committed() bool { return r.record.effects.wasCommitted() }
 // the same errors. After an error, do not send the call.
 func (r *Run) NotePossibleEffect(ctx context.Context, receipt []byte) (none func(), err error) {
 	f := &r.record.effects
-	if r.settled() || r.lease.local.Bypassed() { // the key will not be freed, or was never claimed
+	if r.settled() || r.lease.local.Unprotected() { // the key will not be freed, or was never claimed
 		return func() {}, nil
 	}
 	noted := false
@@ -336,8 +328,8 @@ func (r *Run) noteInStore(ctx context.Context) error {
 	if !l.cfg.rerun {
 		hold = max(e.withinRun(e.claim.left(l.cfg.lease, clock.Now())), time.Millisecond) // only the linger has to change
 	}
-	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(hold)}
-	err := l.askLogged(ctx, l.lastingTerms(), renew)
+	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(hold)}
+	err := l.doLogged(ctx, l.lastingTerms(), &renew)
 	switch {
 	case err != nil:
 		l.emitFailed(ctx, &e.identity, callRenew, l.cfg.budget, err)

@@ -125,7 +125,7 @@ func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, keys []string
 			return false, err
 		}
 		s.leases = append(s.leases, e)
-		if e.local.Bypassed() {
+		if e.local.Unprotected() {
 			terms.outage = errSetOutage // the next keys would each wait for the same store
 		}
 		work := e.Context()
@@ -211,7 +211,7 @@ func (s *Set) Settle(ctx context.Context, receipt []byte, keep time.Duration) er
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
 	return s.each(func(e *Lease) error {
-		if s.context.bypassed && !e.local.Bypassed() {
+		if s.context.bypassed && !e.local.Unprotected() {
 			return e.Release(ctx) // a part of the set protects nothing, so it leaves no receipt
 		}
 		return e.Settle(ctx, receipt, keep)

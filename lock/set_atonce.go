@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/duty"
 	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -120,9 +120,7 @@ func (c *setClaim) send(ctx context.Context) (inTheWay Entry, err error) {
 	r := &setRequest{store: core.sets, keys: make([]string, len(c.leases)), claims: make([]Claim, len(c.leases))}
 	call := new(send.Call)
 	for i, e := range c.leases {
-		if !core.inProcess {
-			e.claim.call = call
-		}
+		e.claim.sent = call
 		r.keys[i], r.claims[i] = string(e.entry), c.newClaim(e)
 		e.claim.lease, r.claims[i].Lease = c.leases[0].claim.lease, r.claims[0].Lease // inside a run, the time left shrinks meanwhile
 	}
@@ -155,7 +153,7 @@ func (c *setClaim) refusal(inTheWay *Entry) error {
 	at := slices.IndexFunc(c.leases, func(e *Lease) bool { return string(e.entry) == inTheWay.Key })
 	var record *record // a lock has none
 	reason := record.refusal(inTheWay.State, nil, false)
-	own := inTheWay.State != Settled && c.core.cleaner.FateOf(inTheWay.Token) != cleanup.NotKnown
+	own := inTheWay.State != Settled && c.core.duties.FateOf(inTheWay.Token) != duty.NotKnown
 	if at < 0 || own || c.cfg.wait > 0 && errors.Is(reason, ErrHeld) {
 		return errInOrder
 	}

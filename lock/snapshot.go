@@ -62,7 +62,7 @@ func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	for k := range c.keys.Keys() {
 		if e := leaseOf(k.Holder); match(string(e.entry), e.claimOwner()) {
 			h := holdOf(e)
-			h.Waiting, h.Ending = k.Waiting, k.Ending
+			h.Waiting, h.Ending = k.Waiting, k.Settling
 			all = append(all, h)
 		}
 	}
@@ -86,8 +86,8 @@ func holdOf(e *Lease) Hold {
 	h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.claimOwner(), Set: slices.Clone(e.set)}
 	if e.local.Granted() {
 		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
-		renewed, until := e.validity.RenewsAgain()
-		h.Until, h.Renewed = until.Wall(), renewed
+		valid := e.validity.State()
+		h.Until, h.Renewed = valid.Until.Wall(), valid.Again
 	}
 	return h
 }
@@ -95,7 +95,7 @@ func holdOf(e *Lease) Hold {
 // cleanups lists the first of the clean-ups that match accepts.
 func (c *core) cleanups(limit int, match func(entry, owner string) bool) []Cleanup {
 	var all []Cleanup
-	for _, t := range c.cleaner.List() {
+	for _, t := range c.duties.List() {
 		if match(t.Entry, t.Owner) {
 			all = append(all, Cleanup{Key: t.Key, Entry: t.Entry, Token: t.Token, Owner: t.Owner, Kind: EventKind(t.Kind), Since: t.Since})
 		}
@@ -141,8 +141,8 @@ type Stats struct {
 func (l *Locker) Stats() Stats {
 	c := l.core
 	s := Stats{
-		Active: c.active.Count(), Backlog: c.cleaner.Count(), BacklogBytes: c.backlog.bytes.Load(),
-		Dropped: c.cleaner.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.Class(),
+		Active: c.active.Count(), Backlog: c.duties.Count(), BacklogBytes: c.duties.Bytes(),
+		Dropped: c.duties.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.Class(),
 		Unfinished: int(c.unfinished.Load()),
 	}
 	about := Describe(c.store)

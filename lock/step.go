@@ -150,8 +150,8 @@ func (s *step) claim(ctx context.Context, c *Claim) (found Entry, err error) {
 		if err := s.run.stillRuns(s.name); err != nil {
 			return Entry{}, err
 		}
-		request := &claimRequest{store: l.core.store, key: s.key, claim: *c}
-		if err := s.ask(ctx, callClaim, send.Terms{Budget: l.cfg.budget}, request); err != nil {
+		request := call{name: callClaim, key: s.key, claim: *c}
+		if err := s.ask(ctx, send.Terms{Budget: l.cfg.budget}, &request); err != nil {
 			return Entry{}, fmt.Errorf("lock: the Step %q was not run: %w", s.name, err)
 		}
 		found = request.entry
@@ -171,8 +171,8 @@ func (s *step) claim(ctx context.Context, c *Claim) (found Entry, err error) {
 func (s *step) settle(ctx context.Context, c *Claim, result []byte) error {
 	l := s.run.lease.locker
 	receipt := append(binary.AppendUvarint([]byte{stepFormat}, uint64(s.place)), result...) //nolint:gosec // it is at least 1
-	request := &endRequest{store: l.core.store, key: s.key, claim: *c, receipt: receipt, keep: l.cfg.stepKeep()}
-	err := s.ask(ctx, callSettle, l.lastingTerms(), request)
+	request := call{name: callSettle, key: s.key, claim: *c, receipt: receipt, keep: l.cfg.stepKeep()}
+	err := s.ask(ctx, l.lastingTerms(), &request)
 	switch {
 	case err != nil:
 		return fmt.Errorf("lock: the Step %q has run, and its result is not known to be kept: if it is not, the step runs again: %w", s.name, err)
@@ -183,11 +183,11 @@ func (s *step) settle(ctx context.Context, c *Claim, result []byte) error {
 }
 
 // ask makes a call to the store, and reports its failure.
-func (s *step) ask(ctx context.Context, call string, terms send.Terms, r send.Request) error {
+func (s *step) ask(ctx context.Context, terms send.Terms, c *call) error {
 	l, began := s.run.lease.locker, time.Now()
-	err := l.askLogged(ctx, terms, r)
+	err := l.doLogged(ctx, terms, c)
 	if err != nil {
-		l.emitFailed(ctx, &s.run.lease.identity, call, time.Since(began), err)
+		l.emitFailed(ctx, &s.run.lease.identity, c.name, time.Since(began), err)
 	}
 	return err
 }
@@ -195,11 +195,10 @@ func (s *step) ask(ctx context.Context, call string, terms send.Terms, r send.Re
 // stillRuns returns an error unless r has its lease and no answer.
 func (r *Run) stillRuns(name string) error {
 	r.lease.checkValidity()
-	lost, phase := r.lease.validity.State()
-	switch {
-	case lost != nil:
-		return fmt.Errorf("lock: the Step %q has no result: %w", name, lost)
-	case phase != validity.Holding:
+	switch valid := r.lease.validity.State(); {
+	case valid.Lost != nil:
+		return fmt.Errorf("lock: the Step %q has no result: %w", name, valid.Lost)
+	case valid.Phase != validity.Holding:
 		return fmt.Errorf("lock: the Step %q came after the answer of its submission: make the steps first", name)
 	}
 	return nil

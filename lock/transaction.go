@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/duty"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // transaction is the store's transaction around a function of Once.
 type transaction struct {
-	store     Transaction
-	work      context.Context //nolint:containedctx // of the work
-	undecided bool            // its commit got no answer; of the goroutine that ends the lease
+	store Transaction
+	work  context.Context //nolint:containedctx // of the work
 }
 
 // begin begins the transaction of the work.
@@ -74,8 +73,7 @@ func (l *Locker) singleTerms() send.Terms {
 func (r *Run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
-	why, _ := e.validity.End(true) // the lease is renewed until there is an answer
-	lost := why.orNil()
+	lost, _ := e.validity.End(true) // the lease is renewed until there is an answer
 	e.setEnd(leaseEnd{settles: true, receipt: receipt, keep: r.kept()})
 	if l.hasObservers() {
 		ctx = context.WithoutCancel(ctx)
@@ -172,7 +170,7 @@ func (r *Run) undo(ctx context.Context) error {
 		receipt, _ := r.record.effects.receipt()
 		end = leaseEnd{settles: true, receipt: receipt, keep: r.kept()}
 	}
-	e.locker.core.keys.Update(&e.local, func() { e.setEnd(end) })
+	e.setEnd(end)
 	switch {
 	case end.settles:
 	case e.attempt() > 1:
@@ -188,15 +186,8 @@ func (r *Run) undo(ctx context.Context) error {
 // The commit is never sent again.
 func (r *Run) decideInBackground(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
-	e, first := &r.lease, clock.Now()
-	r.tx.undecided = true
-	e.end.receipt = nil // it was committed already, or never will be
-	e.repeatInBackground(ctx, func(closing bool) cleanup.Progress {
-		if r.tx.undecided {
-			return cleanup.Progress{Done: r.decideLater(ctx)}
-		}
-		return e.retryEnd(ctx, first, closing) // an observer has ended the goroutine that decided
-	})
+	r.lease.end.receipt = nil // it was committed already, or never will be
+	r.lease.keepKey(ctx, func(bool) duty.Progress { return duty.Progress{Done: r.decideLater(ctx)} })
 }
 
 // decideLater asks for the outcome once more, and reports whether nothing is left to ask.
@@ -205,7 +196,6 @@ func (r *Run) decideLater(ctx context.Context) (done bool) {
 	if err != nil {
 		return false
 	}
-	r.tx.undecided = false
 	if ok {
 		_ = r.lease.endAnswered(ctx, true, nil)
 	} else {

@@ -11,40 +11,32 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
-// waitHere waits for e's key behind another lease of this process, until there is a decision or the time
-// is over. A held key is refused without a round trip, unless the caller waits. For a key whose claim is
-// pending, or whose end the store has not confirmed, every caller waits: for wait or the budget,
-// whichever is longer.
-//
-//	entered, nil  e has the key in this process
-//	entered, err  it has, but the store has not freed it: only work without the store can go on
-//	false, err    it has not
-func (l *Locker) waitHere(ctx context.Context, e *Lease, found local.Entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
+// waitHere waits for e's key behind another lease of this process, until e has it, or there is a decision,
+// or the time is over. A held key is refused without a round trip, unless the caller waits. Where a call of
+// this process about the key lacks its answer, every caller waits: for wait or the budget, whichever is
+// longer.
+func (l *Locker) waitHere(ctx context.Context, e *Lease, found local.Entrance, began clock.Moment, wait time.Duration) error {
 	c, w, held := l.core, found.Waiter, heldBy(e, found.Owner)
 	e.observed.noteFound(found.Owner)
-	if found.ConfirmEnd != nil {
-		found.ConfirmEnd()
+	if found.Confirm != nil {
+		found.Confirm()
 	}
 	switch {
 	case found.Mismatch:
 		held.Reason = ErrMismatch
-		return false, held
-	case w == nil && found.ConfirmEnd != nil && !l.cfg.failOpen: // else another caller in the queue may be about to run without the store
-		return false, errEnding
+		return held
+	case w == nil && found.Confirm != nil && !l.cfg.failOpen:
+		return errPending
 	case w == nil:
-		return false, held
+		return held
 	}
-	if wait > 0 || found.ConfirmEnd != nil {
+	if wait > 0 || found.Confirm != nil {
 		queued := time.Now()
 		defer func() { e.observed.addWait(queued) }()
 	}
-	allowed := local.AwaitAnswer
-	if l.cfg.failOpen {
-		allowed |= local.Usurp
-	}
 	latest := began.Add(max(wait, l.cfg.budget))
 	until := latest
-	if wait > 0 && found.ConfirmEnd == nil {
+	if wait > 0 && found.Confirm == nil {
 		until = began.Add(wait)
 	}
 	timer := time.NewTimer(until.Until())
@@ -54,60 +46,50 @@ func (l *Locker) waitHere(ctx context.Context, e *Lease, found local.Entrance, b
 		case <-w.Ready():
 			return readyResult(w)
 		case <-timer.C:
-			if clock.Now() >= latest {
-				allowed &^= local.AwaitAnswer
-			}
-			stopped := c.keys.StopWaiting(w, allowed)
+			stopped := c.keys.StopWaiting(w, clock.Now() < latest)
 			if stopped == local.StillWaiting {
 				timer.Reset(latest.Until())
 				continue
 			}
 			return stoppedResult(w, stopped, held)
 		case <-ctx.Done():
-			if c.keys.CancelWait(w) == local.FoundPending {
-				return false, gaveUp(ctx, errPending)
+			if c.keys.CancelWait(w) == local.FoundUndecided {
+				return gaveUp(ctx, errPending)
 			}
-			return false, gaveUp(ctx, waitError(w, held))
+			return gaveUp(ctx, waitError(w, held))
 		case <-c.closing:
 			c.keys.CancelWait(w)
-			return false, ErrClosed
+			return ErrClosed
 		}
 	}
 }
 
 // readyResult returns the result of a wait whose waiter is ready.
-func readyResult(w *local.Waiter) (entered bool, err error) {
+func readyResult(w *local.Waiter) error {
 	d, decided := w.Decided().(*decision)
 	if !decided {
-		return true, nil
+		return nil
 	}
 	e := leaseOf(w.Lease())
 	e.observed.noteFound(d.entry.Owner)
-	return false, d.errorFor(e)
+	return d.errorFor(e)
 }
 
 // stoppedResult returns the result of a wait whose time was over.
-func stoppedResult(w *local.Waiter, stopped local.Stopped, held *RefusedError) (entered bool, err error) {
+func stoppedResult(w *local.Waiter, stopped local.Stopped, held *RefusedError) error {
 	switch stopped {
 	case local.FoundGiven: // at the same moment
-		return true, nil
+		return nil
 	case local.FoundDecided:
 		<-w.Ready()
 		return readyResult(w)
-	case local.Usurped:
-		if h, settles := w.Usurped(); !settles { // its entry has no holder, and must not refuse a later caller
-			leaseOf(h).addOrphan()
-		}
-		return true, errEnding
-	case local.FoundEnding:
-		return false, errEnding
-	case local.FoundPending:
+	case local.FoundUndecided:
 		if !leaseOf(w.Lease()).locker.cfg.failOpen { // else the other work may be about to run without the store
-			return false, errPending
+			return errPending
 		}
 	case local.FoundHeld, local.StillWaiting:
 	}
-	return false, waitError(w, held)
+	return waitError(w, held)
 }
 
 // waitError returns the error of a wait that has ended: held, and the error of the latest poll if
@@ -130,9 +112,7 @@ func withRefusal(err, known error) error {
 	return fmt.Errorf("%w; known before: %s", err, known.Error())
 }
 
-var errPending = fmt.Errorf("%w: another claim of this key is still unanswered", ErrUnavailable)
-
-var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
+var errPending = fmt.Errorf("%w: an earlier call of this process about the key is still unanswered", ErrUnavailable)
 
 // takeInStore claims e's key, and if another process holds it, polls until the moment until. Only
 // the first caller in the queue of a process does so. known is the refusal by an earlier

@@ -1,11 +1,6 @@
 package local
 
-import (
-	"iter"
-	"sync/atomic"
-
-	"github.com/httplatch/httplatch/lock/internal/clock"
-)
+import "github.com/httplatch/httplatch/lock/internal/clock"
 
 // alarms ring the leases of a shard at their due moments, for example when a renewal is due. They
 // are locked with the shard.
@@ -17,50 +12,31 @@ import (
 type alarms struct {
 	clock.Queue[*Holding]
 
-	nextLook atomic.Int64 // the moment of the next look; Never if all leases of the shard are queued
+	nextLook clock.Moment // Never if all leases of the shard are queued
 }
 
 func (a *alarms) init(wake func()) {
-	a.Queue = clock.NewQueue[*Holding](wake)
-	a.nextLook.Store(int64(clock.Never))
+	a.Queue, a.nextLook = clock.NewQueue[*Holding](wake), clock.Never
 }
-
-// lookComesBefore reports whether the next look runs before due.
-//
-// It is called without the lock for a lease that was granted (1) before the call reads the
-// announcement (2). A look withdraws its announcement (3) before it reads the leases (4). If 2 still
-// finds the announcement, then 2 comes before 3, so 1 comes before 4: the look finds the lease.
-func (a *alarms) lookComesBefore(due clock.Moment) bool { return int64(due) >= a.nextLook.Load() }
 
 // announceLook announces a look for a lease that is due at due.
 func (a *alarms) announceLook(due clock.Moment) {
-	if !a.lookComesBefore(due) {
-		a.nextLook.Store(int64(due))
+	if due < a.nextLook {
+		a.nextLook = due
 		a.Arm(due)
 	}
 }
 
-// add queues h.
-func (a *alarms) add(h *Holding, due clock.Moment) {
-	a.Put(h, due)
-	a.Arm(due)
-}
-
-// keep queues h, which is about to leave the shard.
-func (a *alarms) keep(h *Holding) {
-	if h.isNew() {
-		a.add(h, h.Due)
-	}
-}
-
 // ring rings the leases that are due. If a look is due, it also looks through all leases.
-func (a *alarms) ring(all iter.Seq[*Holding]) {
+func (s *shard) ring() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, at := &s.alarms, clock.Now()
 	a.Fired()
-	at := clock.Now()
-	if a.lookComesBefore(at) {
-		a.nextLook.Store(int64(clock.Never)) // first: see lookComesBefore
-		for h := range all {
-			if h.isNew() {
+	if at >= a.nextLook {
+		a.nextLook = clock.Never
+		for _, h := range s.holders {
+			if h.Granted() && h.NeverQueued() {
 				a.Put(h, h.Due)
 			}
 		}
@@ -68,42 +44,18 @@ func (a *alarms) ring(all iter.Seq[*Holding]) {
 	for at >= a.First() {
 		go a.Pop().lease.Ring()
 	}
-	a.Arm(min(a.First(), clock.Moment(a.nextLook.Load())))
+	a.Arm(min(a.First(), a.nextLook))
 }
 
-// forget drops all alarms.
-func (a *alarms) forget() {
-	a.Clear()
-	a.nextLook.Store(int64(clock.Never))
-}
-
-// isNew reports whether the lease was granted and never queued for an alarm.
-func (h *Holding) isNew() bool { return h.Granted() && h.NeverQueued() }
-
-// ScheduleNew rings h, which was granted just now, at due. due was the Due of the Holding of h, which
-// an alarm may have changed by now.
-func (t *Table) ScheduleNew(h *Holding, due clock.Moment) {
-	s := t.shardOf(h)
-	if s.alarms.lookComesBefore(due) {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.alarms.announceLook(due)
-}
-
-// Schedule rings h at due.
+// Schedule rings h at due, unless h has left its key.
 func (t *Table) Schedule(h *Holding, due clock.Moment) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.alarms.add(h, due)
-}
-
-func (s *shard) ring() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.alarms.ring(s.leases())
+	if s.has(h) {
+		s.alarms.Put(h, due)
+		s.alarms.Arm(due)
+	}
 }
 
 // ForgetAlarms drops all alarms.
@@ -111,7 +63,8 @@ func (t *Table) ForgetAlarms() {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		s.alarms.forget()
+		s.alarms.Clear()
+		s.alarms.nextLook = clock.Never
 		s.mu.Unlock()
 	}
 }

@@ -15,12 +15,12 @@ type Decision interface {
 	Detach()
 }
 
-// Share gives d to the waiters behind h that it answers, before the next of them gets the
-// key.
-func (t *Table) Share(h *Holding, d Decision) {
+// Share gives the decision of decide to the waiters behind h that it answers, before the next of them
+// gets the key. Without waiters, it does not call decide.
+func (t *Table) Share(h *Holding, decide func() Decision) {
 	s := t.shardOf(h)
 	s.mu.Lock()
-	answered := s.takeAnswered(h, d)
+	d, answered := s.decide(h, decide)
 	s.mu.Unlock()
 	wake(d, answered)
 }
@@ -36,6 +36,15 @@ func (t *Table) Rest(h *Holding, d Decision) (asked <-chan struct{}) {
 	s.mu.Unlock()
 	wake(d, answered)
 	return again
+}
+
+// decide takes the waiters that the decision of decide answers from the queue behind h.
+func (s *shard) decide(h *Holding, decide func() Decision) (d Decision, answered []*Waiter) {
+	if decide == nil || h.slot == nil {
+		return nil, nil
+	}
+	d = decide()
+	return d, s.takeAnswered(h, d)
 }
 
 // takeAnswered takes the waiters that d answers from the queue behind h. A poll that the store
@@ -76,11 +85,9 @@ func wake(d Decision, waiters []*Waiter) {
 	if len(waiters) == 0 {
 		return
 	}
-	defer func() {
-		for _, w := range waiters {
-			w.decided = d
-			close(w.ready)
-		}
-	}()
 	d.Detach()
+	for _, w := range waiters {
+		w.decided = d
+		close(w.ready)
+	}
 }

@@ -31,7 +31,7 @@ func (s *shard) taken(key string) Taken {
 	switch {
 	case !taken:
 		return NotTaken
-	case holder.pending(), holder.ending():
+	case holder.undecided():
 		return TakenUndecided
 	default:
 		return TakenHeld

@@ -8,6 +8,8 @@ import (
 	"hash/maphash"
 	"iter"
 	"sync"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // Lease is what a [Table] asks a lease. Its methods may be called with the shard of its key locked,
@@ -16,7 +18,6 @@ type Lease interface {
 	Key() string
 	Owner() string                // for operators
 	SameRequest(other Lease) bool // false if the fingerprints differ
-	Settles() bool                // whether the lease ends with a settle; see Table.MarkEnding
 	Ring()                        // is called when an alarm is due, on its own goroutine
 }
 
@@ -29,10 +30,9 @@ type Table struct {
 const shards = 64
 
 type shard struct {
-	mu       sync.Mutex
-	holders  map[string]*Holding   // of the keys that are pending or granted in this process
-	admitted map[*Holding]struct{} // see Table.Admit
-	alarms   alarms
+	mu      sync.Mutex
+	holders map[string]*Holding
+	alarms  alarms
 
 	watches map[string][]chan struct{} // see Table.WatchFreed
 }
@@ -50,8 +50,8 @@ func New() *Table {
 
 // Prepare makes h the part of lease in t. It comes before all other calls with h.
 func (t *Table) Prepare(h *Holding, lease Lease) {
-	h.lease = lease
-	h.shard = uint8(maphash.String(t.seed, lease.Key()) % shards)
+	h.lease, h.name = lease, lease.Key()
+	h.shard = uint8(maphash.String(t.seed, h.name) % shards)
 }
 
 // shardOf returns the shard of h's key.
@@ -59,149 +59,141 @@ func (t *Table) shardOf(h *Holding) *shard { return &t.shards[h.shard] }
 
 // Entrance is the result of [Table.Enter].
 type Entrance struct {
-	Open       bool    // the lease has the key now
-	Mismatch   bool    // another lease has it, for a different request
-	Waiter     *Waiter // nil if the lease does not wait
-	ConfirmEnd func()  // asks the store to confirm the end of the holder; nil if its work is not over
-	Owner      string  // of the holder, if the holder is another lease
+	Open     bool    // the lease has the key now
+	Mismatch bool    // another lease has it, for a different request
+	Waiter   *Waiter // nil if the lease does not wait
+	Confirm  func()  // asks the store to confirm the settle of the holder; nil if its work is not over
+	Owner    string  // of the holder, if the holder is another lease
 }
 
-// Enter gives h its key. If another lease has the key, h is queued behind it if h is patient,
-// or if it is not certain that the key is held. It is not certain while the claim of the other
-// lease is pending. It is not certain either after the work of the other lease is over: a refusal
-// would then lock the process out because of its own unanswered call.
+// Enter gives h its key. If another lease has the key, h is queued behind it if h is patient, or
+// if it is not decided whether the key is held: a refusal would then lock the process out because
+// of its own unanswered call.
 func (t *Table) Enter(h *Holding, patient bool) Entrance {
-	s, key := t.shardOf(h), h.lease.Key()
+	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	holder, taken := s.holders[key]
+	holder, taken := s.holders[h.name]
 	if !taken {
-		s.holders[key] = h
+		s.holders[h.name] = h
 		return Entrance{Open: true}
 	}
-	if wasGranted := holder.contend(); !wasGranted && holder.pending() {
-		w := enqueue(h, holder, patient)
+	found := Entrance{Owner: holder.lease.Owner(), Confirm: holder.confirm}
+	switch {
+	case holder.pending(): // the budget of its claim bounds the wait, so nothing bounds the queue
+		found.Waiter = enqueue(h, holder, patient)
 		if !patient || holder.slot.queue.Len() > maxWaiters {
 			holder.slot.triggerClaim()
 		}
-		return Entrance{Waiter: w, Owner: holder.lease.Owner()}
+	case holder.Granted() && !h.lease.SameRequest(holder.lease):
+		return Entrance{Mismatch: true, Owner: found.Owner}
+	case (patient || holder.undecided()) && holder.waiting() < maxWaiters:
+		found.Waiter = enqueue(h, holder, patient)
 	}
-	sl := holder.slot
-	if sl == nil {
-		sl = new(slot)
-	}
-	freeing := sl.confirmEnd != nil && !holder.lease.Settles()
-	if !holder.Bypassed() && !freeing && !h.lease.SameRequest(holder.lease) {
-		return Entrance{Mismatch: true, Owner: holder.lease.Owner()}
-	}
-	if !patient && sl.confirmEnd == nil || sl.queue.Len() >= maxWaiters {
-		return Entrance{ConfirmEnd: sl.confirmEnd, Owner: holder.lease.Owner()}
-	}
-	return Entrance{Waiter: enqueue(h, holder, patient), ConfirmEnd: sl.confirmEnd, Owner: holder.lease.Owner()}
+	return found
 }
 
 // TryEnter gives h its key if no lease has the key. Otherwise it returns the state of the key, and
-// the owner of the lease that has it. It does not mark the key as contended.
+// the owner of the lease that has it.
 func (t *Table) TryEnter(h *Holding) (taken Taken, owner string) {
-	s, key := t.shardOf(h), h.lease.Key()
+	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if taken = s.taken(key); taken != NotTaken {
-		return taken, s.holders[key].lease.Owner()
+	if taken = s.taken(h.name); taken != NotTaken {
+		return taken, s.holders[h.name].lease.Owner()
 	}
-	s.holders[key] = h
+	s.holders[h.name] = h
 	return NotTaken, ""
 }
 
-// MarkEnding notes that the work of h is over. confirm asks the store to confirm the end.
-func (t *Table) MarkEnding(h *Holding, confirm func()) {
+// Admit adds h, whose key the store has granted by a ticket, past the callers that claim the key
+// in this process. If there is such a caller, h gets a name of its own: the store will refuse the
+// caller's claim, and all later ones.
+func (t *Table) Admit(h *Holding, token string) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.has(h) || s.hasAdmitted(h) {
-		h.needSlot().confirmEnd = confirm
+	if _, taken := s.holders[h.name]; taken {
+		h.name += "\x00" + token
 	}
+	s.holders[h.name] = h
 }
 
-// has reports whether h has its key.
-func (s *shard) has(h *Holding) bool {
-	holder, taken := s.holders[h.lease.Key()]
-	return taken && holder == h
-}
-
-// Leave frees the key of h if h has it. It may be called again: at the loss of a lease and
-// at its end. There is no renewal after the first call.
-func (t *Table) Leave(h *Holding) { t.LeaveWith(h, nil) }
-
-// LeaveWith is Leave after a claim that ended. decide returns the decision for callers behind
-// the claim. It is called if there may be such callers.
-func (t *Table) LeaveWith(h *Holding, decide func() Decision) {
+// Grant notes the grant of h, whose first alarm is due at due. decide returns the decision for
+// the callers behind h, if there are any: h holds the key.
+func (t *Table) Grant(h *Holding, due clock.Moment, decide func() Decision) {
 	s := t.shardOf(h)
 	s.mu.Lock()
-	s.alarms.Drop(h)
-	var d Decision
-	var answered []*Waiter
-	switch {
-	case s.has(h):
-		if decide != nil && h.slot != nil {
-			d = decide()
-			answered = s.takeAnswered(h, d)
-		}
-		s.pass(h)
-	default:
-		s.leaveAdmitted(h)
-	}
+	h.state.Store(granted)
+	h.Due = due
+	s.alarms.announceLook(due)
+	d, answered := s.decide(h, decide)
 	s.mu.Unlock()
 	wake(d, answered)
 }
 
-// pass gives the key of h to an admitted lease, or else to the first of its queue.
+// Bypass notes that the work of h runs although its claim was not granted. d is the decision for
+// the callers behind h.
+func (t *Table) Bypass(h *Holding, d Decision) {
+	s := t.shardOf(h)
+	s.mu.Lock()
+	h.state.Store(unprotected)
+	answered := s.takeAnswered(h, d)
+	s.mu.Unlock()
+	wake(d, answered)
+}
+
+// MarkSettling notes that the work of h is over, and its settle lacks the store's answer. confirm
+// asks the store for it.
+func (t *Table) MarkSettling(h *Holding, confirm func()) {
+	s := t.shardOf(h)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.confirm = confirm
+}
+
+// has reports whether h has its key.
+func (s *shard) has(h *Holding) bool { return s.holders[h.name] == h }
+
+// Leave frees the key of h if h has it. It may be called again: at the loss of a lease and
+// at its end. There is no renewal after the first call. decide, if it is not nil, returns the
+// decision for the callers behind h. It is called if there are such callers.
+func (t *Table) Leave(h *Holding, decide func() Decision) {
+	s := t.shardOf(h)
+	s.mu.Lock()
+	s.alarms.Drop(h)
+	if !s.has(h) {
+		s.mu.Unlock()
+		return
+	}
+	d, answered := s.decide(h, decide)
+	s.pass(h)
+	s.mu.Unlock()
+	wake(d, answered)
+}
+
+// pass gives the key of h to the first of its queue.
 func (s *shard) pass(h *Holding) {
-	if s.promote(h) {
-		return
-	}
 	sl := h.slot
-	if sl == nil || sl.queue.Len() == 0 {
-		s.free(h.lease.Key())
+	if h.waiting() == 0 {
+		s.free(h.name)
 		return
 	}
-	next := waiterAt(sl.queue.Front())
-	next.foundHolder = next.patient && next.knowsHolder(sl)
-	next.foundElsewhere = next.foundHolder && sl.elsewhere
-	sl.remove(next)
-	s.hand(h, next.lease)
-	close(next.ready)
-}
-
-// hand gives the key of holder to next.
-func (s *shard) hand(holder, next *Holding) {
-	next.slot, holder.slot = holder.slot, nil
-	next.slot.confirmEnd, next.slot.trigger, next.slot.unserved = nil, nil, nil
-	next.contend() // by the rest of the queue
-	s.holders[next.lease.Key()] = next
-}
-
-// Bypass notes that the work of h runs although its claim was not granted.
-func (t *Table) Bypass(h *Holding) {
-	s := t.shardOf(h)
-	s.mu.Lock()
-	h.bypass()
-	s.mu.Unlock()
-}
-
-// Update calls change. No caller looks at h meanwhile.
-func (t *Table) Update(h *Holding, change func()) {
-	s := t.shardOf(h)
-	s.mu.Lock()
-	change()
-	s.mu.Unlock()
+	w := waiterAt(sl.queue.Front())
+	w.foundHolder = w.patient && w.knowsHolder(sl)
+	w.foundElsewhere = w.foundHolder && sl.elsewhere
+	sl.remove(w)
+	sl.trigger, sl.unserved = nil, nil
+	w.lease.slot, h.slot = sl, nil
+	s.holders[h.name] = w.lease
+	close(w.ready)
 }
 
 // Key is a key in a [Table].
 type Key struct {
-	Holder  Lease
-	Waiting int  // callers in its queue
-	Ending  bool // the work of the holder is over, and the store has not confirmed the end
+	Holder   Lease
+	Waiting  int  // callers in its queue
+	Settling bool // the work of the holder is over, and the store has not confirmed the settle
 }
 
 // Keys yields all keys, without a lock.
@@ -220,13 +212,9 @@ func (t *Table) Keys() iter.Seq[Key] {
 func (s *shard) keys() []Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]Key, 0, len(s.holders)+len(s.admitted))
-	for h := range s.leases() {
-		k := Key{Holder: h.lease}
-		if sl := h.slot; sl != nil {
-			k.Waiting, k.Ending = sl.queue.Len(), sl.confirmEnd != nil
-		}
-		all = append(all, k)
+	all := make([]Key, 0, len(s.holders))
+	for _, h := range s.holders {
+		all = append(all, Key{h.lease, h.waiting(), h.confirm != nil})
 	}
 	return all
 }

@@ -9,25 +9,36 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
-// Validity is the validity of one lease. Loss is the reason for which a lease can be lost.
-// The zero Validity is not started.
+// Validity is the validity of one lease:
 //
-// A method with a parameter alarm calls it with the next moment at which something is due. It
-// does so under its lock, so that no alarm is set after the end. The alarm may lock the shard of
-// the key, and calls neither a store nor an observer.
-type Validity[Loss any] struct {
+//	            Start           End             Close
+//	(claiming) ─────▶ Holding ─────▶ Ending ───────────▶ Over
+//	                     │              │ a settle without an answer is renewed
+//	                     └─────Lose─────┴─▶ lost: no renewals; End and Close follow
+//
+// The work of a lease that was not granted is Holding from Bypass on, and opens its key later.
+// The zero Validity is not started.
+type Validity struct {
 	mu       sync.Mutex
+	alarm    Alarm
 	phase    Phase
-	opens    Opens
 	capped   bool // until is as late as the maximum hold allows
 	renewing bool
 	stopped  bool // there are no further renewals, and the end is no loss
+	opens    bool // the key opens at the end
 
-	until    clock.Moment
-	renewAt  clock.Moment // Never if there is no further renewal
-	renewals *renewals    // nil until the first
-	lost     *Loss
+	until   clock.Moment
+	renewAt clock.Moment // Never if there is no further renewal
+	lost    error
+
+	renewals context.Context //nolint:containedctx // of all renewals; nil until the first
+	end      context.CancelFunc
 }
+
+// Alarm rings at the next moment at which something is due. It is set under the lock of the validity, so
+// that none is set after the end. It may lock the shard of the key, and calls neither a store nor an
+// observer.
+type Alarm interface{ SetAlarm(due clock.Moment) }
 
 // Phase is the progress of the end of a lease.
 type Phase uint8
@@ -35,47 +46,35 @@ type Phase uint8
 const (
 	// Holding is the phase before Release or Settle was called.
 	Holding Phase = iota
-	// Ended is the phase after Release or Settle was called.
-	Ended
+	// Ending is the phase after Release or Settle was called.
+	Ending
 	// Over is the phase after that call was answered, or was given up.
 	Over
 )
 
-// Opens is the fate of the key at the end of a validity that is not renewed.
-type Opens uint8
-
-const (
-	// OpensNothing leaves the key as it is.
-	OpensNothing Opens = iota
-	// OpensKey lets other callers of this process claim it.
-	OpensKey
-	// OpensOrphaned is OpensKey, and removes the entry that may be left.
-	OpensOrphaned
-	// OpensBypassed is OpensOrphaned for a lease that was not granted: its work runs
-	// unprotected.
-	OpensBypassed
-)
-
-// renewals is the context of all renewals of a lease.
-type renewals struct {
-	ctx  context.Context //nolint:containedctx // ends with the lease
-	stop context.CancelFunc
-}
-
 // Start begins a validity. No other goroutine knows of it yet, so Start takes no lock.
 // capped says that it cannot be renewed.
-func (v *Validity[Loss]) Start(until, renewAt clock.Moment, capped bool) {
+func (v *Validity) Start(alarm Alarm, until, renewAt clock.Moment, capped bool) {
 	if capped {
 		renewAt = clock.Never
 	}
-	v.until, v.renewAt, v.capped = until, renewAt, capped
+	v.alarm, v.until, v.renewAt, v.capped = alarm, until, renewAt, capped
+}
+
+// Bypass starts the validity of a lease that was not granted, and whose work runs unprotected: the key
+// opens at until.
+func (v *Validity) Bypass(alarm Alarm, until clock.Moment) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.alarm, v.until = alarm, until
+	v.openLater()
 }
 
 // Due is a renewal, a loss or an opening that is due. At most one field is set.
 type Due struct {
 	Renewal context.Context //nolint:containedctx // for the renewal that is due
 	Expired Expiry
-	Opens   Opens
+	Opens   bool
 }
 
 // Expiry is the reason for the end of a validity.
@@ -91,70 +90,54 @@ const (
 )
 
 // Ring returns the action that is due at the moment at, and notes the action as done. It decides by
-// the clock, so one alarm too many does no harm. parent is the context of the work.
-func (v *Validity[Loss]) Ring(parent context.Context, at clock.Moment, alarm func(clock.Moment)) (d Due) {
+// the clock, so one alarm too many does no harm. parent is the context of the work: renewals do not end
+// with it, because the caller's client may have gone while the work goes on.
+func (v *Validity) Ring(parent context.Context, at clock.Moment) (d Due) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
 	case v.stopped && at >= v.until:
-		d.Opens, v.opens = v.opens, OpensNothing
+		d.Opens, v.opens = v.opens, false
 	case v.stopped:
 	case at >= v.until:
-		d.Expired = v.expiryLocked()
+		d.Expired = v.expiry()
 		return d
 	case at >= v.renewAt && !v.renewing:
-		d.Renewal = v.beginRenewalLocked(parent)
+		if v.renewals == nil {
+			v.renewals, v.end = context.WithCancel(context.WithoutCancel(parent))
+		}
+		v.renewing, d.Renewal = true, v.renewals
 	}
-	v.setAlarmLocked(alarm)
+	v.setAlarm()
 	return d
 }
 
-// setAlarmLocked calls alarm if an action is due later.
-func (v *Validity[Loss]) setAlarmLocked(alarm func(clock.Moment)) {
-	if next := v.nextLocked(); next != clock.Never {
-		alarm(next)
-	}
-}
-
-// nextLocked returns the moment at which the next action is due, Never if none is.
-func (v *Validity[Loss]) nextLocked() clock.Moment {
+// setAlarm sets the alarm if an action is due later. v.mu is held, as in all unexported methods.
+func (v *Validity) setAlarm() {
 	switch {
-	case v.stopped && v.opens == OpensNothing:
-		return clock.Never
+	case v.stopped && !v.opens:
 	case v.stopped, v.renewing:
-		return v.until
+		v.alarm.SetAlarm(v.until)
 	default:
-		return min(v.renewAt, v.until)
+		v.alarm.SetAlarm(min(v.renewAt, v.until))
 	}
-}
-
-// beginRenewalLocked returns the context of the renewals. It does not end with parent: the
-// caller's client may have gone while the work goes on.
-func (v *Validity[Loss]) beginRenewalLocked(parent context.Context) context.Context {
-	v.renewing = true
-	if v.renewals == nil {
-		r := new(renewals)
-		r.ctx, r.stop = context.WithCancel(context.WithoutCancel(parent))
-		v.renewals = r
-	}
-	return v.renewals.ctx
 }
 
 // EndRenewal ends a renewal that [Validity.Ring] has begun. The next renewal is due at the moment
 // next.
-func (v *Validity[Loss]) EndRenewal(next clock.Moment, alarm func(clock.Moment)) {
+func (v *Validity) EndRenewal(next clock.Moment) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.renewing, v.renewAt = false, next
 	if v.capped {
 		v.renewAt = clock.Never
 	}
-	v.setAlarmLocked(alarm)
+	v.setAlarm()
 }
 
 // Prolong moves the end of the validity to until, if that is later, and the next renewal to
 // renewAt. A renewal that is under way sets renewAt itself.
-func (v *Validity[Loss]) Prolong(until, renewAt clock.Moment, capped bool) (lost *Loss, phase Phase) {
+func (v *Validity) Prolong(until, renewAt clock.Moment, capped bool) (phase Phase, lost error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if until > v.until {
@@ -163,147 +146,121 @@ func (v *Validity[Loss]) Prolong(until, renewAt clock.Moment, capped bool) (lost
 			v.renewAt = clock.Never
 		}
 	}
-	return v.lost, v.phase
+	return v.phase, v.lost
 }
 
-// stopLocked ends renewals and alarms permanently. The local table drops the alarm when the lease
+// stop ends renewals and alarms permanently. The local table drops the alarm when the lease
 // leaves the table, and an alarm that rings before then does nothing.
-func (v *Validity[Loss]) stopLocked() {
+func (v *Validity) stop() {
 	v.stopped = true
-	if v.renewals != nil {
-		v.renewals.stop()
+	if v.end != nil {
+		v.end()
 	}
 }
 
-// OpenLater ends the renewals, and opens the key at the end of the validity.
-func (v *Validity[Loss]) OpenLater(how Opens, alarm func(clock.Moment)) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.openLaterLocked(how, alarm)
-}
-
-func (v *Validity[Loss]) openLaterLocked(how Opens, alarm func(clock.Moment)) {
-	v.stopLocked()
-	v.opens = how
-	v.setAlarmLocked(alarm)
-}
-
-// Bypass starts the validity of a lease that was not granted, and whose work runs
-// unprotected.
-func (v *Validity[Loss]) Bypass(until clock.Moment, alarm func(clock.Moment)) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.until = until
-	v.openLaterLocked(OpensBypassed, alarm)
+// openLater ends the renewals, and opens the key at the end of the validity.
+func (v *Validity) openLater() {
+	v.stop()
+	v.opens = true
+	v.setAlarm()
 }
 
 // Gone notes that a renewal did not find the entry. holding says that the lease is lost with
 // it. Otherwise a settle without an answer was applied, or another caller has the key. The answer
 // to the settle will show which of the two, and there is nothing left to renew.
-func (v *Validity[Loss]) Gone(alarm func(clock.Moment)) (holding bool) {
+func (v *Validity) Gone() (holding bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.phase == Holding {
 		return true
 	}
 	if !v.stopped {
-		v.openLaterLocked(OpensKey, alarm)
+		v.openLater()
 	}
 	return false
 }
 
 // Lose notes that the lease is lost. first reports that no earlier call did, and that the
 // lease was not over.
-func (v *Validity[Loss]) Lose(why *Loss) (lost *Loss, first bool) {
+func (v *Validity) Lose(why error) (lost error, first bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.lost != nil || v.phase == Over {
 		return v.lost, false
 	}
 	v.lost = why
-	v.stopLocked()
+	v.stop()
 	return why, true
 }
 
 // End notes that the work is over. first reports that no earlier call did: the caller ends
 // the lease. A lease that is settled is renewed until the settle is answered.
-func (v *Validity[Loss]) End(settles bool) (lost *Loss, first bool) {
+func (v *Validity) End(settles bool) (lost error, first bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.phase != Holding {
 		return nil, false
 	}
-	v.phase = Ended
+	v.phase = Ending
 	if !settles {
-		v.stopLocked() // a lease that is about to be released needs no renewal
+		v.stop() // a lease that is about to be released needs no renewal
 	}
 	return v.lost, true
 }
 
-// Close notes that the end was answered, or given up. It returns the fate that the key would have
-// had at the end of the validity.
-func (v *Validity[Loss]) Close() (opens Opens) {
+// Close notes that the end was answered, or given up. opens says that the key would have opened at the
+// end of the validity.
+func (v *Validity) Close() (opens bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.phase = Over
-	v.stopLocked()
-	opens, v.opens = v.opens, OpensNothing
+	v.stop()
+	opens, v.opens = v.opens, false
 	return opens
 }
 
 // Halt ends renewals and alarms: the lease is released, or lapses since its Locker was
 // closed.
-func (v *Validity[Loss]) Halt() {
+func (v *Validity) Halt() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.stopLocked()
+	v.stop()
 }
 
 // Check returns the loss of the lease, and whether its validity has ended by the clock.
-func (v *Validity[Loss]) Check() (lost *Loss, expired Expiry) {
+func (v *Validity) Check() (expired Expiry, lost error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.stopped && clock.Now() >= v.until {
-		expired = v.expiryLocked()
+		expired = v.expiry()
 	}
-	return v.lost, expired
+	return expired, v.lost
 }
 
-func (v *Validity[Loss]) expiryLocked() Expiry {
+func (v *Validity) expiry() Expiry {
 	if v.capped {
 		return MaxHold
 	}
 	return NotRenewed
 }
 
-// State returns the loss of the lease, nil if it was not lost, and its phase.
-func (v *Validity[Loss]) State() (lost *Loss, phase Phase) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.lost, v.phase
+// State is the state of a [Validity] at one moment.
+type State struct {
+	Phase   Phase
+	Lost    error        // nil if the lease was not lost
+	Renews  bool         // it is renewed until its end
+	Again   bool         // a renewal is still to come
+	Until   clock.Moment // it is valid until then
+	RenewAt clock.Moment // of the next renewal, in the past while one is under way; Never if there is none
 }
 
-// Renews reports whether the lease is renewed until its end, and until when it is valid.
-func (v *Validity[Loss]) Renews() (renews bool, until clock.Moment) {
+// State returns the present state.
+func (v *Validity) State() State {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return !v.stopped, v.until
-}
-
-// RenewAt returns the moment at which the next renewal is due, in the past while one is under way. It is
-// [clock.Never] if there is no further renewal.
-func (v *Validity[Loss]) RenewAt() clock.Moment {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s := State{v.phase, v.lost, !v.stopped, !v.stopped && !v.capped, v.until, v.renewAt}
 	if v.stopped {
-		return clock.Never
+		s.RenewAt = clock.Never
 	}
-	return v.renewAt
-}
-
-// RenewsAgain reports whether a renewal is still to come, and until when the lease is valid.
-func (v *Validity[Loss]) RenewsAgain() (again bool, until clock.Moment) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return !v.stopped && !v.capped, v.until
+	return s
 }

@@ -2,6 +2,7 @@ package validity_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,11 +13,9 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
-type loss string
-
 // play is a validity of 10 s from now on, to be renewed after 3 s, and the alarms that it sets.
 type play struct {
-	validity.Validity[loss]
+	validity.Validity
 
 	began clock.Moment
 	set   []time.Duration // when the alarms are due, from the begin on
@@ -24,24 +23,25 @@ type play struct {
 
 func newPlay(capped bool) *play {
 	p := &play{began: clock.Now()}
-	p.Start(p.at(10), p.at(3), capped)
+	p.Start(p, p.at(10), p.at(3), capped)
 	return p
 }
 
 func (p *play) at(seconds int) clock.Moment { return p.began.Add(time.Duration(seconds) * time.Second) }
 
-func (p *play) alarm(due clock.Moment) { p.set = append(p.set, time.Duration(due-p.began)) }
+// SetAlarm implements validity.Alarm.
+func (p *play) SetAlarm(due clock.Moment) { p.set = append(p.set, time.Duration(due-p.began)) }
 
 // ring returns the action that is due after a number of seconds.
 func (p *play) ring(t *testing.T, seconds int) string {
 	t.Helper()
-	switch due := p.Ring(t.Context(), p.at(seconds), p.alarm); {
+	switch due := p.Ring(t.Context(), p.at(seconds)); {
 	case due.Renewal != nil:
 		return "renewal"
 	case due.Expired != validity.NotExpired:
 		return map[validity.Expiry]string{validity.NotRenewed: "not renewed", validity.MaxHold: "max hold"}[due.Expired]
-	case due.Opens != validity.OpensNothing:
-		return map[validity.Opens]string{validity.OpensKey: "opens", validity.OpensOrphaned: "opens, orphaned", validity.OpensBypassed: "opens, bypassed"}[due.Opens]
+	case due.Opens:
+		return "opens"
 	default:
 		return "nothing"
 	}
@@ -71,7 +71,7 @@ func TestWhatIsDue(t *testing.T) {
 			alarms: []time.Duration{10 * time.Second},
 		},
 		"after a renewal that was not answered": {
-			before: func(t *testing.T, p *play) { t.Helper(); begin(t, p); p.EndRenewal(p.at(6), p.alarm) },
+			before: func(t *testing.T, p *play) { t.Helper(); begin(t, p); p.EndRenewal(p.at(6)) },
 			due:    map[int]string{5: nothing, 6: "renewal", 10: "not renewed"},
 			alarms: []time.Duration{10 * time.Second, 6 * time.Second},
 		},
@@ -79,8 +79,8 @@ func TestWhatIsDue(t *testing.T) {
 			before: func(t *testing.T, p *play) {
 				t.Helper()
 				begin(t, p)
-				p.Prolong(p.at(13), p.at(6), false)
-				p.EndRenewal(p.at(6), p.alarm)
+				_, _ = p.Prolong(p.at(13), p.at(6), false)
+				p.EndRenewal(p.at(6))
 			},
 			due:    map[int]string{10: "renewal", 13: "not renewed"},
 			alarms: []time.Duration{10 * time.Second, 6 * time.Second},
@@ -89,52 +89,47 @@ func TestWhatIsDue(t *testing.T) {
 			before: func(t *testing.T, p *play) {
 				t.Helper()
 				begin(t, p)
-				p.Prolong(p.at(12), p.at(6), true)
-				p.EndRenewal(p.at(6), p.alarm)
+				_, _ = p.Prolong(p.at(12), p.at(6), true)
+				p.EndRenewal(p.at(6))
 			},
 			due:    map[int]string{6: nothing, 11: nothing, 12: "max hold"},
 			alarms: []time.Duration{10 * time.Second, 12 * time.Second},
 		},
 		"a late answer does not shorten it": {
-			before: func(t *testing.T, p *play) { t.Helper(); p.Prolong(p.at(9), p.at(5), false) },
+			before: func(t *testing.T, p *play) { t.Helper(); _, _ = p.Prolong(p.at(9), p.at(5), false) },
 			due:    map[int]string{3: "renewal", 9: "renewal", 10: "not renewed"},
 		},
 		"while it is released": {
-			before: func(t *testing.T, p *play) { t.Helper(); p.End(false) },
+			before: func(t *testing.T, p *play) { t.Helper(); _, _ = p.End(false) },
 			due:    map[int]string{3: nothing, 10: nothing},
 		},
 		"while it is settled": {
-			before: func(t *testing.T, p *play) { t.Helper(); p.End(true) },
+			before: func(t *testing.T, p *play) { t.Helper(); _, _ = p.End(true) },
 			due:    map[int]string{3: "renewal", 10: "not renewed"},
 		},
-		"after a release without an answer": {
-			before: func(t *testing.T, p *play) { t.Helper(); p.End(false); p.OpenLater(validity.OpensOrphaned, p.alarm) },
-			due:    map[int]string{3: nothing, 10: "opens, orphaned"},
-			alarms: []time.Duration{10 * time.Second},
-		},
 		"a settle without an answer whose entry is gone": {
-			before: func(t *testing.T, p *play) { t.Helper(); p.End(true); require.False(t, p.Gone(p.alarm)) },
+			before: func(t *testing.T, p *play) { t.Helper(); _, _ = p.End(true); require.False(t, p.Gone()) },
 			due:    map[int]string{3: nothing, 10: "opens"},
 			alarms: []time.Duration{10 * time.Second},
 		},
 		"after the answer to its end": {
 			before: func(t *testing.T, p *play) {
 				t.Helper()
-				p.End(false)
-				p.OpenLater(validity.OpensKey, p.alarm)
-				require.Equal(t, validity.OpensKey, p.Close())
-				require.Equal(t, validity.OpensNothing, p.Close())
+				_, _ = p.End(true)
+				require.False(t, p.Gone())
+				require.True(t, p.Close(), "it would have opened")
+				require.False(t, p.Close())
 			},
 			due:    map[int]string{3: nothing, 10: nothing},
 			alarms: []time.Duration{10 * time.Second},
 		},
 		"after its loss": {
-			before: func(t *testing.T, p *play) { t.Helper(); p.Lose(new(loss)) },
+			before: func(t *testing.T, p *play) { t.Helper(); _, _ = p.Lose(errors.New("loss")) },
 			due:    map[int]string{3: nothing, 10: nothing},
 		},
 		"work that runs unprotected": {
-			before: func(t *testing.T, p *play) { t.Helper(); p.Bypass(p.at(7), p.alarm) },
-			due:    map[int]string{3: nothing, 7: "opens, bypassed"},
+			before: func(t *testing.T, p *play) { t.Helper(); p.Bypass(p, p.at(7)) },
+			due:    map[int]string{3: nothing, 7: "opens"},
 			alarms: []time.Duration{7 * time.Second},
 		},
 	} {
@@ -156,22 +151,22 @@ func TestWhatIsDue(t *testing.T) {
 func TestLossIsNotedOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlay(false)
-	first, second := loss("first"), loss("second")
-	lost, is := p.Lose(&first)
-	require.Equal(t, &first, lost)
+	first, second := errors.New("first"), errors.New("second")
+	lost, is := p.Lose(first)
+	require.Equal(t, first, lost)
 	require.True(t, is)
-	lost, is = p.Lose(&second)
-	require.Equal(t, &first, lost)
+	lost, is = p.Lose(second)
+	require.Equal(t, first, lost)
 	require.False(t, is)
 	lost, is = p.End(false)
-	require.Equal(t, &first, lost)
+	require.Equal(t, first, lost)
 	require.True(t, is)
 
 	p = newPlay(false)
-	p.End(false)
+	_, _ = p.End(false)
 	p.Close()
-	lost, is = p.Lose(&first)
-	require.Nil(t, lost)
+	lost, is = p.Lose(first)
+	require.NoError(t, lost)
 	require.False(t, is)
 }
 
@@ -183,8 +178,8 @@ func TestEndIsFirstOnce(t *testing.T) {
 	require.True(t, first)
 	_, first = p.End(false)
 	require.False(t, first)
-	require.False(t, p.Gone(p.alarm), "its entry is gone after its end, which is no loss")
-	require.True(t, newPlay(false).Gone(p.alarm), "a holder has lost it")
+	require.False(t, p.Gone(), "its entry is gone after its end, which is no loss")
+	require.True(t, newPlay(false).Gone(), "a holder has lost it")
 }
 
 // The context of a renewal outlives the caller of the work, and ends with the renewals.
@@ -192,7 +187,7 @@ func TestRenewalsOutliveTheCaller(t *testing.T) {
 	t.Parallel()
 	p := newPlay(false)
 	caller, leave := context.WithCancel(t.Context())
-	renewal := p.Ring(caller, p.at(3), p.alarm).Renewal
+	renewal := p.Ring(caller, p.at(3)).Renewal
 	leave()
 	require.NoError(t, renewal.Err())
 	p.Halt()
@@ -205,10 +200,10 @@ func TestValidityEndsByTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlay(false)
 		time.Sleep(10*time.Second - 1)
-		_, expired := p.Check()
+		expired, _ := p.Check()
 		require.Equal(t, validity.NotExpired, expired)
 		time.Sleep(time.Nanosecond)
-		_, expired = p.Check()
+		expired, _ = p.Check()
 		require.Equal(t, validity.NotRenewed, expired)
 	})
 }

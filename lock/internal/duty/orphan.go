@@ -1,4 +1,4 @@
-package cleanup
+package duty
 
 import (
 	"time"
@@ -6,7 +6,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// Orphan is a claim without a holder. Its entry may be in the store now, or land later.
+// Orphan is an entry without a holder. It may be in the store now, or land later.
 //
 // One compare-and-delete that finds nothing proves nothing: the claim may be in a
 // socket buffer, in a proxy, or in a batch of events that a stalled server processes in
@@ -21,29 +21,21 @@ import (
 // retry budget pays for every removal, and removals are given up if there are too many.
 type Orphan struct {
 	Subject
-	Remover
 
 	Flight   *send.Flight
 	Answered bool          // the claim was answered, and its entry exists
 	Takeover bool          // the entry stands for work of unknown outcome, and is not removed
 	Linger   time.Duration // the time by which the entry outlives its lease
-	Began    time.Time
 
+	Remove  func() (found bool, err error) // sends one compare-and-delete, and reports its answer
+	Dropped func()                         // reports that the removal was given up for a newer one
+
+	began  time.Time
 	waited bool // a send was in flight at first, and is the only doubt
 	early  bool // a removal was answered while a send was in flight
 	found  bool
 	landed bool          // no send of the claim could land after the last answered removal
 	pause  time.Duration // before the next removal
-}
-
-// Remover removes the entry of an [Orphan], and reports on it.
-type Remover interface {
-	// Remove sends one compare-and-delete. found says that it removed the entry.
-	Remove() (found bool, err error)
-	// Removed reports that the entry was found and removed.
-	Removed()
-	// Dropped reports that a removal was given up for a newer one.
-	Dropped()
 }
 
 const (
@@ -54,22 +46,30 @@ const (
 	maxAwaited = time.Second
 )
 
-// entryMayExistUntil returns the latest time at which the entry of o can still exist.
-func (c *Cleaner) entryMayExistUntil(o *Orphan) time.Time {
-	last := o.Began
-	switch doubt := o.Flight.Doubt(); {
-	case doubt.InFlight > 0:
-		last = time.Now()
-	case doubt.Last.After(last):
-		last = doubt.Last
+// Remove removes the entry of o, unless its token is known already.
+func (q *Queue) Remove(o *Orphan) {
+	wait, doubt := time.Duration(0), o.Flight.Doubt()
+	if doubt.InFlight > 0 {
+		wait = maxAwaited
+		o.waited = doubt.Lost+doubt.Answered == 0 && !o.Answered
 	}
-	return last.Add(c.maxLag + c.longestLease())
+	o.began = time.Now()
+	q.mu.Lock()
+	d, dropped := q.keep(o, wait)
+	q.mu.Unlock()
+	if dropped {
+		o.Dropped()
+	}
+	if d != nil && wait > 0 {
+		o.Flight.WhenLanded(func() { q.Now(d) })
+	}
+	q.wake()
 }
 
-// remove sends one compare-and-delete, and returns the pause before the next. Close cannot
+// try sends one compare-and-delete, and returns the pause before the next. Close cannot
 // wait for the network's longest delay: an entry that lands after the process has ended is
 // gone after at most one lease.
-func (c *Cleaner) remove(o *Orphan, closing bool) Progress {
+func (o *Orphan) try(maxLag time.Duration, closing bool) Progress {
 	before, sent := o.Flight.Doubt(), time.Now()
 	switch {
 	case before.InFlight > 0 && o.early:
@@ -78,19 +78,11 @@ func (c *Cleaner) remove(o *Orphan, closing bool) Progress {
 		return Progress{Unsent: true, Done: true} // the store has refused the send that was in flight
 	}
 	found, err := o.Remove()
-	if err != nil {
+	o.found = o.found || found
+	switch {
+	case err != nil:
 		return Progress{}
-	}
-	if found {
-		o.found = true
-		o.Removed()
-	}
-	return c.next(o, before, sent, closing)
-}
-
-// next returns the next step after an answered removal.
-func (c *Cleaner) next(o *Orphan, before send.Doubt, sent time.Time, closing bool) Progress {
-	if before.InFlight > 0 {
+	case before.InFlight > 0:
 		o.early = true
 		return Progress{Again: longPause}
 	}
@@ -98,7 +90,7 @@ func (c *Cleaner) next(o *Orphan, before send.Doubt, sent time.Time, closing boo
 	if o.Answered {
 		possible++
 	}
-	lag, landedBefore := c.maxLag-sent.Sub(before.Last), o.landed
+	lag, landedBefore := maxLag-sent.Sub(before.Last), o.landed
 	o.landed = lag <= 0
 	if closing || before.Lost == 0 || o.found && possible == 1 || landedBefore {
 		return Progress{Done: true}
