@@ -15,16 +15,16 @@ import (
 // Renew prolongs the lease of c.Token, and its linger if c.Linger is longer than
 // the linger of the entry. It works when the server is out of memory.
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	at := s.refOf(key)
-	if ok, err = s.renewOwn(ctx, at, c); ok || err != nil {
+	name, kept := entry.Name(s.prefix, key)
+	if c.Longest { // it does not shorten the lease, unless another call has asked for a longer one
+		ok, err = s.compareAndAct(ctx, name, kept, &c, replaces, func(_ int, value []byte) *wire.Command {
+			return wire.NewCommand(name, "set", name, value, "ifeq", value, "px", keepFor(&c))
+		})
+	}
+	if ok || err != nil {
 		return ok, err
 	}
-	cmd, ok := s.scriptOn(at, c.Token)
-	if !ok {
-		return false, nil
-	}
-	cmd.Load = append(cmd.Room(), c.Token...)
-	return boolReply(s.eval(ctx, renewScript, cmd, max(entry.Milliseconds(c.Lease), 1), entry.Milliseconds(c.Linger)))
+	return s.evalOwn(ctx, &renewScript, c.Token, name, c.Token, max(entry.Milliseconds(c.Lease), 1), entry.Milliseconds(c.Linger))
 }
 
 // Settle leaves a receipt for keep. It works when the server is out of memory. A receipt of more than
@@ -33,98 +33,84 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 	if keytext.IsRecord(key) && !s.receipts.Load() {
 		s.receipts.Store(true)
 	}
-	kept := max(entry.Milliseconds(keep), 1)
-	at := s.refOf(key)
-	ok, err = s.settle(ctx, at, c, receipt, kept)
+	ok, err = s.settle(ctx, key, &c, receipt, keep)
 	if len(receipt) < largeReceipt || !failure.IsTooLong(err) {
 		return ok, failure.UnlessFull(err)
 	}
 	// The connection may have ended for another reason, and the receipt may land. It cannot once there
 	// is an empty one.
-	if ok, failed := s.settle(ctx, at, c, nil, kept); failed != nil {
+	if ok, failed := s.settle(ctx, key, &c, nil, keep); failed != nil {
 		return false, err
 	} else if !ok {
 		return false, nil
 	}
-	if e, err := s.read(ctx, at.name); err == nil && e.Token == c.Token && len(e.Receipt) > 0 {
+	if e, err := s.Get(ctx, key); err == nil && e.Token == c.Token && len(e.Receipt) > 0 {
 		return true, nil
 	}
 	return false, failure.NotApplied("size", err)
 }
 
-func (s *Store) settle(ctx context.Context, at entryRef, c lock.Claim, receipt []byte, keep int64) (ok bool, err error) {
-	if ok, err = s.settleOwn(ctx, at, c, receipt, keep); ok || err != nil {
+func (s *Store) settle(ctx context.Context, key string, c *lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
+	name, kept := entry.Name(s.prefix, key)
+	forMS := max(entry.Milliseconds(keep), 1)
+	if s.notices == nil {
+		ok, err = s.compareAndAct(ctx, name, kept, c, replaces, func(_ int, value []byte) *wire.Command {
+			return wire.NewCommand(name, "set", name, entry.Receipt(value, receipt), "ifeq", value, "px", forMS)
+		})
+	}
+	if ok || err != nil {
 		return ok, err
 	}
-	cmd, ok := s.scriptOn(at, c.Token)
-	if !ok {
-		return false, nil
-	}
-	if len(receipt) >= largeReceipt {
-		if answer, err := s.settleLarge(ctx, cmd.EntryName, c.Token, receipt, keep); answer != undecided || err != nil {
+	if len(receipt) >= largeReceipt && len(c.Token) <= math.MaxUint8 {
+		if answer, err := s.settleLarge(ctx, name, c.Token, receipt, forMS); answer != undecided || err != nil {
 			return answer == settled, err
 		}
 	}
-	cmd.Load = append(cmd.Room(), c.Token...)
-	return boolReply(s.eval(ctx, settleScript, cmd, s.published(keep, receipt)...))
+	return s.evalOwn(ctx, &settleScript, c.Token, name, c.Token, forMS, receipt)
 }
 
 // Amend replaces a receipt. Unlike Settle it needs memory.
 func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
-	cmd, ok := s.scriptOn(s.refOf(key), token)
-	if !ok {
-		return false, nil
-	}
-	cmd.Load = entry.AppendPrefix(cmd.Room(), entry.Settled, token)
-	ok, err = boolReply(s.eval(ctx, amendScript, cmd, from, to))
+	name, _ := entry.Name(s.prefix, key)
+	ok, err = s.evalOwn(ctx, &amendScript, token, name, entry.AppendPrefix(nil, entry.Settled, token), from, to)
 	return ok, failure.UnlessFull(err)
 }
 
 // Release removes the entry of c.Token unless it is a receipt. It works when the
 // server is out of memory.
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	at := s.refOf(key)
-	if ok, err = s.deleteOwn(ctx, at, c); ok || err != nil {
+	name, kept := entry.Name(s.prefix, key)
+	if s.notices == nil {
+		ok, err = s.compareAndAct(ctx, name, kept, &c, deletes, func(n int, value []byte) *wire.Command {
+			if n == 0 {
+				return wire.NewCommand(name, "delifeq", name, value)
+			}
+			return wire.NewCommand(name, "delex", name, "ifeq", value)
+		})
+	}
+	if ok || err != nil {
 		return ok, err
 	}
-	if s.notices == nil {
-		return s.remove(ctx, at, c.Token)
-	}
-	return s.remove(ctx, at, c.Token, s.published("")...)
+	var room [64]byte
+	return s.evalOwn(ctx, &removeScript, c.Token, name, entry.AppendPrefix(room[:0], entry.Held, c.Token))
 }
 
 // Forget removes the entry of token, even if it is a receipt.
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
-	return s.remove(ctx, s.refOf(key), token, s.published("receipt")...)
+	name, _ := entry.Name(s.prefix, key)
+	return s.evalOwn(ctx, &removeScript, token, name, entry.AppendPrefix(nil, entry.Held, token), "receipt")
 }
 
-func (s *Store) remove(ctx context.Context, at entryRef, token string, args ...any) (ok bool, err error) {
-	cmd, ok := s.scriptOn(at, token)
-	if !ok {
+// evalOwn runs a script that changes the entry of token, whose name is the first of args. ok is false
+// if there is no entry of the token.
+func (s *Store) evalOwn(ctx context.Context, sc *script, token string, args ...any) (ok bool, err error) {
+	if len(token) == 0 || len(token) > math.MaxUint8 {
 		return false, nil
 	}
-	cmd.Load = entry.AppendPrefix(cmd.Room(), entry.Held, token)
-	return boolReply(s.eval(ctx, removeScript, cmd, args...))
+	return boolReply(s.eval(ctx, sc, 1, args...))
 }
 
-// scriptOn returns a command for a script on the entry of token. ok is false for a token that
-// cannot be in an entry.
-func (s *Store) scriptOn(at entryRef, token string) (cmd *wire.Command, ok bool) {
-	if len(token) == 0 || len(token) > math.MaxUint8 {
-		return nil, false
-	}
-	return wire.NewCommand(at.name), true
-}
-
-// entryRef is the name of an entry, and its key if the entry has to keep it.
-type entryRef struct{ name, kept string }
-
-func (s *Store) refOf(key string) (at entryRef) {
-	at.name, at.kept = entry.Name(s.prefix, key)
-	return at
-}
-
-// boolReply converts a script's 1 or 0.
+// boolReply converts 1 or 0.
 func boolReply(answer any, err error) (ok bool, _ error) {
 	switch {
 	case err != nil:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
@@ -177,19 +178,17 @@ func (s *Store) checkCommands(ctx context.Context, master *server, f *findings) 
 	name := s.prefix + "check"
 	_, err := ask(ctx, master, "ping")
 	f.failed("PING", err)
-	_, err = ask(ctx, master, "scan", "0", "match", name, "count", 1, "type", "string")
+	_, err = ask(ctx, master, "scan", "0", "match", name, "count", int64(1), "type", "string")
 	f.failed("SCAN", err)
-	c := wire.NewCommand(name)
-	_, err = s.nodes.do(ctx, c.With("set", name, &c.Load, "nx", "get", "px", 1000))
+	_, err = s.nodes.do(ctx, wire.NewCommand(name, "set", name, "", "nx", "get", "px", int64(1000)))
 	f.failed("SET", err)
-	_, err = s.nodes.do(ctx, wire.NewCommand(name).Script("evalsha", readScript.sha))
+	_, err = s.nodes.do(ctx, wire.NewCommand(name, "evalsha", readScript.sha, int64(1), name))
 	f.failed("EVALSHA", err)
-	c = wire.NewCommand(name)
-	c.Load = wire.Load("nothing")
+	probe := []any{"eval", probeScript.source, int64(1), name}
 	if s.notices != nil {
-		c.Load = wire.Load("publish")
+		probe = append(probe, "publish")
 	}
-	answer, err := s.nodes.do(ctx, c.Script("eval", probeScript.source))
+	answer, err := s.nodes.do(ctx, wire.NewCommand(name, probe...))
 	f.failed("EVAL", err)
 	if s.notices != nil {
 		s.checkSubscribe(ctx, name, f)
@@ -216,14 +215,14 @@ const setProbe = 10 * time.Second
 // detects it.
 func (s *Store) checkSets(ctx context.Context, master *server, f *findings) {
 	var keys [8]string
-	claims, deletes := make([]lock.Claim, len(keys)), wire.NewCommand("")
+	claims, deletes := make([]lock.Claim, len(keys)), (*wire.Command)(nil)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("check=%d#%016x", i, rand.Uint64()) //nolint:gosec // no secret
 		claims[i] = lock.Claim{Token: keys[i], Attempt: 1, Lease: setProbe}
-		if del := []any{"del", s.refOf(keys[i]).name}; i == 0 {
-			deletes.With(del...)
+		if name, _ := entry.Name(s.prefix, keys[i]); i == 0 {
+			deletes = wire.NewCommand("", "del", name)
 		} else {
-			deletes.Then(del...)
+			deletes.Then("del", name)
 		}
 	}
 	began := time.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -20,44 +21,47 @@ import (
 //
 // If a claim without Fenced takes over from a claim with Fenced, or follows its release within a
 // minute, the new entry keeps the key's last fence. Get and List show it.
-func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	e, err := s.claim(ctx, key, c)
-	if !c.Fenced && e.Token == c.Token {
+func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Entry, err error) {
+	if err := checkToken(&c); err != nil {
+		return lock.Entry{}, err
+	}
+	name, kept := entry.Name(s.prefix, key)
+	var room [128]byte
+	value := entry.Append(room[:0], &c, kept)
+	switch {
+	case c.Fenced:
+		return s.claimFenced(ctx, name, value, &c)
+	case c.Replaces != "", s.scripted.Load():
+		e, err = s.claimUnfenced(ctx, name, value, &c)
+	default:
+		e, err = s.claimPlain(ctx, name, value, &c)
+	}
+	if e.Token == c.Token {
 		e.Fence = 0 // the fence of an earlier holder
 	}
 	return e, err
 }
 
-func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	if len(c.Token) == 0 || len(c.Token) > 255 {
-		return lock.Entry{}, failure.NotApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(c.Token)))
+// checkToken returns an error for a token that an entry cannot keep.
+func checkToken(c *lock.Claim) error {
+	if len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
+		return failure.NotApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(c.Token)))
 	}
-	name, kept := entry.Name(s.prefix, key)
-	v := entry.New(c, kept)
-	switch {
-	case c.Fenced:
-		return s.claimFenced(ctx, name, &v, c)
-	case c.Replaces != "", s.scripted.Load():
-		r, err := s.claimScript(ctx, name, &v, c, "")
-		return r.entry, err
-	default:
-		return s.claimPlain(ctx, name, &v, c)
-	}
+	return nil
 }
 
 // claimPlain claims by SET with NX and GET. The server answers nil if it has set the value, and
 // otherwise the current value, which an earlier send of this token may have set.
-func (s *Store) claimPlain(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
-	cmd := wire.NewCommand(name)
-	cmd.Load, cmd.Yields = v.AppendTo(cmd.Room()), true
-	answer, err := s.nodes.do(ctx, cmd.With("set", name, &cmd.Load, "nx", "get", "px", keepFor(c)))
+func (s *Store) claimPlain(ctx context.Context, name string, value []byte, c *lock.Claim) (lock.Entry, error) {
+	cmd := wire.NewCommand(name, "set", name, value, "nx", "get", "px", keepFor(c))
+	cmd.Yields = true
+	answer, err := s.nodes.do(ctx, cmd)
 	switch {
 	case err == nil && answer == nil:
 		return granted(c, 0), nil
 	case err != nil && failure.IsSyntaxError(err):
 		s.scripted.Store(true)
-		r, err := s.claimScript(ctx, name, v, c, "")
-		return r.entry, err
+		return s.claimUnfenced(ctx, name, value, c)
 	case err != nil:
 		return s.readRefused(ctx, name, err)
 	}
@@ -70,8 +74,7 @@ func (s *Store) claimPlain(ctx context.Context, name string, v *entry.Value, c l
 	case err != nil:
 		return lock.Entry{}, failure.NotApplied("value", err)
 	case old.State == entry.Stub:
-		r, err := s.claimScript(ctx, name, v, c, "")
-		return r.entry, err
+		return s.claimUnfenced(ctx, name, value, c)
 	case old.State == entry.Settled && entry.IsRecord(s.prefix, name):
 		// A replay needs the receipt and not how long it will be kept.
 		return old.Entry(-1), nil
@@ -106,58 +109,47 @@ const (
 	claimNone                     // there is no entry to replace
 )
 
-// claimed is the answer of the claim script.
-type claimed struct {
-	entry lock.Entry
-	now   time.Duration // by the server's clock, if the claim is fenced
-	late  bool          // refused because it came after notAfter
+// claimUnfenced claims in Lua, without a fence.
+func (s *Store) claimUnfenced(ctx context.Context, name string, value []byte, c *lock.Claim) (lock.Entry, error) {
+	e, _, err := s.claimScript(ctx, name, value, c, "")
+	return e, err
 }
 
-// claimScript claims in Lua. notAfter is "" for a claim without a fence.
-func (s *Store) claimScript(ctx context.Context, name string, v *entry.Value, c lock.Claim, notAfter string) (claimed, error) {
-	cmd := wire.NewCommand(name)
-	cmd.Load, cmd.Yields = v.AppendHead(cmd.Room()), true
-	args := []any{v.AppendTail(nil), keepFor(c), c.Replaces, notAfter}
+// claimScript claims in Lua. now is the time by the server's clock, if notAfter is not "". A claim that
+// comes after it fails with the class late.
+func (s *Store) claimScript(ctx context.Context, name string, value []byte, c *lock.Claim, notAfter string) (e lock.Entry, now time.Duration, err error) {
+	args := []any{name, value, keepFor(c), c.Replaces, notAfter}
 	if c.ReplacesHeld {
 		args = append(args, "held")
 	}
-	answer, err := s.eval(ctx, claimScript, cmd, args...)
+	answer, err := s.eval(ctx, &claimScript, 1, args...)
 	if err != nil {
-		return claimed{}, err
+		return lock.Entry{}, 0, err
 	}
-	fields, ok := answer.([]any)
-	if !ok || len(fields) < 2 {
-		return claimed{}, failure.BadAnswer(answer)
+	fields, _ := answer.([]any)
+	if len(fields) < 2 {
+		return lock.Entry{}, 0, failure.BadAnswer(answer)
 	}
-	now, ok := fields[1].(int64)
-	if !ok {
-		return claimed{}, failure.BadAnswer(answer)
-	}
-	r := claimed{now: time.Duration(now) * time.Microsecond}
+	micros, ok := fields[1].(int64)
+	now = time.Duration(micros) * time.Microsecond
 	switch {
-	case fields[0] == claimLate:
-		r.late = true
-	case fields[0] == claimNone: // free, and to be claimed without Replaces
-	case fields[0] == claimTaken && len(fields) == 3:
-		fence, ok := fields[2].(int64)
-		if !ok {
-			return claimed{}, failure.BadAnswer(answer)
+	case ok && fields[0] == claimLate:
+		return lock.Entry{}, now, failure.NotApplied("late", errLate)
+	case ok && fields[0] == claimNone: // free, and to be claimed without Replaces
+		return lock.Entry{}, now, nil
+	case ok && fields[0] == claimTaken && len(fields) == 3:
+		if fence, ok := fields[2].(int64); ok {
+			return granted(c, fence), now, nil
 		}
-		r.entry = granted(c, fence)
-	case fields[0] == claimRefused && len(fields) == 5:
-		there, left, err := valueOf(fields[3:])
-		if err != nil {
-			return claimed{}, err
-		}
-		r.entry = there.Entry(left)
-	default:
-		return claimed{}, failure.BadAnswer(answer)
+	case ok && fields[0] == claimRefused && len(fields) == 5:
+		e, err = entryOf(fields[3:])
+		return e, now, err
 	}
-	return r, nil
+	return lock.Entry{}, 0, failure.BadAnswer(answer)
 }
 
 // granted returns the entry that a claim has just made.
-func granted(c lock.Claim, fence int64) lock.Entry {
+func granted(c *lock.Claim, fence int64) lock.Entry {
 	return lock.Entry{
 		State:       lock.Held,
 		Token:       c.Token,
@@ -170,7 +162,7 @@ func granted(c lock.Claim, fence int64) lock.Entry {
 }
 
 // keepFor returns for how many ms Redis keeps the entry of c.
-func keepFor(c lock.Claim) int64 {
+func keepFor(c *lock.Claim) int64 {
 	return max(entry.Milliseconds(c.Lease), 1) + entry.Milliseconds(c.Linger)
 }
 

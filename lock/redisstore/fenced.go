@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
@@ -16,7 +15,7 @@ import (
 // The clock of a server is unknown before its first answer. So the first claim carries a time
 // that is already over. The server refuses it, unless there is an entry to report, and the
 // refusal contains the server's time.
-func (s *Store) claimFenced(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
+func (s *Store) claimFenced(ctx context.Context, name string, value []byte, c *lock.Claim) (e lock.Entry, err error) {
 	server, err := s.nodes.route(ctx, name)
 	if err != nil {
 		return lock.Entry{}, err
@@ -31,14 +30,13 @@ func (s *Store) claimFenced(ctx context.Context, name string, v *entry.Value, c 
 			notAfter = clock.At(deadline)
 		}
 		sent := time.Now()
-		r, err := s.claimScript(ctx, name, v, c, strconv.FormatInt(notAfter, 10))
-		if err != nil {
+		var now time.Duration
+		if e, now, err = s.claimScript(ctx, name, value, c, strconv.FormatInt(notAfter, 10)); err != nil && failure.ClassOf(err) != "late" {
 			return lock.Entry{}, err
 		}
-		clock.Heard(sent, time.Now(), r.now)
-		if !r.late {
-			return r.entry, nil
+		if clock.Heard(sent, time.Now(), now); err == nil {
+			return e, nil
 		}
 	}
-	return lock.Entry{}, failure.NotApplied("late", errLate)
+	return lock.Entry{}, err
 }

@@ -46,8 +46,12 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 		return undecided, nil // the value may come from a replica
 	}
 	value := entry.Receipt([]byte(head), receipt)
+	makeRoom := []any{"eval", roomScript.source, int64(1), name, token}
+	if s.notices != nil {
+		makeRoom = append(makeRoom, "publish")
+	}
 	answers, err = s.transact(ctx, name,
-		append([]any{"eval", roomScript.source, 1, name, token}, s.published()...), // a refused evalsha would not stop the SET
+		makeRoom, // a refused evalsha would not stop the SET
 		[]any{"set", name, value, "nx", "px", keep})
 	if f, is := errors.AsType[*failure.Error](err); is {
 		return undecided, failure.Failed(f.Cause(), true)
@@ -74,7 +78,7 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 	if _, can := server.transport.(*wire.Server); !can {
 		return nil, nil // the script has to settle
 	}
-	all := wire.NewCommand(name).With("multi")
+	all := wire.NewCommand(name, "multi")
 	for _, args := range commands {
 		all.Then(args...)
 	}

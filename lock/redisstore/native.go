@@ -34,6 +34,9 @@ const (
 	abilities
 )
 
+// spellings is the number of commands for the same, by different servers.
+var spellings = [abilities]int{deletes: 2, replaces: 1}
+
 // ability notes from a server's answers whether it has a command, and in which spelling. A
 // failover or an upgrade can change this. If a server lacks the command, the command of a caller
 // tries it again after a while. A server that no longer has the command reports an error, and
@@ -73,54 +76,43 @@ func (a *ability) giveUp() {
 	a.forget()
 }
 
-// spelling makes a command that compares the value with the load of the claim. Servers spell the
-// same command differently.
-type spelling func(*wire.Command)
-
 // compareAndAct lets the server act on the entry without a script, if the entry is exactly the
-// value that c has stored. done is true if the server has acted. If done is false and err is nil,
-// the script has to decide.
-func (s *Store) compareAndAct(ctx context.Context, at entryRef, c lock.Claim, action int, spellings ...spelling) (done bool, err error) {
+// value that c has stored. command makes the n-th spelling. done is true if the server has acted. If done
+// is false and err is nil, the script has to decide.
+func (s *Store) compareAndAct(ctx context.Context, name, kept string, c *lock.Claim, action int, command func(n int, value []byte) *wire.Command) (done bool, err error) {
 	if c.Attempt < 1 || c.Fenced || len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
 		return false, nil // a part of the value is unknown
 	}
-	server, err := s.nodes.route(ctx, at.name)
+	server, err := s.nodes.route(ctx, name)
 	if err != nil {
 		return false, err
 	}
 	can := &server.can[action]
 	n, ok := can.choose()
-	v := entry.New(c, at.kept)
-	for ; ok && n < len(spellings); n++ {
-		cmd := wire.NewCommand(at.name)
-		cmd.Load, cmd.Alone = v.AppendTo(cmd.Room()), !can.proven(n)
-		spellings[n](cmd)
+	for ; ok && n < spellings[action]; n++ {
+		cmd := command(n, entry.Append(nil, c, kept))
+		cmd.Alone = !can.proven(n)
 		answer, err := s.nodes.do(ctx, cmd)
-		if err == nil {
-			can.understands(n)
-			return actResult(answer)
+		switch {
+		case err != nil:
+			if ok, err = s.noteMiss(can, err); err != nil {
+				return false, err
+			}
+			continue
+		case answer == "OK":
+			answer = int64(1)
+		case answer == nil:
+			answer = int64(0)
 		}
-		if ok, err = s.noteMiss(can, cmd, err); err != nil {
-			return false, err
-		}
+		can.understands(n)
+		return boolReply(answer, nil)
 	}
 	return false, nil
 }
 
-// actResult converts the answer to a compare-and-act command.
-func actResult(answer any) (done bool, err error) {
-	switch answer {
-	case int64(1), "OK":
-		return true, nil
-	case int64(0), nil:
-		return false, nil
-	}
-	return false, failure.BadAnswer(answer)
-}
-
-// noteMiss notes the error with which a server has not executed cmd. It returns err if the call
+// noteMiss notes the error with which a server has not executed a command. It returns err if the call
 // ends with err. Otherwise it reports whether to try the next spelling before the script.
-func (s *Store) noteMiss(can *ability, cmd *wire.Command, err error) (next bool, _ error) {
+func (s *Store) noteMiss(can *ability, err error) (next bool, _ error) {
 	switch class := failure.ClassOf(err); {
 	case failure.IsSyntaxError(err):
 		can.forget()
@@ -136,43 +128,12 @@ func (s *Store) noteMiss(can *ability, cmd *wire.Command, err error) (next bool,
 	case class == "NOPERM":
 		can.giveUp()
 		s.forbidden.Do(func() {
-			slog.Default().Info("redisstore: the server could compare and delete by itself, but not for this user: "+
-				"it runs a script instead, which costs it more", "command", cmd.Name())
+			slog.Default().Info("redisstore: the server could compare and act by itself, but not for this user: "+
+				"it runs a script instead, which costs it more", "error", err)
 		})
 		return false, nil
 	case class == "OOM":
 		return false, nil // the script needs no memory
 	}
 	return false, err
-}
-
-// deleteOwn deletes the entry of c.
-func (s *Store) deleteOwn(ctx context.Context, at entryRef, c lock.Claim) (done bool, err error) {
-	if s.notices != nil {
-		return false, nil
-	}
-	return s.compareAndAct(ctx, at, c, deletes,
-		func(cmd *wire.Command) { cmd.With("delifeq", cmd.EntryName, &cmd.Load) },
-		func(cmd *wire.Command) { cmd.With("delex", cmd.EntryName, "ifeq", &cmd.Load) })
-}
-
-// renewOwn sets the end of the entry of c. This does not shorten the lease, unless another call
-// has asked for a longer one.
-func (s *Store) renewOwn(ctx context.Context, at entryRef, c lock.Claim) (done bool, err error) {
-	if !c.Longest {
-		return false, nil
-	}
-	return s.compareAndAct(ctx, at, c, replaces, func(cmd *wire.Command) {
-		cmd.With("set", cmd.EntryName, &cmd.Load, "ifeq", &cmd.Load, "px", keepFor(c))
-	})
-}
-
-// settleOwn puts the receipt in the place of the entry of c.
-func (s *Store) settleOwn(ctx context.Context, at entryRef, c lock.Claim, receipt []byte, keep int64) (done bool, err error) {
-	if s.notices != nil {
-		return false, nil
-	}
-	return s.compareAndAct(ctx, at, c, replaces, func(cmd *wire.Command) {
-		cmd.With("set", cmd.EntryName, entry.Receipt(cmd.Load, receipt), "ifeq", &cmd.Load, "px", keep)
-	})
 }

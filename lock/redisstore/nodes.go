@@ -207,7 +207,7 @@ func serverOf(client *redis.Client, broken func()) *server {
 
 // ask sends a read-only command. An error says that nothing was applied.
 func ask(ctx context.Context, to *server, args ...any) (any, error) {
-	answer, err := to.Do(ctx, wire.NewCommand("").With(args...))
+	answer, err := to.Do(ctx, wire.NewCommand("", args...))
 	return answer, unchanged(err)
 }
 

@@ -45,14 +45,6 @@ func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
 	return s.notices.watch(name)
 }
 
-// published appends the argument that lets a script publish.
-func (s *Store) published(args ...any) []any {
-	if s.notices == nil {
-		return args
-	}
-	return append(args, "publish")
-}
-
 // checkSubscribe tries the commands of the listener, on its own connection.
 func (s *Store) checkSubscribe(ctx context.Context, channel string, f *findings) {
 	feed, err := s.nodes.listen(ctx)

@@ -16,7 +16,7 @@ import (
 // of its names, and the cursor of the next SCAN, "0" at the end.
 func (s *Store) scan(ctx context.Context, master *server, cursor string, count int) (names []string, next string, err error) {
 	pattern := globEscaper.Replace(s.prefix) + "*"
-	answer, err := ask(ctx, master, "scan", cursor, "match", pattern, "count", count, "type", "string")
+	answer, err := ask(ctx, master, "scan", cursor, "match", pattern, "count", int64(count), "type", "string")
 	if err != nil {
 		return nil, "", err
 	}
@@ -63,13 +63,13 @@ type loaded struct {
 // values.
 func (s *Store) load(ctx context.Context, master *server, names []string, want func(name, key string) bool) ([]loaded, error) {
 	items := make([]loaded, 0, len(names))
-	cmds := wire.NewCommand("")
+	var cmds *wire.Command
 	for _, name := range names {
 		key, ok := entry.KeyOf(s.prefix, name)
 		if ok && want(name, key) {
 			items = append(items, loaded{name: name, key: key})
-			if glance := []any{"eval", glanceScript.source, 1, name, glanceBytes}; len(items) == 1 {
-				cmds.With(glance...)
+			if glance := []any{"eval", glanceScript.source, int64(1), name, int64(glanceBytes)}; cmds == nil {
+				cmds = wire.NewCommand("", glance...)
 			} else {
 				cmds.Then(glance...)
 			}
@@ -124,7 +124,7 @@ func (s *Store) load(ctx context.Context, master *server, names []string, want f
 // loadWhole reads the whole of an entry that was cut, or that has moved to another node of the
 // Cluster. ok is false if the entry is gone.
 func (s *Store) loadWhole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
-	answer, err := s.eval(ctx, readScript, wire.NewCommand(of.name))
+	answer, err := s.eval(ctx, &readScript, 1, of.name)
 	if err != nil || answer == nil {
 		return loaded{}, false, err
 	}
@@ -135,11 +135,7 @@ func (s *Store) loadWhole(ctx context.Context, of loaded) (l loaded, ok bool, er
 // entryFrom returns the entry of key, which comes from the value if key is "". The entry does not
 // keep the memory of the answer.
 func entryFrom(key string, answer any) (lock.Entry, error) {
-	v, left, err := valueOf(answer)
-	if err != nil {
-		return lock.Entry{Key: key}, err
-	}
-	e := v.Entry(left)
-	e.Key, e.Token, e.Owner = cmp.Or(key, strings.Clone(v.Key)), strings.Clone(e.Token), strings.Clone(e.Owner)
-	return e, nil
+	e, err := entryOf(answer)
+	e.Key, e.Token, e.Owner = cmp.Or(key, strings.Clone(e.Key)), strings.Clone(e.Token), strings.Clone(e.Owner)
+	return e, err
 }

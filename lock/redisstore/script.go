@@ -17,61 +17,59 @@ import (
 var sources embed.FS
 
 var (
-	claimScript  = loadScript("claim")
-	renewScript  = loadScript("renew")
-	settleScript = loadScript("settle")
-	amendScript  = loadScript("amend")
-	roomScript   = loadScript("makeroom")
-	removeScript = loadScript("remove")
-
-	claimSetScript = loadScript("claimset")
-
-	readScript   = loadScript("read")
-	glanceScript = loadScript("glance")
-	probeScript  = loadScript("probe")
+	claimScript    = loadScript("claim", yields)
+	claimSetScript = loadScript("claimset", yields)
+	renewScript    = loadScript("renew", 0)
+	settleScript   = loadScript("settle", publishes)
+	roomScript     = loadScript("makeroom", publishes)
+	removeScript   = loadScript("remove", publishes)
+	amendScript    = loadScript("amend", 0)
+	readScript     = loadScript("read", yields)
+	glanceScript   = loadScript("glance", yields)
+	probeScript    = loadScript("probe", publishes)
 )
 
-// script is a script's source and its hash: strings, converted to arguments once.
-type script struct{ source, sha any }
+// script is a script's source and its hash.
+type script struct {
+	source, sha string
+	traits
+}
 
-func loadScript(name string) script {
+// traits is what a script is to the others.
+type traits uint8
+
+const (
+	yields    traits = 1 << iota // scripts that end a lease overtake it
+	publishes                    // "publish" as its last argument makes it notify waiters
+)
+
+func loadScript(name string, of traits) script {
 	source, err := sources.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic("redisstore: " + err.Error()) // the binary was built without it
 	}
-	return script{source: string(source), sha: redis.NewScript(string(source)).Hash()}
+	return script{source: string(source), sha: redis.NewScript(string(source)).Hash(), traits: of}
 }
 
-func (sc script) String() string { return sc.source.(string) } //nolint:errcheck,forcetypeassert // loadScript stores a string
-
-// eval runs sc on the entry of c, with args and the load of c, if it has one. If the server does
-// not know the script yet, eval sends it again with its source. This does not execute it twice:
+// eval runs sc. The args begin with the names of n entries, on which the script works. If the server
+// does not know the script yet, eval sends it again with its source. This does not execute it twice:
 // the server has refused the first send.
 //
 // redis.Script.Run does the same, but the client repeats its commands when an answer is lost.
-func (s *Store) eval(ctx context.Context, sc script, c *wire.Command, args ...any) (any, error) {
-	answer, err := s.nodes.do(ctx, c.Script("evalsha", sc.sha, args...))
-	if err == nil || failure.ClassOf(err) != "NOSCRIPT" {
-		return answer, err
+func (s *Store) eval(ctx context.Context, sc *script, n int64, args ...any) (any, error) {
+	var room [10]any
+	all := append(append(room[:0], "evalsha", sc.sha, n), args...)
+	if sc.traits&publishes != 0 && s.notices != nil {
+		all = append(all, "publish")
 	}
-	again := &wire.Command{EntryName: c.EntryName, Load: c.Load, Yields: c.Yields}
-	return s.nodes.do(ctx, again.Script("eval", sc.source, args...))
-}
-
-// evalSet is eval on the entries of names, in one command.
-func (s *Store) evalSet(ctx context.Context, sc script, names []string, args []any) (any, error) {
-	command := func(verb string, which any) *wire.Command {
-		c := wire.NewCommand(names[0])
-		c.Yields = true
-		all := []any{verb, which, len(names)}
-		for _, name := range names {
-			all = append(all, name)
+	name, _ := args[0].(string)
+	for {
+		c := wire.NewCommand(name, all...)
+		c.Yields = sc.traits&yields != 0
+		answer, err := s.nodes.do(ctx, c)
+		if err == nil || failure.ClassOf(err) != "NOSCRIPT" || all[0] == "eval" {
+			return answer, err
 		}
-		return c.With(append(all, args...)...)
+		all[0], all[1] = "eval", sc.source
 	}
-	answer, err := s.nodes.do(ctx, command("evalsha", sc.sha))
-	if err == nil || failure.ClassOf(err) != "NOSCRIPT" {
-		return answer, err
-	}
-	return s.nodes.do(ctx, command("eval", sc.source))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
@@ -20,16 +19,15 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	if s.nodes.cluster != nil || s.inOrder.Load() {
 		return lock.Entry{}, errInOrder
 	}
-	names, args := make([]string, len(keys)), []any{keepFor(claims[0])}
-	for i, c := range claims {
-		if len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
-			return lock.Entry{}, failure.NotApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(c.Token)))
+	names, args := make([]any, len(keys)), []any{keepFor(&claims[0])}
+	for i := range claims {
+		if err := checkToken(&claims[i]); err != nil {
+			return lock.Entry{}, err
 		}
 		name, kept := entry.Name(s.prefix, keys[i])
-		v := entry.New(c, kept)
-		names[i], args = name, append(args, v.AppendTo(nil))
+		names[i], args = name, append(args, entry.Append(nil, &claims[i], kept))
 	}
-	answer, err := s.evalSet(ctx, claimSetScript, names, args)
+	answer, err := s.eval(ctx, &claimSetScript, int64(len(names)), append(names, args...)...)
 	if failure.ClassOf(err) == "CROSSSLOT" {
 		s.inOrder.Store(true)
 		if errors.Is(err, lock.ErrNotApplied) {
@@ -52,11 +50,7 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	if !ok || at < 1 || at > int64(len(keys)) {
 		return lock.Entry{}, failure.BadAnswer(answer)
 	}
-	there, left, err := valueOf(fields[2:])
-	if err != nil {
-		return lock.Entry{}, err
-	}
-	e := there.Entry(left)
+	e, err := entryOf(fields[2:])
 	e.Key = keys[at-1]
-	return e, nil
+	return e, err
 }

@@ -4,7 +4,7 @@
 --
 -- ARGV[1] how the entry begins if the token holds it
 -- ARGV[2] "receipt" if the token's receipt is to be removed too
--- ARGV[3] given if waiters are to be notified
+-- The last is "publish" if waiters are to be notified.
 --
 -- 1 removed   0 not the token's, or in another state
 local value = redis.call('GET', KEYS[1])
@@ -23,7 +23,7 @@ redis.call('DEL', KEYS[1])
 if fence ~= '0000000000000000' then
   redis.call('SET', KEYS[1], 'F1\0' .. '0000000000000' .. fence .. '\0\0\0\0', 'PX', 60000)
 end
-if ARGV[3] then
+if ARGV[#ARGV] == 'publish' then
   redis.pcall('PUBLISH', KEYS[1], '') -- a user without the permission to publish can still release
 end
 return 1

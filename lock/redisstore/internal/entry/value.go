@@ -41,35 +41,18 @@ const (
 	fenceDigits  = 16
 )
 
-// Value is a decoded entry. Its texts share the memory of the text that was decoded.
-type Value struct {
-	State       byte
-	token       string
-	Linger      time.Duration
-	fence       int64
-	attempt     int
-	fingerprint string
-	owner       string
-	Key         string
-	receipt     string
-}
-
-// New returns the entry that c asks for, with key in it.
-func New(c lock.Claim, key string) Value {
-	return Value{
-		State:       Held,
-		token:       c.Token,
-		Linger:      c.Linger,
-		attempt:     c.Attempt,
-		fingerprint: string(c.Fingerprint),
-		owner:       c.Owner,
-		Key:         key,
+// Append appends the entry that c asks for, with key in it, and without a fence.
+func Append(b []byte, c *lock.Claim, key string) []byte {
+	b = append(AppendPrefix(b, Held, c.Token), "00000000000000000000000000000"...)
+	linger := Milliseconds(c.Linger)
+	for i := len(b) - fenceDigits - 1; linger > 0; i-- {
+		b[i] += byte(linger % 10)
+		linger /= 10
 	}
-}
-
-// AppendHead appends the part of a held entry before its fence.
-func (v *Value) AppendHead(b []byte) []byte {
-	return appendDigits(AppendPrefix(b, v.State, v.token), Milliseconds(v.Linger), lingerDigits)
+	b = binary.AppendUvarint(b, uint64(max(c.Attempt, 0)))
+	b = append(binary.AppendUvarint(b, uint64(len(c.Fingerprint))), c.Fingerprint...)
+	b = append(binary.AppendUvarint(b, uint64(len(c.Owner))), c.Owner...)
+	return append(binary.AppendUvarint(b, uint64(len(key))), key...)
 }
 
 // AppendPrefix appends the first bytes of an entry of token in a state. A token has
@@ -79,37 +62,9 @@ func AppendPrefix(b []byte, state byte, token string) []byte {
 	return append(b, token...)
 }
 
-// AppendTail appends the part of a held entry after its fence.
-func (v *Value) AppendTail(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(max(v.attempt, 0)))
-	for _, text := range [...]string{v.fingerprint, v.owner, v.Key} {
-		b = binary.AppendUvarint(b, uint64(len(text)))
-		b = append(b, text...)
-	}
-	return append(b, v.receipt...)
-}
-
-// AppendTo appends the whole entry.
-func (v *Value) AppendTo(b []byte) []byte {
-	return v.AppendTail(appendDigits(v.AppendHead(b), v.fence, fenceDigits))
-}
-
 // Receipt returns the settled form of a held entry, with receipt.
 func Receipt(held, receipt []byte) []byte {
 	return slices.Concat([]byte{Settled}, held[1:], receipt)
-}
-
-// appendDigits appends n, not negative, with leading zeros.
-func appendDigits(b []byte, n int64, digits int) []byte {
-	end := len(b) + digits
-	for range digits {
-		b = append(b, '0')
-	}
-	for i := end - 1; n > 0; i-- {
-		b[i] = '0' + byte(n%10)
-		n /= 10
-	}
-	return b
 }
 
 // Milliseconds rounds up: half a millisecond of lease is one and never zero, which
@@ -121,32 +76,38 @@ func Milliseconds(d time.Duration) int64 {
 	return int64((d-1)/time.Millisecond) + 1
 }
 
+// Value is a decoded entry.
+type Value struct {
+	State  byte
+	Linger time.Duration
+	entry  lock.Entry // with its Key if the name does not show it
+}
+
 var errNotOurs = errors.New("not an entry of this library")
 
 // Decode reads an entry. It allocates no more bytes than raw has, even if raw has false lengths.
-func Decode(raw string) (Value, error) {
+func Decode(raw string) (v Value, err error) {
 	d := decoder{rest: raw}
-	var v Value
 	v.State = d.byte()
 	if got := d.byte(); d.err == nil && got != version {
 		return Value{}, fmt.Errorf("%w: format version %q", errNotOurs, got)
 	}
-	v.token = d.text(uint64(d.byte()))
+	v.entry.Token = d.text(uint64(d.byte()))
 	v.Linger = time.Duration(d.digits(lingerDigits, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
-	v.fence = d.digits(fenceDigits, math.MaxInt64)
-	v.attempt = int(min(d.uvarint(), math.MaxInt32))
-	v.fingerprint = d.text(d.uvarint())
-	v.owner = d.text(d.uvarint())
-	v.Key = d.text(d.uvarint())
-	v.receipt = d.rest
+	v.entry.Fence = d.digits(fenceDigits, math.MaxInt64)
+	v.entry.Attempt = int(min(d.uvarint(), math.MaxInt32))
+	v.entry.Fingerprint = bytesOf(d.text(d.uvarint()))
+	v.entry.Owner = d.text(d.uvarint())
+	v.entry.Key = d.text(d.uvarint())
 	switch {
 	case d.err != nil:
 		return Value{}, d.err
 	case v.State != Held && v.State != Settled && v.State != Stub:
 		return Value{}, fmt.Errorf("%w: state %q", errNotOurs, v.State)
-	case (v.State == Stub) != (v.token == ""), v.State != Settled && v.receipt != "":
+	case (v.State == Stub) != (v.entry.Token == ""), v.State != Settled && d.rest != "":
 		return Value{}, errNotOurs
 	}
+	v.entry.Receipt = bytesOf(d.rest)
 	return v, nil
 }
 
@@ -195,36 +156,27 @@ func (d *decoder) uvarint() uint64 {
 	return n
 }
 
-// Entry returns the entry as callers see it. left is the time to live of the Redis key in ms,
-// -1 if it does not expire.
-func (v *Value) Entry(left int64) lock.Entry {
-	if v.State == Stub {
-		return lock.Entry{}
-	}
-	e := lock.Entry{
-		State:       lock.Held,
-		Token:       v.token,
-		Attempt:     v.attempt,
-		Fingerprint: bytesOf(v.fingerprint),
-		Owner:       v.owner,
-		Receipt:     bytesOf(v.receipt),
-		Fence:       v.fence,
-		Left:        max(time.Duration(left)*time.Millisecond, 0),
-	}
-	switch {
-	case v.State == Settled:
-		e.State = lock.Settled
-	case v.Linger > 0 && left >= 0 && e.Left <= v.Linger:
-		e.State = lock.Abandoned
-	default:
-		e.Left = max(e.Left-v.Linger, 0)
-	}
-	return e
-}
-
 func bytesOf(text string) []byte {
 	if text == "" {
 		return nil
 	}
 	return []byte(text)
+}
+
+// Entry returns the entry as callers see it. left is the time to live of the Redis key in ms,
+// -1 if it does not expire.
+func (v *Value) Entry(left int64) lock.Entry {
+	e := v.entry
+	e.Left = max(time.Duration(left)*time.Millisecond, 0)
+	switch {
+	case v.State == Stub:
+		return lock.Entry{}
+	case v.State == Settled:
+		e.State = lock.Settled
+	case v.Linger > 0 && left >= 0 && e.Left <= v.Linger:
+		e.State = lock.Abandoned
+	default:
+		e.State, e.Left = lock.Held, max(e.Left-v.Linger, 0)
+	}
+	return e
 }

@@ -11,10 +11,7 @@ import (
 )
 
 // encoded is the value of a held entry.
-func encoded(c lock.Claim, key string) string {
-	v := entry.New(c, key)
-	return string(v.AppendTo(nil))
-}
+func encoded(c lock.Claim, key string) string { return string(entry.Append(nil, &c, key)) }
 
 func TestValueFormatIsStable(t *testing.T) {
 	t.Parallel()
@@ -40,17 +37,20 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		e, again := v.Entry(-1), string(v.AppendTo(nil))
-		if len(e.Token)+len(e.Fingerprint)+len(e.Owner)+len(e.Receipt) > len(raw) {
+		e := v.Entry(-1)
+		if len(e.Token)+len(e.Fingerprint)+len(e.Owner)+len(e.Key)+len(e.Receipt) > len(raw) {
 			t.Fatal("grew")
 		}
 		if v.Linger < 0 || e.Fence < 0 || e.Attempt < 0 || e.Left != 0 {
 			t.Fatalf("%+v, linger %v", e, v.Linger)
 		}
-		w, err := entry.Decode(again)
+		if e.State != lock.Held {
+			return
+		}
+		w, err := entry.Decode(encoded(lock.Claim{Token: e.Token, Linger: v.Linger, Attempt: e.Attempt, Fingerprint: e.Fingerprint, Owner: e.Owner}, e.Key))
 		require.NoError(t, err)
+		e.Fence = 0
 		require.Equal(t, e, w.Entry(-1))
 		require.Equal(t, v.Linger, w.Linger)
-		require.Equal(t, again, string(w.AppendTo(nil)))
 	})
 }

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -13,17 +12,13 @@ import (
 // most once.
 type Command struct {
 	EntryName string // the entry that the command works on
-	Load      Load   // the argument that is made for the command
 	Yields    bool   // commands that end a lease overtake it: it claims, or cleans up
 	Alone     bool   // it has a connection of its own, which the server or a proxy may close
 
-	// So that most commands are one allocation.
-	room  [maxArgs]any
-	space [144]byte // for a load without a receipt and with usual names
-
-	args    []any
-	further [][]any // commands that are written after it; the answer has the replies of all
-	answers []any   // of a command with further ones
+	space   [224]byte // of most commands, so that each is one allocation
+	out     []byte    // as the protocol writes them
+	count   int       // of the commands, and of the replies
+	replies []any     // so far, of more than one
 
 	// Fields of the server, under its lock.
 	state    state
@@ -51,103 +46,45 @@ const (
 	done
 )
 
-// maxArgs is the number of arguments of the longest command, with its name.
-const maxArgs = 9
-
-// Load is an argument that is longer than most, and is not copied.
-type Load []byte
-
-// NewCommand returns a command on the entry called name, without load and arguments.
-func NewCommand(name string) *Command { return &Command{EntryName: name} }
-
-// Room returns space for a load of usual length.
-func (c *Command) Room() []byte { return c.space[:0] }
-
-// With sets the arguments: strings, integers, byte slices, and &c.Load.
-func (c *Command) With(args ...any) *Command {
-	c.args = append(c.room[:0], args...)
-	return c
+// NewCommand returns a command on the entry called name, of strings, byte slices and int64s.
+func NewCommand(name string, args ...any) *Command {
+	c := &Command{EntryName: name}
+	c.out = c.space[:0]
+	return c.Then(args...)
 }
 
 // Then adds a command that is written after c, without another between them. The answer of c is a
 // []any with the replies of all, errors included.
 func (c *Command) Then(args ...any) *Command {
-	c.further = append(c.further, args)
+	c.out = appendCommand(c.out, args...)
+	c.count++
 	return c
 }
 
-// Name returns the name of the command.
-func (c *Command) Name() string {
-	name, _ := c.args[0].(string)
-	return name
-}
-
-// Parts returns the arguments of c and of the commands after it, with a copy of the load.
-func (c *Command) Parts() [][]any {
-	args := slices.Clone(c.args)
-	for i, arg := range args {
-		if load, ok := arg.(*Load); ok {
-			args[i] = []byte(*load)
-		}
+// Parts returns the arguments of c and of the commands after it.
+func (c *Command) Parts() (all [][]any) {
+	for rest := c.out; len(rest) > 0; {
+		args, n, _, _ := parse(rest, 0)
+		all, rest = append(all, args.([]any)), rest[n:] //nolint:errcheck,forcetypeassert // of our own code
 	}
-	return append([][]any{args}, c.further...)
-}
-
-// Script makes c run a script, by its source or by its hash. A load is the first argument of
-// the script.
-func (c *Command) Script(verb string, which any, args ...any) *Command {
-	c.With(verb, which, 1, c.EntryName)
-	if c.Load != nil {
-		c.args = append(c.args, &c.Load)
-	}
-	c.args = append(c.args, args...)
-	return c
-}
-
-// appendTo appends c and the commands after it to out.
-func (c *Command) appendTo(out []byte) []byte {
-	out = appendCommand(out, c.args)
-	for _, args := range c.further {
-		out = appendCommand(out, args)
-	}
-	return out
+	return all
 }
 
 // large reports whether c has a connection of its own: other commands would wait for a receipt of
 // a megabyte, or be lost with its connection. A server takes as long for 16 kB as for 32 ordinary commands.
 func (c *Command) large() bool {
-	if c.Alone {
-		return true
-	}
-	const most, mostFurther = 16 << 10, 8
-	n := len(c.Load) + sizeOf(c.args)
-	for _, args := range c.further {
-		n += sizeOf(args)
-	}
-	return n > most || len(c.further) > mostFurther
-}
-
-func sizeOf(args []any) (n int) {
-	for _, arg := range args {
-		switch arg := arg.(type) {
-		case string:
-			n += len(arg)
-		case []byte:
-			n += len(arg)
-		}
-	}
-	return n
+	return c.Alone || len(c.out) > 16<<10 || c.count > 9
 }
 
 // take adds a reply, and reports whether it was the last.
 func (c *Command) take(reply any) (all bool) {
-	if len(c.further) == 0 {
+	if c.count == 1 {
 		c.answer = reply
 		return true
 	}
-	c.answers = append(c.answers, reply)
-	c.answer = c.answers
-	return len(c.answers) == 1+len(c.further)
+	c.replies = append(c.replies, reply)
+	c.answer = c.replies
+	return len(c.replies) == c.count
 }
 
 // judge sets answer and err to what the reply says, and returns how the command has ended.

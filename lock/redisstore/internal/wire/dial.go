@@ -207,7 +207,7 @@ func greet(ctx context.Context, nc net.Conn, o *redis.Options) (took time.Durati
 	var out []byte
 	var needed []bool // whether an error ends the connection
 	say := func(must bool, args ...any) {
-		out, needed = appendCommand(out, args), append(needed, must)
+		out, needed = appendCommand(out, args...), append(needed, must)
 	}
 	switch {
 	case password != "" && user != "":
@@ -216,7 +216,7 @@ func greet(ctx context.Context, nc net.Conn, o *redis.Options) (took time.Durati
 		say(true, "auth", password)
 	}
 	if o.DB > 0 {
-		say(true, "select", o.DB)
+		say(true, "select", int64(o.DB))
 	}
 	if o.ClientName != "" {
 		say(false, "client", "setname", o.ClientName)

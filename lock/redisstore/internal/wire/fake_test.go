@@ -196,7 +196,7 @@ func warm(t *testing.T, f *fake) *wire.Server {
 // ask sends a command, and checks that its answer is its own.
 func ask(ctx context.Context, t *testing.T, s *wire.Server, name string, yields bool) error {
 	t.Helper()
-	c := wire.NewCommand(name).With("echo", name)
+	c := wire.NewCommand(name, "echo", name)
 	c.Yields = yields
 	answer, err := s.Do(ctx, c)
 	if err == nil {

@@ -97,9 +97,8 @@ func TestReplyToWhatIsNotRead(t *testing.T) {
 				set := func() error {
 					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 					defer cancel()
-					c := wire.NewCommand("x")
-					c.Load = make(wire.Load, size)
-					_, err := s.Do(ctx, c.With("set", "x", &c.Load))
+					c := wire.NewCommand("x", "set", "x", make([]byte, size))
+					_, err := s.Do(ctx, c)
 					return err
 				}
 				require.NoError(t, set())

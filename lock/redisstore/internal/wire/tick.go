@@ -94,7 +94,7 @@ func (s *Server) watch(cn *conn, now time.Time) {
 // probe finds out over another connection whether the server answers, since all callers may wait
 // for replies over one that does not.
 func (s *Server) probe(now time.Time) {
-	ping := NewCommand("").With("ping")
+	ping := NewCommand("", "ping")
 	ping.caller, ping.queue, ping.arrived, ping.deadline = context.Background(), &s.ends, now, now.Add(s.config.Timeout) //nolint:forbidigo // of no caller
 	s.ends.add(ping)
 }

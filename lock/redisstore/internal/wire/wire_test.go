@@ -180,7 +180,7 @@ func TestConnectionsThatSpeakOtherwise(t *testing.T) {
 					return []string{bulk(args[1])}
 				}}
 				s := over(t, f)
-				answered, err := s.Do(t.Context(), wire.NewCommand("odd").With("echo", "odd"))
+				answered, err := s.Do(t.Context(), wire.NewCommand("odd", "echo", "odd"))
 				if name == "two replies" {
 					require.NoError(t, err)
 					require.Equal(t, int64(1), answered)
@@ -210,7 +210,7 @@ func TestRepliesInPieces(t *testing.T) {
 		for cut := range len(reply) {
 			for second := range len(reply) - cut {
 				pieces = []string{reply[:cut], reply[cut : cut+second], reply[cut+second:]}
-				got, err := s.Do(t.Context(), wire.NewCommand("").With("get", "x"))
+				got, err := s.Do(t.Context(), wire.NewCommand("", "get", "x"))
 				require.NoError(t, err)
 				require.Equal(t, want, got)
 			}
@@ -307,10 +307,9 @@ func TestDialersThatFail(t *testing.T) {
 				}}))
 				for _, size := range []int{1, 100 << 10} {
 					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-					c := wire.NewCommand("x")
-					c.Load = make(wire.Load, size)
+					c := wire.NewCommand("x", "set", "x", make([]byte, size))
 					began := time.Now()
-					_, err := s.Do(ctx, c.With("set", "x", &c.Load))
+					_, err := s.Do(ctx, c)
 					require.ErrorIs(t, err, lock.ErrNotApplied)
 					require.LessOrEqual(t, time.Since(began), 310*time.Millisecond)
 					cancel()

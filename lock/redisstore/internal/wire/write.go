@@ -112,7 +112,7 @@ func (s *Server) fill(cn *conn) {
 			c.state, c.written = sent, now
 			c.trip = trip{size: s.window.size, inFlight: inFlight, limited: !c.arrived.After(s.full)}
 			cn.add(c)
-			cn.out = c.appendTo(cn.out)
+			cn.out = append(cn.out, c.out...)
 			s.window.wrote(now)
 		}
 	}
