@@ -95,7 +95,7 @@ func (s *Store) compareAndAct(ctx context.Context, name, kept string, c *lock.Cl
 		answer, err := s.nodes.do(ctx, cmd)
 		switch {
 		case err != nil:
-			if ok, err = s.noteMiss(can, err); err != nil {
+			if ok, err = s.noteMiss(can, cmd, err); err != nil {
 				return false, err
 			}
 			continue
@@ -112,7 +112,7 @@ func (s *Store) compareAndAct(ctx context.Context, name, kept string, c *lock.Cl
 
 // noteMiss notes the error with which a server has not executed a command. It returns err if the call
 // ends with err. Otherwise it reports whether to try the next spelling before the script.
-func (s *Store) noteMiss(can *ability, err error) (next bool, _ error) {
+func (s *Store) noteMiss(can *ability, cmd *wire.Command, err error) (next bool, _ error) {
 	switch class := failure.ClassOf(err); {
 	case failure.IsSyntaxError(err):
 		can.forget()
@@ -128,8 +128,8 @@ func (s *Store) noteMiss(can *ability, err error) (next bool, _ error) {
 	case class == "NOPERM":
 		can.giveUp()
 		s.forbidden.Do(func() {
-			slog.Default().Info("redisstore: the server could compare and act by itself, but not for this user: "+
-				"it runs a script instead, which costs it more", "error", err)
+			slog.Default().Info("redisstore: the server could compare and delete by itself, but not for this user: "+
+				"it runs a script instead, which costs it more", "command", cmd.Parts()[0][0])
 		})
 		return false, nil
 	case class == "OOM":

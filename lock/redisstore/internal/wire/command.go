@@ -21,19 +21,20 @@ type Command struct {
 	replies []any     // so far, of more than one
 
 	// Fields of the server, under its lock.
-	state    state
-	queue    *queue          // where the command waits
-	caller   context.Context //nolint:containedctx // of a call, which waits for the command
-	gone     <-chan struct{} // closed when the caller no longer waits
-	try      *send.Try       // the context of the call, if it is one
-	flight   *send.Flight    // of a call that has left; nil: the end of the command is not counted
-	arrived  time.Time
-	deadline time.Time     // of the caller
-	written  time.Time     // when it has left the queue
-	over     chan struct{} // gets a value when the caller need no longer wait
-	trip     trip
-	answer   any // the outcome, for the caller
-	err      error
+	state         state
+	queue         *queue          // where the command waits
+	before, after *Command        // in the queue
+	ctx           context.Context //nolint:containedctx // of the call, which waits for the command
+	caller        context.Context //nolint:containedctx // whose end is the end of the wait
+	gone          <-chan struct{} // closed when the caller no longer waits
+	flight        *send.Flight    // of a call that has left; nil: the end of the command is not counted
+	arrived       time.Time
+	deadline      time.Time     // of the caller
+	written       time.Time     // when it has left the queue
+	over          chan struct{} // gets a value when the caller need no longer wait; nil: the caller writes or reads
+	trip          trip
+	answer        any // the outcome, for the caller
+	err           error
 }
 
 // state is the progress of a command. It only grows.
@@ -70,46 +71,44 @@ func (c *Command) Parts() (all [][]any) {
 	return all
 }
 
-// large reports whether c has a connection of its own: other commands would wait for a receipt of
-// a megabyte, or be lost with its connection. A server takes as long for 16 kB as for 32 ordinary commands.
-func (c *Command) large() bool {
-	return c.Alone || len(c.out) > 16<<10 || c.count > 9
-}
-
-// take adds a reply, and reports whether it was the last.
-func (c *Command) take(reply any) (all bool) {
-	if c.count == 1 {
-		c.answer = reply
-		return true
+// end ends c, for its caller or for the flight that it has left behind.
+func (c *Command) end(answer any, err error, how send.Landing) {
+	if c.state == left {
+		go c.flight.Arrive(how) // it calls functions of others
+		return
 	}
-	c.replies = append(c.replies, reply)
-	c.answer = c.replies
-	return len(c.replies) == c.count
-}
-
-// judge sets answer and err to what the reply says, and returns how the command has ended.
-func (c *Command) judge() send.Landing {
-	said, failed := c.answer.(Error)
-	if !failed {
-		return send.Answered
-	}
-	c.answer, c.err = nil, failure.Failed(said, false)
-	if failure.ReplyCode(said) != "" {
-		return send.Nothing
-	}
-	return send.Answered
-}
-
-// finish ends c for its caller.
-func (c *Command) finish(answer any, err error) {
 	c.state, c.answer, c.err = done, answer, err
 	if c.over != nil {
 		c.over <- struct{}{}
 	}
 }
 
-// detach separates c from its caller, which no longer waits. flight is notified of the end.
-func (c *Command) detach(why error, flight *send.Flight) {
-	flight.Depart()
-	c.state, c.flight, c.err = left, flight, failure.Unknown(failure.Kind(why), why)
+// leave separates c from its caller, which no longer waits. The flight of the call is notified of the end.
+func (c *Command) leave(why error) {
+	c.flight = send.InFlight(c.ctx)
+	c.flight.Depart()
+	c.state, c.err = left, failure.Unknown(failure.Kind(why), why)
+	if c.over != nil {
+		c.over <- struct{}{}
+	}
+}
+
+// mustLeave reports whether the caller of c is to leave: its time is over, or it sends again.
+// stalled says that the connection is known to stall.
+func (c *Command) mustLeave(now time.Time, stalled bool) bool {
+	try, ok := c.ctx.(*send.Try)
+	switch {
+	case !now.Before(c.deadline):
+		return true
+	case ok && (try.GiveUp(now.Sub(c.written)) || stalled && try.GiveUpEarly()):
+		return true
+	case c.over != nil:
+		return false // it notices by itself when its caller leaves
+	}
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -20,57 +21,17 @@ type conn struct {
 	in  replies // of the goroutine that reads
 
 	line []*Command // written and not answered
-	head int        // index of the first
 	peak int        // the longest line since the last tick
 
 	heard   time.Time // when the last reply came
 	writing time.Time // since when a goroutine writes; zero: none does
-	writer  time.Time // the deadline of the caller that writes; zero: no caller writes
+	writer  *Command  // the command whose caller writes; nil: no caller does
 	reading bool      // a goroutine reads
-	own     *Command  // the command whose caller reads; nil: another goroutine reads
-	woken   bool      // tick has set a read deadline, so that the caller stops reading
+	woken   bool      // tick has set a read deadline, so that a caller stops reading
 	idle    bool      // it has had no command for a tick, and is closed after idleTime without one
 	overdue bool      // its replies are late: it gets no more commands until one comes
 	retired bool      // it gets no more commands
 	closed  bool
-}
-
-// pending returns the number of commands that are written and not answered.
-func (cn *conn) pending() int { return len(cn.line) - cn.head }
-
-// use begins to write to cn.
-func (cn *conn) use(now time.Time) {
-	cn.writing = now
-	if cn.idle {
-		cn.idle = false
-		_ = cn.net.SetReadDeadline(time.Time{})
-	}
-}
-
-func (cn *conn) add(c *Command) {
-	cn.line = append(cn.line, c)
-	cn.peak = max(cn.peak, cn.pending())
-}
-
-// oldest returns the command that is answered next, nil if there is none.
-func (cn *conn) oldest() *Command {
-	if cn.head == len(cn.line) {
-		return nil
-	}
-	return cn.line[cn.head]
-}
-
-func (cn *conn) removeOldest() {
-	cn.line[cn.head] = nil
-	if cn.head++; cn.head == len(cn.line) {
-		cn.line, cn.head = cn.line[:0], 0
-	}
-}
-
-// wake makes the caller that reads for itself stop reading.
-func (cn *conn) wake() {
-	cn.woken = true
-	_ = cn.net.SetReadDeadline(time.Unix(1, 0))
 }
 
 // read reads once. s.mu is held, and released meanwhile. It finishes the commands that were
@@ -88,7 +49,9 @@ func (s *Server) read(cn *conn) {
 			err = errIdle
 		}
 	}
-	s.answered(cn, all)
+	if wrong := s.answered(cn, all); wrong != nil {
+		err = wrong
+	}
 	if err != nil {
 		s.lose(cn, err)
 	}
@@ -96,12 +59,11 @@ func (s *Server) read(cn *conn) {
 
 // readAll reads until the line is empty, and callers are so few that each reads for itself. It
 // runs on its own goroutine.
-func (s *Server) readAll(cn *conn, idle bool) {
+func (s *Server) readAll(cn *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !cn.closed && (idle || cn.pending() > 0 || cn.peak > ownTrips) {
+	for first := true; !cn.closed && (first || len(cn.line) > 0 || cn.peak > ownTrips); first = false {
 		s.read(cn)
-		idle = false
 		s.write(nil)
 	}
 	cn.reading = false
@@ -112,7 +74,7 @@ func (s *Server) readOwn(cn *conn, c *Command) {
 	for c.state == sent {
 		s.read(cn)
 	}
-	cn.own, cn.reading = nil, false
+	cn.reading = false
 	s.readOthers(cn)
 	if s.ends.len+s.claims.len > 0 {
 		go s.writeMore()
@@ -121,55 +83,54 @@ func (s *Server) readOwn(cn *conn, c *Command) {
 
 // readOthers starts a goroutine that reads if none does, and replies are to come.
 func (s *Server) readOthers(cn *conn) {
-	if !cn.reading && !cn.closed && cn.pending() > 0 {
+	if !cn.reading && len(cn.line) > 0 {
 		cn.reading = true
-		go s.readAll(cn, false)
+		go s.readAll(cn)
 	}
 }
 
-// answered finishes the commands whose replies came over cn. s.mu is held.
-func (s *Server) answered(cn *conn, all []any) {
+// answered ends the commands whose replies came over cn. An error ends cn. s.mu is held.
+func (s *Server) answered(cn *conn, all []any) (wrong error) {
 	if len(all) == 0 {
-		return
+		return nil
 	}
-	now := time.Now()
-	claims, first := 0, cn.oldest()
+	now, n, claims := time.Now(), 0, 0
 	for _, reply := range all {
-		c := cn.oldest()
-		if c == nil {
-			s.lose(cn, errUnasked)
-			return
+		if n == len(cn.line) {
+			wrong = errUnasked
+			break
 		}
-		if !c.take(reply) {
-			continue
+		c := cn.line[n]
+		if c.count > 1 {
+			if c.replies = append(c.replies, reply); len(c.replies) < c.count {
+				continue
+			}
+			reply = c.replies
 		}
-		cn.removeOldest()
-		how := c.judge()
-		if failure.ClassOf(c.err) == "READONLY" {
-			cn.retired = true // a dial finds the master, if there is one
-		}
+		n++
 		if c.Yields && (c.trip.limited || s.claims.len > 0) {
 			claims++
 		}
-		s.end(c, how)
+		how, err := send.Answered, error(nil)
+		if said, failed := reply.(Error); failed {
+			reply, err = nil, failure.Failed(said, false)
+			if failure.ReplyCode(said) != "" {
+				how = send.Nothing
+			}
+			cn.retired = cn.retired || failure.ClassOf(err) == "READONLY" // a dial finds the master, if there is one
+		}
+		c.end(reply, err, how)
 	}
 	cn.heard, cn.overdue = now, false
 	s.gauge.Served(now, claims)
-	if first != cn.oldest() {
-		s.window.learn(first, len(all), now)
+	if n > 0 {
+		s.window.learn(cn.line[0], len(all), now)
 	}
-	if cn.retired && cn.pending() == 0 {
-		s.lose(cn, errRetired)
+	cn.line = slices.Delete(cn.line, 0, n)
+	if cn.retired && len(cn.line) == 0 {
+		return errRetired
 	}
-}
-
-// end ends c, whose answer or err is set. s.mu is held.
-func (s *Server) end(c *Command, how send.Landing) {
-	if c.state == left {
-		go c.flight.Arrive(how) // it calls functions of others
-		return
-	}
-	c.finish(c.answer, c.err)
+	return wrong
 }
 
 // lose closes cn. Each command in its line may have been applied, or may be applied later. s.mu is
@@ -181,16 +142,14 @@ func (s *Server) lose(cn *conn, why error) {
 	cn.closed = true
 	_ = cn.net.SetDeadline(time.Unix(1, 0)) // callers that read and write for themselves come back now
 	go func() { _ = cn.net.Close() }()      // over TLS it writes, and may wait
-	s.remove(cn)
-	lost := cn.line[cn.head:]
-	cn.line, cn.head = nil, 0
-	for _, c := range lost {
-		c.answer, c.err = nil, failure.Unknown(failure.Kind(why), why)
-		s.end(c, send.Lost)
+	s.conns = slices.DeleteFunc(s.conns, func(other *conn) bool { return other == cn })
+	if len(cn.line) > 0 {
+		go s.config.Broken()
 	}
-	if len(lost) > 0 {
-		s.broken()
+	for _, c := range cn.line {
+		c.end(nil, failure.Unknown(failure.Kind(why), why), send.Lost)
 	}
+	cn.line = nil
 }
 
 var (

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
@@ -64,7 +65,7 @@ func (s *Server) makeRoom(now time.Time) bool {
 		if !cn.overdue {
 			return false
 		}
-		if silent == nil && !slices.ContainsFunc(cn.line[cn.head:], awaited) {
+		if silent == nil && !slices.ContainsFunc(cn.line, awaited) {
 			silent = cn
 		}
 	}
@@ -119,7 +120,7 @@ func (s *Server) locate(now time.Time) {
 			if addressOf(cn.net) == addressOf(nc) {
 				continue
 			}
-			if cn.retired = true; cn.pending() == 0 {
+			if cn.retired = true; len(cn.line) == 0 {
 				s.lose(cn, errRetired)
 			}
 		}
@@ -136,7 +137,7 @@ func addressOf(nc net.Conn) string {
 
 // failDial ends the commands in the queues if no connection is left for them. None was written.
 func (s *Server) failDial(err error) {
-	s.broken()
+	go s.config.Broken()
 	for _, cn := range s.conns {
 		if !cn.overdue && !cn.retired {
 			return
@@ -145,19 +146,12 @@ func (s *Server) failDial(err error) {
 	s.fail(err)
 }
 
-// broken lets the user of the server look for another one.
-func (s *Server) broken() {
-	if s.config.Broken != nil {
-		go s.config.Broken()
-	}
-}
-
 // fail ends the commands that wait.
 func (s *Server) fail(err error) {
 	for _, q := range []*queue{&s.ends, &s.claims} {
-		for c := q.first(); c != nil; c = q.first() {
-			q.len--
-			c.finish(nil, failure.NotSent(err))
+		for c := q.first; c != nil; c = q.first {
+			q.remove(c)
+			c.end(nil, failure.NotSent(err), send.Nothing)
 		}
 	}
 	s.gauge.Waiting(time.Now(), false)

@@ -1,44 +1,32 @@
 package wire
 
-import "time"
-
-// queue holds commands in the order of arrival. A command that has left out of its turn stays
-// in all until the next look through the queue.
+// queue holds commands in the order of arrival.
 type queue struct {
-	all  []*Command
-	head int // index of the first command that may wait
-	len  int // commands that wait
+	first, last *Command
+	len         int
 }
 
 func (q *queue) add(c *Command) {
-	q.all = append(q.all, c)
+	c.before = q.last
+	if q.last = c; c.before == nil {
+		q.first = c
+	} else {
+		c.before.after = c
+	}
 	q.len++
 }
 
-// first returns the command whose turn it is, nil if none waits.
-func (q *queue) first() *Command {
-	for ; q.head < len(q.all); q.head++ {
-		if q.all[q.head].state == queued {
-			return q.all[q.head]
-		}
+func (q *queue) remove(c *Command) {
+	if c.before == nil {
+		q.first = c.after
+	} else {
+		c.before.after = c.after
 	}
-	clear(q.all)
-	q.all, q.head = q.all[:0], 0
-	return nil
-}
-
-// expire ends the commands whose time is over, and forgets those that have left.
-func (q *queue) expire(now time.Time, end func(*Command)) {
-	kept := q.all[:0]
-	for _, c := range q.all[q.head:] {
-		if c.state == queued && !now.Before(c.deadline) {
-			q.len--
-			end(c)
-		}
-		if c.state == queued {
-			kept = append(kept, c)
-		}
+	if c.after == nil {
+		q.last = c.before
+	} else {
+		c.after.before = c.before
 	}
-	clear(q.all[len(kept):])
-	q.all, q.head = kept, 0
+	c.before, c.after = nil, nil
+	q.len--
 }

@@ -24,6 +24,9 @@ const (
 
 	// bufferSize is the size of a buffer that is kept. A larger one was needed once, and is dropped.
 	bufferSize = 16 << 10
+
+	// maxKept bounds the buffer for commands that a connection keeps.
+	maxKept = 4 * bufferSize
 )
 
 var errProtocol = errors.New("not a reply of Redis")

@@ -26,6 +26,12 @@ const (
 	// connections that are silent. It can notice them late by one interval.
 	tick = 5 * time.Millisecond
 
+	// A command of more bytes, or of more commands, is large, and has a connection of its own: others would
+	// wait for a receipt of a megabyte, or be lost with its connection. A server takes as long for 16 kB as
+	// for 32 ordinary commands.
+	largeSize  = 16 << 10
+	largeCount = 9
+
 	// maxLarge bounds the large commands under way at once.
 	maxLarge = 4
 
@@ -85,6 +91,9 @@ type Server struct {
 
 // New returns a server. It dials when the first command comes.
 func New(c Config) *Server {
+	if c.Broken == nil {
+		c.Broken = func() {}
+	}
 	s := newServer(c, lineLimit, maxConns)
 	s.large = newServer(c, 1, maxLarge)
 	return s
@@ -100,12 +109,12 @@ func newServer(c Config, line, most int) *Server {
 // Do sends c and waits until it is answered, or ctx ends. The answer is nil if the server has
 // answered nil.
 func (s *Server) Do(ctx context.Context, c *Command) (any, error) {
-	if s.large != nil && c.large() {
+	if s.large != nil && (c.Alone || len(c.out) > largeSize || c.count > largeCount) {
 		return s.large.Do(ctx, c)
 	}
-	c.caller, c.queue = ctx, &s.ends
-	if c.try, _ = ctx.(*send.Try); c.try != nil {
-		c.caller, c.gone = c.try.Caller(), c.try.GivenUp() // the server itself obeys the deadline
+	c.ctx, c.caller, c.queue = ctx, ctx, &s.ends
+	if try, ok := ctx.(*send.Try); ok {
+		c.caller, c.gone = try.Caller(), try.GivenUp() // the server itself obeys the deadline
 	} else {
 		c.gone = ctx.Done()
 	}
@@ -118,57 +127,50 @@ func (s *Server) Do(ctx context.Context, c *Command) (any, error) {
 	default:
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.admit(ctx, c); err != nil {
+	if err := s.admit(c, time.Now()); err != nil {
+		s.mu.Unlock()
 		return nil, err
 	}
 	c.queue.add(c)
 	if cn := s.write(c); cn != nil {
 		s.readOwn(cn, c)
 	}
-	if c.state < left {
-		s.wait(ctx, c)
+	waits := c.state < left
+	if waits {
+		c.over = s.channels.Get().(chan struct{}) //nolint:errcheck,forcetypeassert // nothing else is in it
+	}
+	s.mu.Unlock()
+	if waits {
+		s.wait(c)
 	}
 	return c.answer, c.err
 }
 
-// wait returns when c is done, or its caller has left. s.mu is held, and released meanwhile.
-func (s *Server) wait(ctx context.Context, c *Command) {
-	c.over = s.channels.Get().(chan struct{}) //nolint:errcheck,forcetypeassert // nothing else is in it
-	s.mu.Unlock()
-	defer s.mu.Lock()
+// wait returns when c is done, or its caller has left. Each gives c.over its only value.
+func (s *Server) wait(c *Command) {
 	select {
 	case <-c.over:
 	case <-c.gone:
-		if !s.leave(c, c.caller.Err(), ctx) {
-			<-c.over // c was answered meanwhile
+		s.mu.Lock()
+		switch why := c.caller.Err(); c.state {
+		case queued:
+			c.queue.remove(c)
+			c.end(nil, failure.NotSent(why), send.Nothing)
+			s.gauge.Waiting(time.Now(), s.claims.len > 0)
+		case sent:
+			c.leave(why)
+		case left, done: // meanwhile
 		}
+		s.mu.Unlock()
+		<-c.over
 	}
-	s.channels.Put(c.over) // empty, and without a sender
-}
-
-// leave separates c from its caller, which no longer waits. It reports false if c is done.
-func (s *Server) leave(c *Command, why error, ctx context.Context) bool { //nolint:revive // ctx is for the flight of the call
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch c.state {
-	case queued:
-		c.queue.len--
-		s.gauge.Waiting(time.Now(), s.claims.len > 0)
-		c.state, c.err = done, failure.NotSent(why)
-	case sent:
-		c.detach(why, send.InFlight(ctx))
-	case left, done:
-		return false
-	}
-	return true
+	s.channels.Put(c.over)
 }
 
 // admit returns the error with which c is refused, nil if it may be queued. s.mu is held.
-func (s *Server) admit(ctx context.Context, c *Command) error {
-	now := time.Now()
+func (s *Server) admit(c *Command, now time.Time) error {
 	var bounded bool
-	if c.deadline, bounded = ctx.Deadline(); !bounded {
+	if c.deadline, bounded = c.ctx.Deadline(); !bounded {
 		c.deadline = now.Add(s.config.Reply)
 	}
 	c.arrived = now
@@ -179,18 +181,14 @@ func (s *Server) admit(ctx context.Context, c *Command) error {
 		return failure.NotApplied("cancelled", context.DeadlineExceeded)
 	case c.queue.len == maxQueued:
 		return s.refused(c, "queue", errQueueFull, now)
-	case c.Yields && !s.window.narrow(now) && s.late(c, now.Add(s.gauge.Wait(s.claims.len))):
+	case c.Yields && s.claims.len > 0 && !s.window.narrow(now) && s.late(c, now.Add(s.gauge.Wait(s.claims.len))):
 		return s.refused(c, "overload", errOverload, now)
 	}
-	s.startTicking()
-	return nil
-}
-
-func (s *Server) startTicking() {
 	if !s.ticking {
 		s.ticking = true
 		time.AfterFunc(tick, s.tick)
 	}
+	return nil
 }
 
 // late reports whether c would be answered too late if it left the queue at then. Round trips
@@ -216,15 +214,9 @@ func (s *Server) Pending() (inFlight, queued int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, cn := range s.conns {
-		inFlight += cn.pending()
+		inFlight += len(cn.line)
 	}
 	return inFlight, s.ends.len + s.claims.len
-}
-
-func (s *Server) remove(cn *conn) {
-	if i := slices.Index(s.conns, cn); i >= 0 {
-		s.conns = slices.Delete(s.conns, i, i+1)
-	}
 }
 
 // Close ends the connections. A command that is written has until the end of ctx for its reply; the

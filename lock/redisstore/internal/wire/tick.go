@@ -22,14 +22,11 @@ func (s *Server) tick() {
 	busy := s.dialing > 0
 	for _, cn := range slices.Clone(s.conns) {
 		s.watch(cn, now)
-		busy = busy || cn.pending() > 0 || !cn.writing.IsZero()
+		busy = busy || len(cn.line) > 0 || !cn.writing.IsZero()
 	}
 	if waiting := s.ends.len + s.claims.len; now.Sub(s.looked) >= time.Duration(waiting)*perQueued {
 		s.looked = now
-		for _, q := range []*queue{&s.ends, &s.claims} {
-			q.expire(now, func(c *Command) { c.finish(nil, failure.NotSent(context.DeadlineExceeded)) })
-		}
-		s.gauge.Waiting(now, s.claims.len > 0)
+		s.expire(now)
 	}
 	if s.ends.len+s.claims.len > 0 {
 		busy = true
@@ -45,22 +42,36 @@ func (s *Server) tick() {
 		_ = cn.net.SetReadDeadline(now.Add(idleTime))
 		if !cn.reading { // to notice when the server closes the connection
 			cn.reading = true
-			go s.readAll(cn, true)
+			go s.readAll(cn)
 		}
 	}
 }
 
+// expire ends the commands in the queues whose time is over.
+func (s *Server) expire(now time.Time) {
+	for _, q := range []*queue{&s.ends, &s.claims} {
+		for c := q.first; c != nil; {
+			due := c
+			if c = c.after; !now.Before(due.deadline) {
+				q.remove(due)
+				due.end(nil, failure.NotSent(context.DeadlineExceeded), send.Nothing)
+			}
+		}
+	}
+	s.gauge.Waiting(now, s.claims.len > 0)
+}
+
 // watch looks at the commands on cn.
 func (s *Server) watch(cn *conn, now time.Time) {
-	cn.peak = cn.pending()
-	oldest := cn.oldest()
-	if oldest == nil {
+	cn.peak = len(cn.line)
+	if cn.peak == 0 {
 		if !cn.writing.IsZero() && now.Sub(cn.writing) > silence {
 			s.lose(cn, errSilent) // the server has answered what it does not read
 		}
 		return
 	}
-	since := oldest.written
+	oldest := cn.line[0].written
+	since := oldest
 	if cn.heard.After(since) {
 		since = cn.heard // a server that is slow still answers
 	}
@@ -70,22 +81,19 @@ func (s *Server) watch(cn *conn, now time.Time) {
 			s.probe(now)
 		}
 	}
-	stalled := cn.overdue && s.line > 1 && s.window.newest.After(oldest.written) // the server has answered others
+	stalled := cn.overdue && s.line > 1 && s.window.newest.After(oldest) // the server has answered others
 	abandoned := true
-	for _, c := range cn.line[cn.head:] {
+	for _, c := range cn.line {
 		if c.state == sent && c.mustLeave(now, stalled) {
-			c.detach(send.ErrGivenUp, send.InFlight(c.context()))
-			if c.over != nil {
-				c.over <- struct{}{}
-			}
-			if c == cn.own {
-				cn.wake()
+			if c.leave(send.ErrGivenUp); c.over == nil { // its caller may read
+				cn.woken = true
+				_ = cn.net.SetReadDeadline(time.Unix(1, 0))
 			}
 		}
 		// A late reply makes an unknown outcome known. Without it, the command could land after its clean-up.
 		abandoned = abandoned && now.Sub(c.deadline) >= s.config.Reply
 	}
-	blocked := !cn.writer.IsZero() && !now.Before(cn.writer) && now.Sub(cn.writing) > silence
+	blocked := cn.writer != nil && !now.Before(cn.writer.deadline) && now.Sub(cn.writing) > silence
 	if abandoned || blocked { // a caller that writes comes back when the connection ends
 		s.lose(cn, errSilent)
 	}
@@ -95,34 +103,6 @@ func (s *Server) watch(cn *conn, now time.Time) {
 // for replies over one that does not.
 func (s *Server) probe(now time.Time) {
 	ping := NewCommand("", "ping")
-	ping.caller, ping.queue, ping.arrived, ping.deadline = context.Background(), &s.ends, now, now.Add(s.config.Timeout) //nolint:forbidigo // of no caller
+	ping.ctx, ping.queue, ping.arrived, ping.deadline = context.Background(), &s.ends, now, now.Add(s.config.Timeout) //nolint:forbidigo // of no caller
 	s.ends.add(ping)
-}
-
-// mustLeave reports whether the caller of c is to leave: its time is over, or it sends again.
-// stalled says that the connection is known to stall.
-func (c *Command) mustLeave(now time.Time, stalled bool) bool {
-	if !now.Before(c.deadline) {
-		return true
-	}
-	if c.try != nil && (c.try.GiveUp(now.Sub(c.written)) || stalled && c.try.GiveUpEarly()) {
-		return true
-	}
-	if c.over != nil {
-		return false // it notices by itself when its caller leaves
-	}
-	select {
-	case <-c.gone:
-		return true
-	default:
-		return false
-	}
-}
-
-// context returns the context of the call.
-func (c *Command) context() context.Context {
-	if c.try != nil {
-		return c.try
-	}
-	return c.caller
 }

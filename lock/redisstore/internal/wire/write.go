@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
@@ -27,26 +28,41 @@ const (
 // connection for the caller to read. When own is done, or its caller is to leave, another goroutine
 // goes on. s.mu is held, and released meanwhile.
 func (s *Server) write(own *Command) (toRead *conn) {
-	for {
-		cn := s.choose(time.Now())
-		if cn == nil {
-			break
-		}
+	now := time.Now()
+	for cn := s.choose(now); cn != nil; cn = s.choose(now) {
 		if own != nil && own.state >= left {
 			go s.writeMore()
 			break
 		}
-		if own != nil {
-			cn.writer = own.deadline
+		cn.writing, cn.writer = now, own
+		if cn.idle {
+			cn.idle = false
+			_ = cn.net.SetReadDeadline(time.Time{})
 		}
-		s.writeOnce(cn)
-		cn.writer = time.Time{}
-		if own != nil && cn.oldest() == own && cn.pending() == 1 && !cn.reading && !cn.closed {
-			cn.reading, cn.own, toRead = true, own, cn
+		if cn.peak >= crowd {
+			s.mu.Unlock()
+			runtime.Gosched()
+			s.mu.Lock()
+		}
+		if s.fill(cn); len(cn.out) > 0 {
+			s.mu.Unlock()
+			_, err := cn.net.Write(cn.out)
+			s.mu.Lock()
+			if err != nil {
+				s.lose(cn, err)
+			}
+		}
+		cn.writing, cn.writer = time.Time{}, nil
+		if cn.out = cn.out[:0]; cap(cn.out) > maxKept {
+			cn.out = nil
+		}
+		if own != nil && len(cn.line) == 1 && cn.line[0] == own && !cn.reading {
+			cn.reading, toRead = true, cn
 		}
 		s.readOthers(cn)
+		now = time.Now()
 	}
-	s.gauge.Waiting(time.Now(), s.claims.len > 0)
+	s.gauge.Waiting(now, s.claims.len > 0)
 	return toRead
 }
 
@@ -54,93 +70,6 @@ func (s *Server) writeMore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.write(nil)
-}
-
-// writeOnce takes commands from the queues, and writes them to cn.
-func (s *Server) writeOnce(cn *conn) {
-	cn.use(time.Now())
-	if cn.peak >= crowd {
-		s.mu.Unlock()
-		runtime.Gosched()
-		s.mu.Lock()
-	}
-	s.fill(cn)
-	if len(cn.out) > 0 {
-		s.mu.Unlock()
-		_, err := cn.net.Write(cn.out)
-		s.mu.Lock()
-		if err != nil {
-			s.lose(cn, err)
-		}
-	}
-	if cn.writing, cn.out = (time.Time{}), cn.out[:0]; cap(cn.out) > 4*bufferSize {
-		cn.out = nil
-	}
-}
-
-// fill moves commands from the queues into the line of cn, and their bytes into its buffer. A
-// command that is too late for an answer is not written.
-func (s *Server) fill(cn *conn) {
-	now := time.Now()
-	inFlight, before, share := s.inFlight(), len(cn.line), s.share()
-	for !cn.closed && !cn.overdue && !cn.retired {
-		c := s.ends.first()
-		if c == nil {
-			c = s.claims.first()
-		}
-		if c == nil {
-			return
-		}
-		if inFlight >= s.window.size {
-			s.full = now
-			for _, c := range cn.line[min(before, len(cn.line)):] {
-				c.trip.filled = true
-			}
-			return
-		}
-		if cn.pending() >= share {
-			return
-		}
-		c.queue.len--
-		switch {
-		case !now.Before(c.deadline):
-			c.finish(nil, failure.NotSent(context.DeadlineExceeded))
-		case c.Yields && s.late(c, now):
-			c.finish(nil, s.refused(c, "overload", errOverload, now))
-		default:
-			inFlight++
-			c.state, c.written = sent, now
-			c.trip = trip{size: s.window.size, inFlight: inFlight, limited: !c.arrived.After(s.full)}
-			cn.add(c)
-			cn.out = append(cn.out, c.out...)
-			s.window.wrote(now)
-		}
-	}
-}
-
-// inFlight returns the number of commands that wait for replies. Those on an overdue connection do
-// not count: they only occupy it.
-func (s *Server) inFlight() (n int) {
-	for _, cn := range s.conns {
-		if !cn.overdue {
-			n += cn.pending()
-		}
-	}
-	return n
-}
-
-// share returns the number of commands that one connection may have in flight: a connection that stalls
-// holds up a quarter of the callers, unless they are few, or the others stall, too.
-func (s *Server) share() int {
-	usable, all := 0, s.ends.len+s.claims.len
-	for _, cn := range s.conns {
-		if !cn.overdue && !cn.retired {
-			usable++
-			all += cn.pending()
-		}
-	}
-	all = min(all, s.window.size)
-	return min(max(all/min(max(usable, 1), spread), shortLine), s.line)
 }
 
 // choose returns the connection for the next command: a free one for one of the first callers, and
@@ -152,17 +81,15 @@ func (s *Server) choose(now time.Time) *conn {
 		return nil
 	}
 	var free, first *conn
-	usable, inFlight, share := 0, 0, s.share()
+	usable, inFlight, share := s.survey()
 	for _, cn := range s.conns {
 		if cn.overdue || cn.retired {
 			continue
 		}
-		usable++
-		inFlight += cn.pending()
-		if free == nil && cn.pending() == 0 && cn.writing.IsZero() {
+		if free == nil && len(cn.line) == 0 && cn.writing.IsZero() {
 			free = cn
 		}
-		if first == nil && cn.pending() < share {
+		if first == nil && len(cn.line) < share {
 			first = cn
 		}
 	}
@@ -180,4 +107,64 @@ func (s *Server) choose(now time.Time) *conn {
 		return nil
 	}
 	return first
+}
+
+// survey counts the connections that get commands, and the commands on them that wait for replies. Those
+// on an overdue connection do not count: they only occupy it. share is the number of commands that one
+// connection may have in flight: a connection that stalls holds up a quarter of the callers, unless they
+// are few, or the others stall, too.
+func (s *Server) survey() (usable, inFlight, share int) {
+	for _, cn := range s.conns {
+		if !cn.overdue && !cn.retired {
+			usable++
+			inFlight += len(cn.line)
+		}
+	}
+	all := min(inFlight+s.ends.len+s.claims.len, s.window.size)
+	return usable, inFlight, min(max(all/min(max(usable, 1), spread), shortLine), s.line)
+}
+
+// fill moves commands from the queues into the line of cn, and their bytes into its buffer. A
+// command that is too late for an answer is not written.
+func (s *Server) fill(cn *conn) {
+	now, before := time.Now(), len(cn.line)
+	_, inFlight, share := s.survey()
+	for !cn.closed && !cn.overdue && !cn.retired {
+		c := s.ends.first
+		if c == nil {
+			c = s.claims.first
+		}
+		if c == nil {
+			break
+		}
+		if inFlight >= s.window.size {
+			s.full = now
+			for _, c := range cn.line[before:] {
+				c.trip.filled = true
+			}
+			break
+		}
+		if len(cn.line) >= share {
+			break
+		}
+		c.queue.remove(c)
+		switch {
+		case !now.Before(c.deadline):
+			c.end(nil, failure.NotSent(context.DeadlineExceeded), send.Nothing)
+		case c.Yields && s.late(c, now):
+			c.end(nil, s.refused(c, "overload", errOverload, now), send.Nothing)
+		default:
+			inFlight++
+			c.state, c.written = sent, now
+			c.trip = trip{size: s.window.size, inFlight: inFlight, limited: !c.arrived.After(s.full)}
+			cn.line = append(cn.line, c)
+			if len(c.out) > maxKept {
+				cn.out = c.out // it is alone on cn
+			} else {
+				cn.out = append(cn.out, c.out...)
+			}
+			s.window.wrote(now)
+		}
+	}
+	cn.peak = max(cn.peak, len(cn.line))
 }
