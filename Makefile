@@ -194,6 +194,11 @@ DB ?= postgres mariadb sqlite
 once = go test $(RACE) -count=1 -v -timeout 120m -parallel 3 -run '/^$(1)$$' ./internal/history/campaign -args \
 	-campaign.faults $(FAULTS) -campaign.failovers $(FAILOVERS) $(if $(SEED),-campaign.seed $(SEED))
 
+.PHONY: steps
+steps: # searches: FAULTS (10000) for chains of steps over memory, Redis, PostgreSQL, MariaDB and SQLite, with SEED
+	@scripts/deps.sh redis-server postgresql mariadb $(if $(RACE),cc)
+	go test $(RACE) -count=1 -v -timeout 60m -run '^TestSteps' ./internal/history/campaign -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
+
 .PHONY: once once-postgres once-mariadb once-sqlite
 once: # searches: Histories and FAULTS (10000) for work in transactions of each DB (postgres mariadb sqlite), with FAILOVERS (200), SEED
 	@for db in $(DB); do $(MAKE) --no-print-directory once-$$db || exit 1; done

@@ -76,7 +76,7 @@ func checks() []check {
 		{"once", "random faults of a database and its network, in virtual time", "each key has one row, with the answer that every client got", "lock", "TestTransactionsAtRandom"},
 		{"once", "a holder stops between a row and its commit, for longer than its lease", "its commit is refused, and its caller gets the answer of the successor", "lock/pgstore", "TestLoserIsRolledBack"},
 		{"once", "half-hour days of 300 orders with killed, paused and deployed desks", "no order is placed twice or lost, no answer is false, and no customer is locked out", "bench/internal/day", "TestDays TestDaysCatch"},
-		{"once", "an attempt ends before, in or after a step; each byte of a chain of services is lost", "each step has one result, and each call one key", "lock", "TestAStepRunsOncePerSubmission TestAnUnconfirmedStepHasNoResult TestAResultAfterTheLeaseIsForTheSuccessor"},
+		{"once", "chains of five steps over five stores: killed, paused and cut off before, in and after each step", "each call has one key and one result, and each order one answer", "internal/history/campaign", "TestSteps TestStepsCatches"},
 		{"once", "a shop is killed before and after the effect of each of its calls; refunded and restocked, with each reply lost", "one effect of each call; no order that is not paid", "example/full/pay", "TestKilledInEachCall TestRefundedAndRestocked"},
 		{"once", "receipts and fences are asked of a quorum", "refused before anything runs", "lock/quorum", "TestHasNoReceipts TestHasNoFences"},
 		{"same-answer", "200 duplicates at once, at two Lockers", "one run, and one answer for every caller", "internal/faults", "TestOnceRace"},
