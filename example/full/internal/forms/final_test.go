@@ -92,6 +92,24 @@ func TestNextOrderAfterReload(t *testing.T) {
 	require.Equal(t, "Thank you for order 2", w.Text("h1"))
 }
 
+// TestAnchor: a link within the page does not stop the form, nor does it leave the page.
+func TestAnchor(t *testing.T) {
+	t.Parallel()
+	w := startWalk(t, plan{form: plainForm + `<a id="in" href="#in">Details</a>`})
+	anchor := w.Aim("#in")
+	w.shop.hold()
+	w.Follow(func() {
+		w.Click("button")
+		w.shop.sent(t, 1)
+		anchor()
+		w.shop.release()
+	})
+	w.thanks()
+	w.Follow(func() { w.Click("p a") })
+	w.again()
+	require.Equal(t, "Thank you for order 2", w.Text("h1"))
+}
+
 // TestLookAgain: the page of the middleware has no script. Its button sends the same key, and
 // what it leads to is the answer.
 func TestLookAgain(t *testing.T) {

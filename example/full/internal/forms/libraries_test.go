@@ -1,7 +1,9 @@
 package forms_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,6 +27,54 @@ func withLibrary(t *testing.T, l npm.Library, p plan) plan {
 		p.form = htmxForm
 	}
 	return p
+}
+
+// TestHTMXAlone sends what a double click sends one after the other. Turbo alone disables the
+// button.
+func TestHTMXAlone(t *testing.T) {
+	t.Parallel()
+	p := withLibrary(t, npm.HTMX2, plan{noScript: true, noGuard: true})
+	p.form = strings.Replace(p.form, "hx-target", `hx-swap="none" hx-target`, 1) // else the form is gone before it is sent again
+	s := openShop(t, p)
+	w := walk{t, browser.New(t), s}
+	w.Open(s.url + "/new")
+	w.fill()
+	click := w.Aim("button")
+	s.hold()
+	click()
+	s.sent(t, 1)
+	click()
+	s.release()
+	require.Empty(t, s.sent(t, 2)[0].header)
+	require.Eventually(t, func() bool { return s.orders.Load() == 2 }, 30*time.Second, 10*time.Millisecond)
+}
+
+// TestScriptInTheBody: Turbo runs a script of the body again with each page that it shows. It
+// stays one.
+func TestScriptInTheBody(t *testing.T) {
+	t.Parallel()
+	p := withLibrary(t, npm.Turbo8, plan{noScript: true, form: plainForm + `<script src="/latch-in-body.js"></script>`})
+	p.scripts["/latch-in-body.js"] = latchScript(t)
+	s := openShop(t, p)
+	w := walk{t, browser.New(t), s}
+	w.Open(s.url + "/new")
+	w.fill()
+	browser.Eval[int](w.Page, "latch.mark = 1")
+	for n := range 3 {
+		click := w.Aim("button")
+		s.hold()
+		click()
+		s.sent(t, n+1)
+		click()
+		s.release()
+		w.thanks()
+		w.Await(`!Object.keys(sessionStorage).some((name) => name.startsWith("latch"))`)
+		w.Click("p a")
+		w.fill()
+		require.Equal(t, 1, browser.Eval[int](w.Page, "latch.mark ?? 0"), "it is the one of the first page")
+	}
+	require.Len(t, s.sent(t, 3), 3)
+	require.EqualValues(t, 3, s.orders.Load())
 }
 
 // TestLibraries: htmx and Turbo send the form by fetch or XMLHttpRequest. With the script, the

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +74,18 @@ func TestLooksUnderWay(t *testing.T) {
 			p.Screenshot("form-" + name + "-3-stopped")
 		})
 	}
+}
+
+// TestAxeFinds: a page with what axe looks for.
+func TestAxeFinds(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, plan{form: `<form><input name="sku"><button></button></form>`})
+	p := browser.New(t)
+	p.Open(s.url + "/new")
+	p.LoadAxe()
+	found := strings.Join(p.Violations("window"), "\n")
+	require.Contains(t, found, "label: ")
+	require.Contains(t, found, "button-name: ")
 }
 
 // kinds are the sections of docs/problems.md.

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -102,6 +103,14 @@ func (p plan) show(w http.ResponseWriter, status int, head, main string) {
 	data["Main"] = template.HTML(b.String())
 	w.WriteHeader(status)
 	_ = layout.Execute(w, data) // a browser may be gone
+}
+
+// latchScript is the script as it is served.
+func latchScript(t *testing.T) []byte {
+	t.Helper()
+	w := httptest.NewRecorder()
+	form.Script().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/latch.js", nil))
+	return w.Body.Bytes()
 }
 
 // fieldsOf returns the fields of a form, none of another body, and leaves the body as it was.

@@ -5,6 +5,7 @@ import (
 	"html"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,4 +192,76 @@ func TestPageOfTheAnswerIsLost(t *testing.T) {
 			require.EqualValues(t, 2, w.shop.orders.Load())
 		})
 	}
+}
+
+// TestSamePageAgain: the answer is the page with the form, as in a list that one adds to.
+func TestSamePageAgain(t *testing.T) {
+	t.Parallel()
+	for _, referrer := range []string{"", "no-referrer"} {
+		w := startWalk(t, plan{referrer: referrer, answer: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/new", http.StatusSeeOther)
+		}})
+		for n := range 3 {
+			w.fill()
+			w.send()
+			require.EqualValues(t, n+1, w.shop.orders.Load())
+		}
+	}
+}
+
+// TestOpenedAgainAtOnce: a user who opens the address again right after the click gets no
+// answer, and has the key.
+func TestOpenedAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	w := startWalk(t, plan{})
+	w.shop.hold()
+	w.Click("button")
+	w.shop.sent(t, 1)
+	w.Open(w.shop.url + "/new")
+	w.shop.release()
+	w.again()
+	require.EqualValues(t, 1, w.shop.orders.Load())
+}
+
+// TestScriptTwice: a page that has the script twice runs it once.
+func TestScriptTwice(t *testing.T) {
+	t.Parallel()
+	w := startWalk(t, plan{scripts: map[string][]byte{"/again.js": latchScript(t)}})
+	require.True(t, browser.Eval[bool](w.Page, "!!window.latch.fetch"))
+	w.shop.hold()
+	w.Click("button")
+	w.shop.sent(t, 1)
+	time.Sleep(muse)
+	w.Open(w.shop.url + "/new")
+	w.shop.release()
+	w.again()
+	require.EqualValues(t, 1, w.shop.orders.Load())
+	w.Follow(func() { w.Click("p a") })
+	w.again()
+	require.EqualValues(t, 2, w.shop.orders.Load())
+}
+
+// TestFieldsOutside: fields and buttons that belong to a form by their attribute form are part
+// of it, and the key is one field.
+func TestFieldsOutside(t *testing.T) {
+	t.Parallel()
+	const outside = `<form id="f" method="post" action="/orders" data-latch></form>
+<label>Article <input name="sku" form="f"></label><button name="how" value="by mail" form="f">Order</button>
+<input type="hidden" name="once" value="{{.Token}}" form="f">`
+	w := startWalk(t, plan{form: outside})
+	w.unanswered()
+	w.Back()
+	w.Reload()
+	w.Type("[name=sku]", "milk")
+	w.send()
+	w.thanks()
+	require.EqualValues(t, 2, w.shop.orders.Load(), "another article")
+	w.Follow(func() { w.Click("p a") })
+	w.again()
+	require.EqualValues(t, 2, w.shop.orders.Load(), "the one whose answer was lost")
+	posts := w.shop.sent(t, 3)
+	require.Equal(t, "tea", posts[len(posts)-1].sku)
+	keys := []string{posts[0].once, posts[len(posts)-2].once}
+	slices.Sort(keys)
+	require.Len(t, slices.Compact(keys), 2)
 }

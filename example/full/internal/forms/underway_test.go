@@ -2,6 +2,7 @@ package forms_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,6 +58,25 @@ func TestUnderWay(t *testing.T) {
 	p.Await(`document.querySelector("#a button:disabled")`)
 	p.Click("#b input")
 	require.Empty(t, s.sent(t, 0), "a disabled button sends nothing")
+}
+
+// TestOtherIntents: another button, and a form that goes elsewhere, are other submissions.
+func TestOtherIntents(t *testing.T) {
+	t.Parallel()
+	const elsewhere = `<form class="%" method="post" action="/orders?to=%" data-latch>
+		<input name="sku" value="tea"><button name="how" value="by mail">Mail</button></form>`
+	s := openShop(t, plan{form: twoForms + strings.ReplaceAll(elsewhere, "%", "c") + strings.ReplaceAll(elsewhere, "%", "d")})
+	p := browser.New(t)
+	p.Open(s.url + "/new")
+	s.hold()
+	keys := map[string]bool{}
+	for n, button := range []string{"#a button", "#a button:nth-of-type(2)", ".c button", ".d button", "#a button"} {
+		p.Click(button)
+		keys[s.sent(t, n+1)[n].once] = true
+		p.Stop()
+		p.Await(`!document.querySelector("[aria-disabled]")`)
+	}
+	require.Len(t, keys, 4, "the last one is the first again")
 }
 
 // TestStaysOnThePage: a download is an answer after which the form is still there.
