@@ -265,7 +265,7 @@ lint-form:
 
 # Files that come to depend on each other are found when they do, and not in the next reading.
 lint-graph:
-	scripts/graph -circle 7 -up 7 ./lock ./middleware
+	scripts/graph -circle 4 -up 7 ./lock ./middleware
 
 lint-tools:
 	GOWORK=off go -C tools vet ./...

@@ -140,15 +140,3 @@ func publicError(err error, unanswered bool) error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 }
-
-// verdictOf returns the meaning of a store's error for its call.
-func verdictOf(err error) send.Verdict {
-	switch {
-	case errors.Is(err, ErrDenied), errors.Is(err, errors.ErrUnsupported):
-		return send.Final // the same call would get this answer again
-	case errors.Is(err, ErrNotApplied):
-		return send.NotApplied
-	default:
-		return send.Unknown
-	}
-}

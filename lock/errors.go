@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
@@ -162,6 +163,18 @@ func lossBy(expired validity.Expiry, maxHold time.Duration) *loss {
 		}
 	}
 	return errExpired
+}
+
+// verdictOf returns the meaning of a store's error for its call.
+func verdictOf(err error) send.Verdict {
+	switch {
+	case errors.Is(err, ErrDenied), errors.Is(err, errors.ErrUnsupported):
+		return send.Final // the same call would get this answer again
+	case errors.Is(err, ErrNotApplied):
+		return send.NotApplied
+	default:
+		return send.Unknown
+	}
 }
 
 // Class names the cause of an error in one word. The error matches [ErrUnavailable], [ErrLost]
