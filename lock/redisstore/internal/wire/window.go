@@ -10,8 +10,13 @@ const (
 	// more, such a server serves a fifth more than with lineLimit.
 	fastLimit = 4 * lineLimit
 
-	// maxConns bounds the connections to a server, apart from those for large commands.
-	maxConns = 16
+	// maxWindow bounds the window.
+	maxWindow = 16 * lineLimit
+
+	// maxConns bounds the connections to a server, apart from those for large commands. A full window
+	// needs half of them. The others are for those that late replies hold up: if one reply in a thousand
+	// is late by 100 ms, and a hundred thousand come in a second, these are ten.
+	maxConns = 32
 
 	// short bounds a round trip that is mostly work, of the server and of this process.
 	short = time.Millisecond
@@ -95,7 +100,7 @@ func (w *window) silent(now time.Time) bool {
 // narrow reports whether the window is the limit, and grows: a network takes most of a round trip, no
 // round trip waits for another, and replies come.
 func (w *window) narrow(now time.Time) bool {
-	return w.shortest > short && w.usual < 2*w.shortest && w.size < maxConns*lineLimit && now.Sub(w.last) < 2*w.usual
+	return w.shortest > short && w.usual < 2*w.shortest && w.size < maxWindow && now.Sub(w.last) < 2*w.usual
 }
 
 // learn adapts the window to the reply to c, which came with n-1 more.
@@ -137,7 +142,7 @@ func (w *window) learn(c *Command, n int, now time.Time) {
 	case w.size < lineLimit || w.size < fastLimit && w.usual < short:
 		w.size = min(w.size+n, fastLimit) // twice as many after a round trip, at most
 	case w.narrow(now) && took < 2*w.shortest:
-		w.size = min(w.size+n, maxConns*lineLimit)
+		w.size = min(w.size+n, maxWindow)
 	}
 }
 
