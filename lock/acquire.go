@@ -96,6 +96,9 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) erro
 		if err == nil || terms.closed || !l.failsOpen(ctx, err) {
 			return err
 		}
+		if owner, is := l.core.keys.Resumed(&e.local); is {
+			return heldBy(e, owner) // the store does not answer, but this process has the key, by a ticket
+		}
 		l.reportRefusal(ctx, e, began, err)
 		l.bypass(ctx, e, err)
 		return nil

@@ -294,7 +294,7 @@ func (e *Lease) keepKey(ctx context.Context, try func(closing bool) duty.Progres
 // the store, so Close does not wait for another one. When the keep is over, settleAgain stops: by
 // then the receipt has no use.
 func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing bool) duty.Progress {
-	ok, _, err := e.sendEnd(ctx)
+	ok, dropped, err := e.sendEnd(ctx)
 	full := errors.Is(err, ErrFull)
 	switch {
 	case err == nil:
@@ -304,7 +304,7 @@ func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing boo
 	case full && first.Since() >= e.end.keep:
 		e.addOrphan(EventReaped, e.lingers()) // first: once the key is free, the entry must not refuse a caller
 	case e.maySettle():
-		return duty.Progress{}
+		return duty.Progress{Shrunk: dropped}
 	}
 	e.close(false)
 	return duty.Progress{Done: true, Unanswered: !full}

@@ -434,3 +434,29 @@ func TestRepeatsOfAnUnprotectedRunDoNotRun(t *testing.T) {
 		})
 	}
 }
+
+// bounded: a caller that fails open waits behind one that polls for a holder elsewhere, and the store falls
+// silent. When its time was over, it took the silence for an outage, and entered again and again.
+func TestFailOpenBehindAPollWithoutAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		holder, err := open().Acquire(t.Context(), key)
+		require.NoError(t, err)
+		l := open(lock.WithWait(3 * lease))
+		var all sync.WaitGroup
+		all.Go(func() {
+			if e, err := l.Acquire(t.Context(), key); err == nil {
+				assert.NoError(t, e.Release(t.Context()))
+			}
+		})
+		time.Sleep(budget)
+		s.Every(fault.HangRequest, fault.Claim)
+		time.Sleep(2 * budget)
+		began := time.Now()
+		_, err = l.With(lock.WithFailOpen(), lock.WithWait(budget)).Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.LessOrEqual(t, time.Since(began), 2*budget)
+		s.Every(nil)
+		require.NoError(t, holder.Release(t.Context()))
+		all.Wait()
+	})
+}

@@ -348,6 +348,36 @@ func TestResumeOfAPausedProcess(t *testing.T) {
 	})
 }
 
+// A caller that may run without the store waits for a key that its own process resumes. The store
+// fails, and the caller is refused: it would run at the same time as the worker, in one process.
+func TestFailOpenDoesNotRunBesideAResumedLease(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithFailOpen(), lock.WithWait(time.Minute))
+		_, ticket := handOver(t, open(), time.Hour)
+		var all sync.WaitGroup
+		all.Go(func() {
+			require.ErrorIs(t, l.Do(t.Context(), key, func(context.Context) error {
+				t.Error("runs beside the worker")
+				return nil
+			}), lock.ErrHeld)
+		})
+		time.Sleep(time.Second)
+		worker, err := l.Resume(t.Context(), ticket)
+		require.NoError(t, err)
+		s.Every(fault.HangRequest, fault.Claim)
+		all.Wait()
+		require.NoError(t, worker.Context().Err())
+		requireHeld(t, l.With(lock.WithWait(time.Millisecond)))
+		require.NoError(t, worker.Release(t.Context()))
+		ran := false
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { ran = true; return nil }))
+		require.True(t, ran, "without the worker it runs")
+		s.Every(nil)
+		require.Zero(t, l.Stats().Active)
+	})
+}
+
 // A resume that lands late, after its caller has left and the ticket was resumed by another
 // worker, changes nothing.
 func TestLateResume(t *testing.T) {

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -208,5 +209,25 @@ func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		require.Zero(t, busy(l))
+	})
+}
+
+// same-answer: a receipt that waited for the store was dropped because the store had no room for it, and its
+// bytes counted on, so that other receipts were dropped for want of memory.
+func TestDroppedReceiptTakesNoMemory(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Every(fault.HangRequest, fault.Settle)
+		require.ErrorIs(t, e.Settle(t.Context(), make([]byte, 1<<20), time.Hour), lock.ErrUnavailable)
+		require.EqualValues(t, 1<<20, l.Stats().BacklogBytes)
+		s.Every(func(context.Context, func() error) error { return errors.Join(lock.ErrNotApplied, lock.ErrFull) }, fault.Settle)
+		time.Sleep(20 * time.Second)
+		require.Zero(t, l.Stats().BacklogBytes)
+		require.Equal(t, 1, l.Stats().Backlog)
+		s.Free(t, key)
+		time.Sleep(3 * lease)
+		s.Every(nil)
 	})
 }

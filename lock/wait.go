@@ -93,10 +93,11 @@ func stoppedResult(w *local.Waiter, stopped local.Stopped, held *RefusedError) e
 }
 
 // waitError returns the error of a wait that has ended: held, and the error of the latest poll if
-// the store did not serve it.
+// the store did not serve it. A caller that fails open gets held alone: the store has said that another
+// process has the key.
 func waitError(w *local.Waiter, held *RefusedError) error {
 	d, is := w.Unserved().(*decision)
-	if !is {
+	if !is || leaseOf(w.Lease()).locker.cfg.failOpen {
 		return held
 	}
 	return withRefusal(d.errorFor(leaseOf(w.Lease())), held)

@@ -43,6 +43,7 @@ type Progress struct {
 	Done       bool
 	Unanswered bool          // the duty is done without an answer
 	Unsent     bool          // no call was sent
+	Shrunk     bool          // the bytes of the duty are free
 	Again      time.Duration // the pause before the next Try; 0: a pause that grows
 }
 

@@ -49,9 +49,9 @@ const (
 // Remove removes the entry of o, unless its token is known already.
 func (q *Queue) Remove(o *Orphan) {
 	wait, doubt := time.Duration(0), o.Flight.Doubt()
-	if doubt.InFlight > 0 {
+	if doubt.InFlight > 0 && !o.Answered {
 		wait = maxAwaited
-		o.waited = doubt.Lost+doubt.Answered == 0 && !o.Answered
+		o.waited = doubt.Lost+doubt.Answered == 0
 	}
 	o.began = time.Now()
 	q.mu.Lock()
@@ -60,7 +60,7 @@ func (q *Queue) Remove(o *Orphan) {
 	if dropped {
 		o.Dropped()
 	}
-	if d != nil && wait > 0 {
+	if d != nil && doubt.InFlight > 0 {
 		o.Flight.WhenLanded(func() { q.Now(d) })
 	}
 	q.wake()

@@ -179,6 +179,10 @@ func (q *Queue) tried(d *Duty, p Progress) {
 		q.sender.Retries.Give() // nothing was sent, or the store has answered and no caller needs it
 	}
 	d.line.running--
+	if p.Shrunk {
+		q.bytes.Add(-int64(d.Size))
+		d.Size = 0
+	}
 	over := p.Done || q.stage == stopped
 	if over {
 		q.forget(d)

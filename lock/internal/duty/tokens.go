@@ -100,9 +100,11 @@ func (q *Queue) removed(k *token) {
 
 // giveUp gives up a removal that does not run at the moment. q.mu is held.
 func (q *Queue) giveUp(d *Duty) {
+	k := d.token
+	k.until = q.entryMayExistUntil(k.orphan).Add(k.orphan.Linger)
 	d.line.Drop(d)
 	q.forget(d)
-	q.removed(d.token)
+	q.removed(k)
 }
 
 // sweep forgets the tokens whose entries can no longer be in the store, whenever their number has
@@ -125,13 +127,13 @@ func (q *Queue) sweep() {
 			left = append(left, k)
 		}
 	}
-	if len(left) > 2*maxOrphans {
+	if len(left) >= 2*maxOrphans {
 		slices.SortFunc(left, func(a, b *token) int { return a.until.Compare(b.until) })
 		for _, k := range left[:len(left)/2] {
 			q.forgetToken(k)
 		}
 	}
-	t.sweepAt = 2 * len(t.known)
+	t.sweepAt = min(2*len(t.known), 2*maxOrphans)
 }
 
 // forgetToken forgets k, unless its removal runs at the moment. q.mu is held.

@@ -32,6 +32,7 @@ const shards = 64
 type shard struct {
 	mu      sync.Mutex
 	holders map[string]*Holding
+	resumed map[string]*Holding // by their keys: those that Admit gave a name of their own
 	alarms  alarms
 
 	watches map[string][]chan struct{} // see Table.WatchFreed
@@ -114,9 +115,25 @@ func (t *Table) Admit(h *Holding, token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, taken := s.holders[h.name]; taken {
+		if s.resumed == nil {
+			s.resumed = make(map[string]*Holding)
+		}
+		s.resumed[h.name] = h
 		h.name += "\x00" + token
 	}
 	s.holders[h.name] = h
+}
+
+// Resumed returns the owner of a lease that has the key of h by a ticket, if there is one beside h.
+func (t *Table) Resumed(h *Holding) (owner string, is bool) {
+	s := t.shardOf(h)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	other, is := s.resumed[h.name]
+	if !is {
+		return "", false
+	}
+	return other.lease.Owner(), true
 }
 
 // Grant notes the grant of h, whose first alarm is due at due. decide returns the decision for
@@ -165,6 +182,9 @@ func (t *Table) Leave(h *Holding, decide func() Decision) {
 	if !s.has(h) {
 		s.mu.Unlock()
 		return
+	}
+	if key := h.lease.Key(); s.resumed[key] == h {
+		delete(s.resumed, key)
 	}
 	d, answered := s.decide(h, decide)
 	s.pass(h)
