@@ -43,7 +43,8 @@ type handling struct {
 	orders      int    // that each run is to leave, if not one: none, if it is negative
 	pool        int    // how many connections it has, if not ten
 	setup, undo string // statements before the handler's first run, and after its last one
-	helpless    bool   // the rule is broken where no guard can keep it
+	before      func(t *testing.T, d *desk)
+	helpless    bool // the rule is broken where no guard can keep it
 	handle      func(c *call) error
 }
 
@@ -175,6 +176,9 @@ func openDesk(t *testing.T, at databases, h *handling, over string, twin func(gu
 	t.Helper()
 	d := &desk{over: over, done: make(chan struct{}, 1)}
 	store := d.open(t, at, h)
+	if h.before != nil {
+		h.before(t, d)
+	}
 	var guarding lock.Store = store
 	if twin != nil {
 		guarding = twin(store)

@@ -11,9 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
 )
@@ -33,6 +35,7 @@ func in(topic string, rows ...handling) []handling {
 func endings() []handling {
 	return in("The end of the transaction",
 		handling{name: "one `INSERT`", over: overEach, handle: (*call).order},
+		handling{name: "no statement", over: overEach, orders: -1, handle: all()},
 		handling{name: "`defer tx.Rollback(ctx)`", over: overPgx, handle: func(c *call) error {
 			defer c.tx.Rollback(c) //nolint:errcheck // as tutorials have it
 			return c.order()
@@ -72,15 +75,55 @@ func endings() []handling {
 			c.ends((*sql.Tx).Rollback, pgx.Tx.Rollback)
 			return err
 		}},
+		handling{name: "`pgx.BeginFunc(ctx, tx, f)`", over: overPgx, handle: func(c *call) error {
+			return pgx.BeginFunc(c, c.tx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(c, "INSERT INTO orders VALUES ($1)", c.run)
+				return err
+			})
+		}},
 		handling{name: "`COMMIT`", over: overEach, handle: all("order", "COMMIT")},
 		handling{name: "`COMMIT`, and then `500`", helpless: true, so: "leave `COMMIT` to the guard: **the order is there, and with the repeat twice**", handle: func(c *call) error {
 			return errors.Join(all("order", "COMMIT")(c), errAway)
 		}},
+		handling{name: "`COMMIT AND CHAIN`, another order", orders: 2, handle: all("order", "COMMIT AND CHAIN", "order")},
+		handling{name: "`COMMIT; BEGIN`", over: overEach, orders: 2, handle: all("order", "COMMIT; BEGIN", "order")},
+		handling{name: "`Query(\"COMMIT\")`", handle: func(c *call) error {
+			if err := c.order(); err != nil {
+				return err
+			}
+			if c.sqlTx != nil {
+				rows, err := c.sqlTx.QueryContext(c, "COMMIT")
+				if err != nil {
+					return err
+				}
+				return rows.Close()
+			}
+			rows, err := c.tx.Query(c, "COMMIT")
+			if err != nil {
+				return err
+			}
+			rows.Close()
+			return rows.Err()
+		}},
+		handling{name: "`COMMIT` in a `pgx.Batch`", over: overPgx, handle: func(c *call) error {
+			b := new(pgx.Batch)
+			b.Queue("INSERT INTO orders VALUES ($1)", c.run)
+			b.Queue("COMMIT")
+			return c.tx.SendBatch(c, b).Close()
+		}},
 		handling{name: "`ROLLBACK`", over: overEach, handle: all("order", "ROLLBACK")},
+		handling{name: "`ROLLBACK`, its error ignored, another order", over: overOthers, orders: 2, handle: ignoring("order", "ROLLBACK", "order")},
+		handling{name: "`ROLLBACK` before all else", over: overEach, handle: all("ROLLBACK", "order")},
+		handling{name: "`ROLLBACK AND CHAIN`, another order", handle: all("order", "ROLLBACK AND CHAIN", "order")},
+		handling{name: "`SELECT 1/0`, `COMMIT`, all ignored", handle: ignoring("order", "SELECT 1/0", "COMMIT")},
+		handling{name: "`BEGIN` once more", over: overEach, handle: all("BEGIN", "order")},
 		handling{name: "`PREPARE TRANSACTION`", so: "the order is nowhere until an operator ends what was prepared", undo: "ROLLBACK PREPARED 'order'", handle: all("order", "PREPARE TRANSACTION 'order'")},
 		handling{name: "`CALL` of a procedure with `COMMIT`", setup: "CREATE PROCEDURE ends() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'", undo: "DROP PROCEDURE ends()", handle: all("order", "CALL ends()")},
 		handling{name: "the same, without an error", over: overMySQL, so: "leave out `COMMIT`: what follows it is refused", setup: "CREATE PROCEDURE ends() COMMIT", undo: "DROP PROCEDURE ends", handle: all("order", "CALL ends()")},
 		handling{name: "`CALL` of a procedure with `ROLLBACK`", over: overMySQL, setup: "CREATE PROCEDURE ends() ROLLBACK", undo: "DROP PROCEDURE ends", handle: all("order", "CALL ends()")},
+		handling{name: "`CREATE TABLE`, its error ignored", over: overOthers, handle: ignoring("order", "CREATE TABLE basket (id int)")},
+		handling{name: "`LOCK TABLES`, `START TRANSACTION`, `SET autocommit = 1`, their errors ignored", over: overMySQL, handle: ignoring("order", "LOCK TABLES orders WRITE", "START TRANSACTION", "SET autocommit = 1")},
+		handling{name: "`RELEASE SAVEPOINT latch_work`, the store's own", over: overMySQL, handle: all("order", "RELEASE SAVEPOINT latch_work")},
 		handling{
 			name: "a table without transactions (`ENGINE = MyISAM`), and then `500`", over: overMySQL, helpless: true, so: "`ENGINE = InnoDB`: **the order is there, and with the repeat twice**",
 			setup: "ALTER TABLE orders ENGINE = MyISAM", undo: "ALTER TABLE orders ENGINE = InnoDB", handle: func(c *call) error { return errors.Join(c.order(), errAway) },
@@ -124,6 +167,17 @@ func failings() []handling {
 		}},
 		handling{name: "`SAVEPOINT`, left open", over: overEach, handle: all("SAVEPOINT a", "order")},
 		handling{name: "`SAVEPOINT`, rolled back", over: overEach, orders: -1, handle: all("SAVEPOINT a", "order", "ROLLBACK TO SAVEPOINT a")},
+		handling{name: "`SAVEPOINT`, a unique violation, `ROLLBACK TO`", over: overEach, handle: func(c *call) error {
+			if err := all("SAVEPOINT a")(c); err != nil {
+				return err
+			}
+			if err := all(taken)(c); err != nil {
+				if err := all("ROLLBACK TO a")(c); err != nil {
+					return err
+				}
+			}
+			return c.order()
+		}},
 		handling{name: "a deadlock, ignored, another statement", over: overMySQL, handle: func(c *call) error {
 			_ = c.deadlock()
 			_ = c.order()
@@ -177,7 +231,13 @@ func settings() []handling {
 	}
 	const keeps = "`SET LOCAL`: the connection of the pool keeps it"
 	return in("Settings",
+		set("", "SET LOCAL search_path = pg_catalog"),
 		set(keeps, "SET search_path = pg_catalog"),
+		handling{name: "`SET LOCAL idle_in_transaction_session_timeout = 20`, and a pause", handle: func(c *call) error {
+			err := all("order", "SET LOCAL idle_in_transaction_session_timeout = 20")(c)
+			time.Sleep(200 * time.Millisecond)
+			return err
+		}},
 		set("`RESET ROLE` before it answers", "SET LOCAL ROLE pg_monitor"),
 		handling{name: "`SET LOCAL ROLE pg_monitor`, `RESET ROLE`", handle: all("order", "SET LOCAL ROLE pg_monitor", "RESET ROLE")},
 		set("", "SET LOCAL transaction_read_only = on"),
@@ -185,11 +245,46 @@ func settings() []handling {
 		handling{name: "`SET TRANSACTION ISOLATION LEVEL SERIALIZABLE` first", handle: all("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "order")},
 		set("set back what was set, one by one", "RESET ALL"),
 		set("", "DISCARD ALL"),
+		set("", "DEALLOCATE ALL"),
 	)
 }
 
 func lasting() []handling {
 	return in("What lasts as long as the session or the transaction",
+		handling{name: "`LOCK TABLE latch_entries IN SHARE MODE`", handle: all("LOCK TABLE latch_entries IN SHARE MODE", "order")},
+		handling{name: "`tx.CopyFrom`", over: overPgx, orders: 3, handle: func(c *call) error {
+			_, err := c.tx.CopyFrom(c, pgx.Identifier{"orders"}, []string{"run"}, pgx.CopyFromRows([][]any{{c.run}, {c.run}, {c.run}}))
+			return err
+		}},
+		handling{name: "`pgx.Batch`, not closed", over: overPgx, handle: func(c *call) error {
+			b := new(pgx.Batch)
+			b.Queue("INSERT INTO orders VALUES ($1)", c.run)
+			b.Queue("INSERT INTO orders VALUES ($1)", c.run)
+			_, err := c.tx.SendBatch(c, b).Exec()
+			return err
+		}},
+		handling{name: "`tx.LargeObjects`", over: overPgx, handle: func(c *call) error {
+			objects := c.tx.LargeObjects()
+			id, err := objects.Create(c, 0)
+			if err != nil {
+				return err
+			}
+			o, err := objects.Open(c, id, pgx.LargeObjectModeWrite)
+			if err != nil {
+				return err
+			}
+			if _, err := o.Write([]byte("a picture")); err != nil {
+				return err
+			}
+			return c.order()
+		}},
+		handling{name: "`tx.Prepare`", over: overPgx, handle: func(c *call) error {
+			if _, err := c.tx.Prepare(c, "insert_order", "INSERT INTO orders VALUES ($1)"); err != nil {
+				return err
+			}
+			_, err := c.tx.Exec(c, "insert_order", c.run)
+			return err
+		}},
 		handling{name: "`tx.PrepareContext`", over: overSQLs, handle: func(c *call) error {
 			stmt, err := c.sqlTx.PrepareContext(c, c.desk.reads(insertRun))
 			if err != nil {
@@ -216,6 +311,10 @@ func lasting() []handling {
 				return err
 			}
 			_, err := c.tx.Query(c, "SELECT generate_series(1, 1000)")
+			return err
+		}},
+		handling{name: "rows of the first statement, left open", over: overPgx, so: "the same", orders: -1, handle: func(c *call) error {
+			_, err := c.tx.Query(c, "SELECT generate_series(1, $1)", 1000)
 			return err
 		}},
 		handling{name: notScanned, over: overSteady, so: "scan it: over MariaDB the order is either committed or rolled back", handle: func(c *call) error {
@@ -297,6 +396,16 @@ func (c *call) begins() (wait func(), err error) {
 
 func lifetimes() []handling {
 	return in("Goroutines, and use after the handler has returned",
+		handling{name: "goroutines, one after the other", over: overEach, orders: 3, handle: func(c *call) error {
+			errs := make(chan error)
+			for range 3 {
+				go func() { errs <- c.order() }()
+				if err := <-errs; err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
 		handling{name: "a goroutine that has a statement in progress when the handler returns", so: "wait for the goroutines before the answer", handle: func(c *call) error {
 			if err := c.order(); err != nil {
 				return err
@@ -325,6 +434,10 @@ func lifetimes() []handling {
 			}
 			return c.order()
 		}},
+		handling{name: "`context.Background()` for the statements", over: overEach, handle: func(c *call) error {
+			c.Context = context.Background()
+			return c.order()
+		}},
 		handling{name: "the client goes away, and the handler goes on", over: overEach, handle: func(c *call) error {
 			err := c.order()
 			if c.run == 1 {
@@ -348,6 +461,7 @@ func answerings() []handling {
 	return in("Answers",
 		handling{name: "`500`", over: overEach, handle: then(func(*call) error { return errAway })},
 		handling{name: "`400` after the `INSERT`", over: overEach, so: "check first, or keep only successes ([`WithFinal`](exactly-once.md#what-happens-when))", handle: then(func(c *call) error { return c.answer(http.StatusBadRequest, "no such sku") })},
+		handling{name: "nothing at all, which is `200`", handle: then(func(c *call) error { c.answered = true; return nil })},
 		handling{name: "`Flush`", handle: then(func(c *call) error {
 			_ = c.answer(http.StatusCreated, "part ")
 			_ = http.NewResponseController(c.w).Flush()
@@ -365,6 +479,7 @@ func answerings() []handling {
 		handling{name: "`panic`", over: overEach, handle: then(func(*call) error { panic(errAway) })},
 		handling{name: "`runtime.Goexit`", over: overEach, handle: then(func(*call) error { runtime.Goexit(); return nil })},
 		handling{name: "`lock.Commit`, and then `500`", over: overEach, handle: then(func(c *call) error { return errors.Join(lock.Commit(c), errAway) })},
+		handling{name: "`lock.Commit`, and then `201`", over: overEach, handle: then(func(c *call) error { return lock.Commit(c) })},
 	)
 }
 
@@ -385,12 +500,21 @@ func elsewheres() []handling {
 		}},
 		handling{name: "a second connection of a pool of one, for at most 0.2 s", pool: 1, so: "without a bound, it waits for ever", handle: second},
 		handling{name: "a second connection while the transaction has written, for at most 0.2 s", over: overSQLite, so: "without a bound, it waits for as long as the pool says", handle: second},
+		handling{name: "sessions of the pool that the server has ended since their last use", over: overMySQL, before: func(t *testing.T, d *desk) {
+			t.Helper()
+			var id int
+			require.NoError(t, d.db.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id))
+			require.NoError(t, d.office.exec(t.Context(), "KILL "+strconv.Itoa(id)))
+		}, handle: (*call).order},
 		handling{name: "the session is ended by an operator when the handler returns", over: overMySQL, handle: func(c *call) error {
 			var id int
 			if err := errors.Join(c.order(), c.sqlTx.QueryRowContext(c, "SELECT CONNECTION_ID()").Scan(&id)); err != nil {
 				return err
 			}
 			return c.desk.office.exec(c, "KILL "+strconv.Itoa(id))
+		}},
+		handling{name: "`locker.Do` with another key inside", over: overEach, handle: func(c *call) error {
+			return c.desk.locker.Do(c, lock.Key("stock", "tea"), func(context.Context) error { return c.order() })
 		}},
 		handling{name: "the session is ended by an operator when the handler returns", handle: func(c *call) error {
 			if err := c.order(); err != nil {
