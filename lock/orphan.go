@@ -38,7 +38,11 @@ func (e *Lease) lingers() time.Duration {
 // by linger. It reports the removal as an event of this kind. A release without an answer may have removed the
 // entry already. It reads nothing of e later, because e may be on its next claim by then.
 func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
-	l, ctx, began, event := e.locker, context.WithoutCancel(e.parent), time.Now(), e.event(as, 0, nil)
+	l, ctx, event := e.locker, context.WithoutCancel(e.parent), e.event(as, 0, nil)
+	began := time.Now()
+	if as == EventReleased {
+		began = e.claim.grantedAt.Wall()
+	}
 	o := &duty.Orphan{
 		Subject:  e.subject(as),
 		Flight:   e.claim.sent.Flight(),

@@ -318,3 +318,24 @@ func TestAwaitedEndGoesBeforeDueTasks(t *testing.T) {
 		s.Every(nil)
 	})
 }
+
+// A release that the clean-up completes is an event of the lease: it took from the grant on.
+func TestEventOfALateRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var took time.Duration
+		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
+			if e.Kind == lock.EventReleased {
+				took = e.Took
+			}
+		}))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		time.Sleep(lease / 2)
+		s.Every(fault.HangRequest, fault.Release)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+		s.Every(nil)
+		time.Sleep(lease)
+		synctest.Wait()
+		require.GreaterOrEqual(t, took, lease/2)
+	})
+}
