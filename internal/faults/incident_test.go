@@ -218,8 +218,8 @@ func TestLateCommandIsRefusedInGuardedMode(t *testing.T) {
 	}
 }
 
-// isGuardedClaim: EVALSHA sha 1 key head tail px replaces not-after.
-func isGuardedClaim(args [][]byte) bool { return len(args) == 9 }
+// isGuardedClaim: EVALSHA sha 1 key value px replaces not-after. The last is empty without a fence.
+func isGuardedClaim(args [][]byte) bool { return len(args) == 8 && len(args[7]) > 0 }
 
 // What a locker that asks once and never cleans up leaves behind: the twin of
 // the checks for keys at rest.
