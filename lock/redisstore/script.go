@@ -35,7 +35,7 @@ type script struct {
 	traits
 }
 
-// traits is what a script is to the others.
+// traits are the effects of a script on other callers.
 type traits uint8
 
 const (

@@ -43,11 +43,11 @@ type Run interface {
 	// the key. Hold fails if the lease was lost.
 	Hold(tombstone []byte) (held bool, err error)
 
-	// AddHeaders adds the headers of the guard to those of a final answer that is about to be sent.
+	// AddHeaders adds the headers of the guard to a final answer, before it is sent.
 	AddHeaders(h http.Header)
 }
 
-// Marks are what the handler, and the code that it calls, have noted about its answer.
+// Marks are the notes of a handler, and of the code that it calls, about its answer.
 type Marks struct {
 	// Refused is the status of a refusal by a guard further in, 0 if there is none. Such an answer is not
 	// recorded: it is true only at this moment, and no work was done.

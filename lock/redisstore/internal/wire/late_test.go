@@ -16,7 +16,7 @@ import (
 )
 
 // One reply in a thousand is late, and holds up its connection. The callers behind it send again over
-// another, of which there are enough: at 256 callers, a dozen are held up at a time.
+// another connection. There are enough: at 256 callers, a dozen are held up at a time.
 func TestCallersBehindLateReplies(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "simulates hundreds of callers")
 	t.Parallel()
