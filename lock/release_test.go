@@ -339,3 +339,25 @@ func TestEventOfALateRelease(t *testing.T) {
 		require.GreaterOrEqual(t, took, lease/2)
 	})
 }
+
+// no-lockout: the claim was granted by its second send, and the first is still under way when the release gets
+// no answer. The entry is there, so its removal waits for no send, and goes on when the server refuses this one.
+func TestUnansweredReleaseBesideASendOfItsClaim(t *testing.T) {
+	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		letGo := make(chan struct{})
+		s.Next(fault.Claim, func(ctx context.Context, apply func() error) error {
+			<-letGo
+			return fault.Refuse(ctx, apply)
+		})
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Every(fault.HangRequest, fault.Release)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+		s.Every(nil)
+		time.Sleep(2 * budget)
+		require.Equal(t, lock.Free, s.State(t, key).State)
+		close(letGo)
+		synctest.Wait()
+	})
+}

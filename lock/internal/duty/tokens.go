@@ -62,8 +62,7 @@ func (q *Queue) keep(o *Orphan, wait time.Duration) (started *Duty, dropped bool
 		if p.Done {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			q.removed(k)
-			k.until = q.entryMayExistUntil(o)
+			q.end(k, 0)
 		}
 		return p
 	}}
@@ -90,21 +89,19 @@ func (q *Queue) entryMayExistUntil(o *Orphan) time.Time {
 	return last.Add(q.maxLag + time.Duration(q.longest.Load()))
 }
 
-// removed notes the end of the removal of k, whose token is kept. q.mu is held.
-func (q *Queue) removed(k *token) {
-	if k.duty != nil {
-		q.tokens.removing--
-	}
+// end notes the end of the removal of k, whose token is kept for as long as its entry can exist with
+// linger. q.mu is held.
+func (q *Queue) end(k *token, linger time.Duration) {
+	k.until = q.entryMayExistUntil(k.orphan).Add(linger)
 	k.orphan, k.duty = nil, nil
+	q.tokens.removing--
 }
 
 // giveUp gives up a removal that does not run at the moment. q.mu is held.
 func (q *Queue) giveUp(d *Duty) {
-	k := d.token
-	k.until = q.entryMayExistUntil(k.orphan).Add(k.orphan.Linger)
 	d.line.Drop(d)
 	q.forget(d)
-	q.removed(k)
+	q.end(d.token, d.token.orphan.Linger)
 }
 
 // sweep forgets the tokens whose entries can no longer be in the store, whenever their number has
