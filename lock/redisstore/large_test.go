@@ -246,9 +246,9 @@ func TestLargeReceiptWithoutAnAnswer(t *testing.T) {
 	}{
 		"applied":          {respproxy.Swallow(respproxy.Close), "connection"},
 		"not applied":      {respproxy.Drop(respproxy.Close), "connection"},
-		"applied, in vain": {respproxy.Swallow(respproxy.Hang), "silent"},
-		"the server hangs": {respproxy.Drop(respproxy.Hang), "silent"},
-		"lands much later": {respproxy.Hold(), "silent"},
+		"applied, in vain": {respproxy.Swallow(respproxy.Hang), "cancelled"},
+		"the server hangs": {respproxy.Drop(respproxy.Hang), "cancelled"},
+		"lands much later": {respproxy.Hold(), "cancelled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -256,7 +256,17 @@ func TestLargeReceiptWithoutAnAnswer(t *testing.T) {
 			s := overClient(t, p.Addr(), nil)
 			take(t, s, keyFor(t), whole("a"))
 			lost := p.On(respproxy.Match{Name: "exec", Skip: 1, Count: 1}, tt.lost)
-			_, err := s.Settle(timeout(t, 2*time.Second), keyFor(t), lock.Claim{Token: "a"}, large, time.Hour)
+			ctx, leave := context.WithCancel(timeout(t, patience))
+			if tt.class == "cancelled" {
+				go func() {
+					defer leave()
+					for lost.Hits() == 0 && ctx.Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+				}()
+			}
+			_, err := s.Settle(ctx, keyFor(t), lock.Claim{Token: "a"}, large, time.Hour)
+			leave()
 			requireUnknown(t, err, tt.class)
 			require.Equal(t, 1, lost.Hits())
 			require.Equal(t, 2, p.Commands("multi"), "the client has not repeated it by itself")
