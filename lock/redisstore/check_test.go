@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -42,7 +41,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 				srv.Do(t, args...)
 			}
 			s := redisstore.New(srv.Client(t))
-			err := s.Check(timeout(t, 5*time.Second))
+			err := s.Check(timeout(t, patience))
 			if len(tt.want) == 0 {
 				require.NoError(t, err)
 				require.Empty(t, srv.Keys(t), "nothing is left behind")
@@ -77,7 +76,7 @@ func TestCheckNamesMissingPermissions(t *testing.T) {
 		}
 		srv.Do(t, args...)
 		s := overClient(t, srv.Addr(), func(o *redis.Options) { o.Username, o.Password = user, "p" })
-		return s.Check(timeout(t, 5*time.Second))
+		return s.Check(timeout(t, patience))
 	}
 	require.NoError(t, check(t, "minimal", words))
 	for i, word := range words {
@@ -104,7 +103,7 @@ func TestCheckOfOldServers(t *testing.T) {
 		"unstable": true, "x.y": true, "255.255.255": true,
 	} {
 		client := infoWrapper{redistest.Shared(t).Client(t), "redis_version:" + version + "\r\nrole:master\r\n"}
-		err := redisstore.New(client).Check(timeout(t, 5*time.Second))
+		err := redisstore.New(client).Check(timeout(t, patience))
 		if fine {
 			require.NoError(t, err)
 		} else {
@@ -150,7 +149,7 @@ func TestCheckStopsAtWhatExplainsTheRest(t *testing.T) {
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
 	s := overClient(t, p.Addr(), func(o *redis.Options) { o.DialerRetries = 1 })
 	p.Down()
-	err := s.Check(timeout(t, 5*time.Second))
+	err := s.Check(timeout(t, patience))
 	require.Equal(t, "dial", class(err))
 	require.NotContains(t, err.Error(), "\n")
 }

@@ -120,7 +120,7 @@ func TestMovedSlots(t *testing.T) {
 			take(t, s, key, claim("tok"))
 			require.Contains(t, strings.Join(cluster.Nodes[b].Keys(t), " "), redisName)
 			for op, call := range operations {
-				require.NoError(t, call(timeout(t, 5*time.Second), s, key), op)
+				require.NoError(t, call(timeout(t, patience), s, key), op)
 			}
 		}
 	}

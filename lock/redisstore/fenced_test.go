@@ -22,7 +22,7 @@ func fenced(token string) lock.Claim {
 
 func release(tb testing.TB, s lock.Store, key, token string) {
 	tb.Helper()
-	ok, err := s.Release(timeout(tb, 5*time.Second), key, lock.Claim{Token: token})
+	ok, err := s.Release(timeout(tb, patience), key, lock.Claim{Token: token})
 	require.NoError(tb, err)
 	require.True(tb, ok)
 }
@@ -233,7 +233,7 @@ func TestFencesOfManyClients(t *testing.T) {
 		wg.Go(func() {
 			token := string(rune('a' + i))
 			for n := 0; n < each; {
-				e, err := s.Claim(timeout(t, 5*time.Second), "k", fenced(token))
+				e, err := s.Claim(timeout(t, patience), "k", fenced(token))
 				if err != nil {
 					t.Error(err)
 					return

@@ -180,7 +180,7 @@ func TestReceiptThatEndsWhileItIsListedIsNotYielded(t *testing.T) {
 	}
 	others := map[string]string{"once:a": "once:b", "once:b": "once:a"}
 	listed := 0
-	for e, err := range s.List(timeout(t, 10*time.Second)) {
+	for e, err := range s.List(timeout(t, patience)) {
 		require.NoError(t, err)
 		require.Equal(t, lock.Settled, e.State)
 		listed++

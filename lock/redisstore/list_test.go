@@ -131,7 +131,7 @@ func TestListOfADeadServer(t *testing.T) {
 			s := open(t, u)
 			kill()
 			n := 0
-			for e, err := range s.List(timeout(t, 5*time.Second)) {
+			for e, err := range s.List(timeout(t, patience)) {
 				require.Error(t, err)
 				require.Equal(t, lock.Entry{}, e)
 				n++

@@ -118,7 +118,7 @@ func timeout(tb testing.TB, d time.Duration) context.Context {
 // take claims key and expects to get it.
 func take(tb testing.TB, s lock.Store, key string, c lock.Claim) lock.Entry {
 	tb.Helper()
-	e, err := s.Claim(timeout(tb, 5*time.Second), key, c)
+	e, err := s.Claim(timeout(tb, patience), key, c)
 	require.NoError(tb, err)
 	require.Equal(tb, lock.Held, e.State)
 	require.Equal(tb, c.Token, e.Token)

@@ -21,7 +21,7 @@ func paged(t *testing.T, s *redisstore.Store, limit int, match func(key string) 
 	all = map[string]lock.Entry{}
 	for cursor, n := "", 0; ; n++ {
 		require.Less(t, n, 100_000, "it does not end")
-		page, next, err := s.Page(timeout(t, 10*time.Second), cursor, limit, match)
+		page, next, err := s.Page(timeout(t, patience), cursor, limit, match)
 		require.NoError(t, err)
 		for _, e := range page {
 			all[e.Key] = e
@@ -82,7 +82,7 @@ func TestPages(t *testing.T) {
 	require.Empty(t, next)
 
 	srv.Kill()
-	_, _, err = s.Page(timeout(t, 5*time.Second), "", 50, nil)
+	_, _, err = s.Page(timeout(t, patience), "", 50, nil)
 	require.Error(t, err)
 }
 
@@ -118,7 +118,7 @@ func TestEntryThatEndsWhileItIsListedHidesNoOther(t *testing.T) {
 			for left := 9; left >= 7; left-- {
 				gone := map[int]int{9: 0, 8: 4, 7: 7}[left] // the first, one in the middle, the last
 				seen := 0
-				page, _, err := s.Page(timeout(t, 10*time.Second), "", 1000, func(key string) bool {
+				page, _, err := s.Page(timeout(t, patience), "", 1000, func(key string) bool {
 					if seen == gone {
 						ok, err := s.Release(t.Context(), key, lock.Claim{Token: "a"})
 						require.NoError(t, err)

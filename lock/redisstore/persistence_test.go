@@ -48,13 +48,13 @@ func TestWarnsOfReceiptsThatARestartLoses(t *testing.T) { //nolint:paralleltest 
 				}
 			})
 			const warning = "the server has no persistence"
-			require.NoError(t, s.Check(timeout(t, 5*time.Second)))
+			require.NoError(t, s.Check(timeout(t, patience)))
 			require.Zero(t, log.count(warning), "there is no receipt yet")
 			take(t, s, tt.key, known("a"))
 			ok, err := s.Settle(t.Context(), tt.key, known("a"), []byte("ordered"), time.Hour)
 			must(t, true, ok, err)
 			for range 3 {
-				require.NoError(t, s.Check(timeout(t, 5*time.Second)))
+				require.NoError(t, s.Check(timeout(t, patience)))
 			}
 			require.Equal(t, tt.warnings, log.count(warning))
 			require.NotContains(t, failure.MinimalACL, "config", "it is not required")

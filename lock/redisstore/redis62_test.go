@@ -99,7 +99,7 @@ func TestRefusalsInScriptsOfRedis62(t *testing.T) {
 					case "takeover":
 						c.Replaces, key = "old", "lapsed"
 					}
-					_, err := s.Claim(timeout(t, 5*time.Second), key, c)
+					_, err := s.Claim(timeout(t, patience), key, c)
 					requireNotApplied(t, err, tt.class)
 					require.ErrorContains(t, err, tt.cure, way+" "+call)
 					require.NotContains(t, err.Error(), "script (call to", "the refusal is named, not its wrapping")
@@ -109,7 +109,7 @@ func TestRefusalsInScriptsOfRedis62(t *testing.T) {
 						require.NotErrorIs(t, err, lock.ErrDenied)
 					}
 				}
-				require.ErrorContains(t, s.Check(timeout(t, 5*time.Second)), "redisstore: "+tt.class+": ")
+				require.ErrorContains(t, s.Check(timeout(t, patience)), "redisstore: "+tt.class+": ")
 			}
 		})
 	}
@@ -159,7 +159,7 @@ func TestCheckOfRedis62(t *testing.T) {
 		}
 		srv.Do(t, args...)
 		s := overClient(t, p.Addr(), func(o *redis.Options) { o.Username, o.Password = "u", "p" })
-		return s.Check(timeout(t, 5*time.Second))
+		return s.Check(timeout(t, patience))
 	}
 	words := strings.Fields(failure.MinimalACL)
 	require.NoError(t, check(words))

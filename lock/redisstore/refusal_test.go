@@ -83,7 +83,7 @@ func TestReplies(t *testing.T) {
 		code, _, _ := strings.Cut(text, " ")
 		rule := p.On(respproxy.Match{Name: data}, respproxy.ReplyError(text))
 		for name, op := range operations {
-			err := op(timeout(t, 5*time.Second), s, key)
+			err := op(timeout(t, patience), s, key)
 			requireNotApplied(t, err, code)
 			require.Regexp(t, `^redisstore: `+code+`: [^:]+.*: .+[^.]$`, err.Error(), name)
 			require.NotContains(t, err.Error(), code+": "+code)
@@ -106,7 +106,7 @@ func TestReplies(t *testing.T) {
 	} {
 		rule := p.On(respproxy.Match{Name: data}, respproxy.ReplyErrorAfterApply(text))
 		for name, op := range operations {
-			err := op(timeout(t, 5*time.Second), s, key)
+			err := op(timeout(t, patience), s, key)
 			require.Error(t, err, name)
 			requireUnknown(t, err, "reply")
 		}
@@ -241,7 +241,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 			t.Parallel()
 			s := tt.store(t)
 			for name, op := range operations {
-				err := op(timeout(t, 5*time.Second), s, "k")
+				err := op(timeout(t, patience), s, "k")
 				if strings.Contains(tt.allowed, name) {
 					require.NoError(t, err, name)
 					continue
@@ -264,7 +264,7 @@ func TestClusterBehindAPlainClient(t *testing.T) {
 	}
 	s := overClient(t, other.Addr(), nil)
 	for _, op := range operations {
-		err := op(timeout(t, 5*time.Second), s, "k")
+		err := op(timeout(t, patience), s, "k")
 		requireNotApplied(t, err, "MOVED")
 		require.ErrorContains(t, err, "redis.NewClusterClient")
 	}
@@ -272,7 +272,7 @@ func TestClusterBehindAPlainClient(t *testing.T) {
 
 	through := redisstore.New(cluster.Client(t))
 	for name, op := range operations {
-		require.NoError(t, op(timeout(t, 5*time.Second), through, "k"), name)
+		require.NoError(t, op(timeout(t, patience), through, "k"), name)
 	}
 	require.NoError(t, through.Check(t.Context()))
 }
