@@ -177,7 +177,7 @@ func TestSealedReceiptsOfTransactions(t *testing.T) {
 				store = sealed.New(s.store, aead)
 			}
 			for i := range 2 {
-				l := lock.New(store, lock.WithTransaction(), lock.WithLogger(sqlshop.Quiet), lock.WithBudget(20*time.Second))
+				l := lock.New(store, lock.WithTransaction(), lock.WithLogger(sqlshop.Quiet), lock.WithBudget(10*time.Second))
 				w := serve(t, l, secret, handle("order", func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("X-Card", secret)
 					_, _ = io.WriteString(w, secret)

@@ -133,7 +133,7 @@ func TestRecordedAnswers(t *testing.T) {
 			srv := redistest.Start(t)
 			s := open(t, srv.URL(), redisstore.WithPrefix("rec:"))
 			runs := 0
-			guard := latch.Idempotent(lock.New(s, lock.WithBudget(patience)), keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey, latch.WithBodyLimits(1<<20, 1<<10))
+			guard := latch.Idempotent(lock.New(s, lock.WithBudget(patience), lock.WithLease(3*patience)), keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey, latch.WithBodyLimits(1<<20, 1<<10))
 			handler := guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				runs++
 				maps.Copy(w.Header(), r.AnswerHeader)

@@ -26,7 +26,7 @@ func fiveKeys(prefix string) []string {
 
 func setLocker(t *testing.T, s lock.Store) *lock.Locker {
 	t.Helper()
-	l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(patience))
+	l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(patience), lock.WithLease(3*patience))
 	t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
 	return l
 }
