@@ -53,19 +53,28 @@ func runOf(ctx context.Context) *run {
 }
 
 // heldOutside reports whether a guard of the same kind further out has this key of the same store. A
-// request whose context has ended does not count: its lease was released or lost.
+// request that was served, or whose context has ended, does not count: its lease was released or lost.
 func (x *guarded) heldOutside(key string) bool {
 	for o := x.outer; o != nil; o = o.outer {
 		var ctx context.Context = o
 		if o.run != nil {
 			ctx = o.run
 		}
-		if (o.run == nil) == (x.run == nil) && slices.Contains(o.keys, key) && ctx.Err() == nil &&
+		if (o.run == nil) == (x.run == nil) && slices.Contains(o.keys, key) && !o.returned.Load() && ctx.Err() == nil &&
 			sameStore(o.guard.locker.Store(), x.guard.locker.Store()) {
 			return true
 		}
 	}
 	return false
+}
+
+// serveUnprotected runs next without a lease. Its context is no guard's, except for guards further in: this
+// process has the keys of x, and would refuse them.
+func (x *guarded) serveUnprotected(w http.ResponseWriter, next http.Handler) {
+	defer x.returned.Store(true)
+	x.Context = context.Background()
+	x.request = *x.request.WithContext(context.WithValue(x.request.Context(), guardkey.Outer{}, x)) // no handler has seen it yet
+	next.ServeHTTP(w, &x.request)
 }
 
 // handBack copies two things that the handler has left in own, the guard's request, to r, the

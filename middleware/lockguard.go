@@ -78,7 +78,7 @@ func (g *lockGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		g.refuse(w, own, lockProblem(err, &g.lockConfig))
 	case !protected: // the store did not answer, and the Locker fails open
 		defer func() { _ = lease.Release(ctx) }()
-		next.ServeHTTP(w, own)
+		x.serveUnprotected(w, next)
 	default:
 		g.run(w, x, next, lease)
 	}

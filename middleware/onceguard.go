@@ -112,7 +112,7 @@ func (g *onceGuard) claim(x *run, r *http.Request) {
 		if g.secret != nil { // the keys of its calls keep a repeat from a second effect there
 			*x.own = *x.own.WithContext(context.WithValue(x.own.Context(), submission.ContextKey{}, &x.named)) // no handler has seen it yet
 		}
-		x.next.ServeHTTP(x.out, x.own)
+		x.serveUnprotected(x.out, x.next)
 	default:
 		x.Run = claimed
 		g.runAndAnswer(x, r)

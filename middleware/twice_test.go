@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,6 +83,44 @@ func TestAGuardThatIsMountedTwiceGuardsOnce(t *testing.T) {
 			require.Contains(t, line, `"level":"ERROR"`)
 			require.Contains(t, line, "this guard is mounted twice around one handler")
 			require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("\n")), line)
+		})
+	}
+}
+
+// The same without the store: the process refuses the key of an unprotected request to all others, and must not
+// refuse it to the request itself. What has the context of a request that was served is refused.
+func TestAGuardThatIsMountedTwiceFailsOpen(t *testing.T) {
+	t.Parallel()
+	guards := maps.Clone(twice)
+	delete(guards, "Lock that waits") // until the lease of the request without protection is over
+	guards["Lock around LockAll"] = func(l *lock.Locker) (outer, inner func(http.Handler) http.Handler) {
+		return latch.Lock(l, "user", byUser), latch.LockAll(l, "user", func(r *http.Request) ([]string, error) {
+			user, err := byUser(r)
+			return []string{"other", user}, err
+		})
+	}
+	for name, guards := range guards {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var down atomic.Bool
+				down.Store(true)
+				outer, inner := guards(newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithFailOpen(), lock.WithLogger(quiet)))
+				var served context.Context
+				for range 2 {
+					w := serve(outer(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						served = context.WithoutCancel(r.Context())
+						require.Equal(t, http.StatusConflict, serve(outer(mustNotRun(t)), keyed("k")).Code, "of another request")
+						created(w, r)
+					}))), keyed("k"))
+					require.Equal(t, http.StatusCreated, w.Code)
+				}
+				down.Store(false)
+				require.Equal(t, http.StatusCreated, serve(outer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					require.Equal(t, http.StatusConflict, serve(outer(mustNotRun(t)), keyed("k").WithContext(served)).Code)
+					w.WriteHeader(http.StatusCreated)
+				})), keyed("k")).Code)
+			})
 		})
 	}
 }
