@@ -138,6 +138,7 @@ func TestReplay(t *testing.T) {
 			resp.Header().Add("Order", "1")
 			resp.Header().Add("Order", "2")
 			resp.Header().Set("Set-Cookie", "session=secret")
+			resp.Header().Set("Mcp-Session-Id", "session")
 			resp.Trailer().Set("Cost", "2")
 			return resp, nil
 		}, once(t)))
@@ -148,6 +149,7 @@ func TestReplay(t *testing.T) {
 			require.Equal(t, []string{"1", "2"}, resp.Header().Values("Order"))
 			require.Equal(t, "2", resp.Trailer().Get("Cost"))
 			require.Equal(t, n == 0, resp.Header().Get("Set-Cookie") != "")
+			require.Equal(t, n == 0, resp.Header().Get("Mcp-Session-Id") != "")
 			require.Equal(t, n > 0, resp.Header().Get("Idempotent-Replayed") == "true")
 		}
 	})

@@ -65,7 +65,7 @@ func TestReplay(t *testing.T) {
 	runs := 0
 	conn := serve(t, func(ctx context.Context, order *text) (proto.Message, error) {
 		runs++
-		header := metadata.Pairs("order", "1", "sum-bin", "\xff\x00", "set-cookie", "session", "authorization", "secret")
+		header := metadata.Pairs("order", "1", "sum-bin", "\xff\x00", "set-cookie", "session", "authorization", "secret", "mcp-session-id", "session")
 		require.NoError(t, grpc.SetHeader(ctx, header))
 		require.NoError(t, grpc.SendHeader(ctx, metadata.Pairs("order", "2")))
 		require.NoError(t, grpc.SetTrailer(ctx, metadata.Pairs("cost", "2")))
@@ -80,6 +80,7 @@ func TestReplay(t *testing.T) {
 		require.Equal(t, []string{"\xff\x00"}, header.Get("sum-bin"))
 		require.Equal(t, []string{"2"}, trailer.Get("cost"))
 		require.Equal(t, n == 0, len(header.Get("set-cookie")) == 1)
+		require.Equal(t, n == 0, len(header.Get("mcp-session-id")) == 1)
 		require.Equal(t, n == 0, len(header.Get("authorization")) == 1)
 		require.Equal(t, n > 0, len(header.Get("idempotent-replayed")) == 1)
 	}

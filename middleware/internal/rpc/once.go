@@ -8,10 +8,11 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"strings"
+	"net/textproto"
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -57,14 +58,11 @@ func FinalByDefault(code Code) bool {
 	return code == InvalidArgument || code == NotFound || code == AlreadyExists || code == FailedPrecondition || code == OutOfRange
 }
 
-// perHop are headers that belong to one answer, as in package middleware.
-var perHop = map[string]bool{"set-cookie": true, "authorization": true, "www-authenticate": true, "date": true}
-
-// Kept returns the headers that a replay has. Values may be bytes.
+// Kept returns the headers that a replay has: those of package middleware. Values may be bytes.
 func Kept(header map[string][]string) map[string][][]byte {
 	kept := map[string][][]byte{}
 	for name, values := range header {
-		if perHop[strings.ToLower(name)] {
+		if recorder.NeverKept(textproto.CanonicalMIMEHeaderKey(name)) {
 			continue
 		}
 		for _, v := range values {
