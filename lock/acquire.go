@@ -76,10 +76,10 @@ func (e *Lease) init(ctx context.Context, l *Locker, entry entryName) {
 
 // acquireTerms says how one key is acquired.
 type acquireTerms struct {
-	wait   time.Duration // how long to wait for a holder
-	outage error         // set if the store did not serve an earlier key of this call: it is not asked for the next ones
-	closed bool          // the store has refused the caller before, so its work does not run unprotected
-	oneOf  bool          // the caller takes any of several keys, so a refusal of one is not reported
+	wait    time.Duration // how long to wait for a holder
+	outage  error         // set if the store did not serve an earlier key of this call: it is not asked for the next ones
+	refused bool          // refused before, so the work does not run unprotected
+	oneOf   bool          // the caller takes any of several keys, so a refusal of one is not reported
 }
 
 // acquire takes e's key, or returns the reason for the refusal. After a grant, e is a running
@@ -93,7 +93,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) erro
 		if err = terms.outage; err == nil {
 			err = l.takeInStore(ctx, e, known, at, began.Add(terms.wait))
 		}
-		if err == nil || terms.closed || !l.failsOpen(ctx, err) {
+		if err == nil || terms.refused || !l.failsOpen(ctx, err) {
 			return err
 		}
 		if owner, is := l.core.keys.Resumed(&e.local); is {
@@ -105,8 +105,8 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) erro
 	})
 }
 
-// claimCounted runs claim, which claims e's key, and ends e unless the caller gets it as a running lease. If
-// oneOf is set, it does not report a refusal.
+// claimCounted counts e among the active leases and runs claim, which claims e's key. After an error, e is
+// discarded and counted out. If oneOf is set, a refusal is not reported.
 func (l *Locker) claimCounted(ctx context.Context, e *Lease, oneOf bool, claim func(began clock.Moment) error) (err error) {
 	switch {
 	case ctx.Err() != nil:

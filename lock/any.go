@@ -85,9 +85,9 @@ type search struct {
 	waited time.Duration
 	lease  *Lease // of the last key that was tried
 
-	tried  bool  // try was called: its claims have reported failures of the store
-	closed bool  // all keys were taken before: an outage does not free one
-	outage error // set if the store did not serve the search of an earlier caller: it is not asked again
+	tried   bool  // try was called: its claims have reported failures of the store
+	refused bool  // all keys were taken before: an outage does not free one
+	outage  error // set if the store did not serve the search of an earlier caller: it is not asked again
 }
 
 var errLineOutage = fmt.Errorf("%w: it did not serve the claim of a caller before this one, and was not asked again", ErrUnavailable)
@@ -137,7 +137,7 @@ func (s *search) try(ctx context.Context) error {
 // errors.
 func (s *search) claim(ctx context.Context, key string) (*RefusedError, error) {
 	s.lease = s.newLease(ctx, key)
-	err := s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, closed: s.closed, outage: s.outage})
+	err := s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, refused: s.refused, outage: s.outage})
 	refused, _ := errors.AsType[*RefusedError](err)
 	return refused, err
 }
@@ -212,7 +212,7 @@ func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Durati
 	if place.TakeUnserved() {
 		s.outage = errLineOutage
 	}
-	s.closed, _ = place.Known()
+	s.refused, _ = place.Known()
 	err = s.try(ctx)
 	refused, _ := errors.AsType[*RefusedError](err)
 	unavailable := errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
@@ -226,9 +226,9 @@ func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Durati
 	case refused != nil && errors.Is(err, ErrHeld):
 		place.NoteHeld()
 		return refused.Entry.Left, err
-	case unavailable && s.closed && s.locker.cfg.failOpen:
+	case unavailable && s.refused && s.locker.cfg.failOpen:
 		return noWait, heldBy(s.lease, "") // as for a single key: see Locker.takeInStore
-	case unavailable && s.closed:
+	case unavailable && s.refused:
 		// The caller waits for a holder, so it polls again although the store gave no answer. A
 		// wait for a single key does the same.
 		if err = withRefusal(err, heldBy(s.lease, "")); !callerGone(ctx) {

@@ -38,7 +38,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	c.duties.Advance(duty.Draining)
 	working := c.active.Wait(ctx)
 	unfinished := c.duties.Wait(ctx)
-	calls := c.sender.Calls.Wait(ctx)
+	calls := c.sender.Sends.Wait(ctx)
 	c.duties.Stop()
 	for k := range c.keys.Keys() {
 		abort(leaseOf(k.Holder)) // the lease of a settle that was given up may still be renewed

@@ -171,7 +171,7 @@ func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
 // checkIfDue checks the store if a check is due.
 func (l *Locker) checkIfDue(at clock.Moment) {
 	if c := l.core; c.checks.Due(at) {
-		c.checks.Start(&c.sender.Calls, l.logCheck)
+		c.checks.Start(&c.sender.Sends, l.logCheck)
 	}
 }
 

@@ -98,8 +98,8 @@ func (f *effects) wasCommitted() bool {
 	return f.committed
 }
 
-// noteNone takes back one possible effect.
-func (f *effects) noteNone() {
+// unnote takes back one possible effect.
+func (f *effects) unnote() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.possibleEffects--

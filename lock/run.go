@@ -297,10 +297,10 @@ func (r *Run) NotePossibleEffect(ctx context.Context, receipt []byte) (none func
 		}
 	})
 	if err == nil {
-		return f.noteNone, nil
+		return f.unnote, nil
 	}
 	if noted {
-		f.noteNone()
+		f.unnote()
 	}
 	return nil, err
 }

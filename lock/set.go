@@ -59,7 +59,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
 	}
 	s := &Set{keys: keys, leases: make([]*Lease, 0, len(keys))}
 	if err := l.acquireAll(ctx, s, keys); err != nil {
-		s.giveBack(ctx)
+		_ = s.Release(ctx) // no work has begun
 		return nil, err
 	}
 	return s, nil
@@ -154,9 +154,6 @@ func (s *Set) checkValidity() {
 		e.checkValidity()
 	}
 }
-
-// giveBack ends the leases of a set whose work has not begun.
-func (s *Set) giveBack(ctx context.Context) { _ = s.Release(ctx) }
 
 // Keys returns the keys, sorted. The caller may change the slice.
 func (s *Set) Keys() []string {

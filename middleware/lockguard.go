@@ -47,7 +47,7 @@ func newLockGuard(constructor string, l *lock.Locker, name string, opts []LockOp
 	if g.unknownHold > 0 {
 		must(setting.ValidateReceipts(l), "%s: WithUnknownHold", constructor)
 	}
-	g.locker = g.over(l)
+	g.locker = g.lockerWith(l)
 	g.hints.Init(g.locker)
 	return g
 }

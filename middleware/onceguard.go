@@ -48,7 +48,7 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		o.applyIdempotent(&g.idempotentConfig)
 	}
 	g.conf = &g.settings
-	g.locker = g.over(l).With(lock.WithDetached())
+	g.locker = g.lockerWith(l).With(lock.WithDetached())
 	g.hints.Init(g.locker)
 	return g
 }

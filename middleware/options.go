@@ -39,8 +39,8 @@ type settings struct {
 	secret  []byte // of derived keys; nil: none
 }
 
-// over returns l with the guard's own settings.
-func (s *settings) over(l *lock.Locker) *lock.Locker {
+// lockerWith returns l with the guard's own settings.
+func (s *settings) lockerWith(l *lock.Locker) *lock.Locker {
 	if s.outage == nil {
 		return l
 	}

@@ -27,7 +27,7 @@ func (single) NoRetry() bool { return true }
 func (f foreign) Do(ctx context.Context, c *wire.Command) (any, error) {
 	caller, gone := ctx, ctx.Done
 	if try, ok := ctx.(*send.Try); ok {
-		caller, gone = try.Caller(), try.GivenUp
+		caller, gone = try.Caller(), try.CallerGone
 	}
 	select {
 	case <-gone():

@@ -43,7 +43,7 @@ type Queue struct {
 	stage  Stage
 }
 
-// The lines of a Queue. Customers wait for what ends a lease.
+// The lines of a Queue. Ends go first, because callers wait for them.
 const (
 	ends = iota
 	removals
@@ -175,7 +175,7 @@ func (q *Queue) wake() {
 func (q *Queue) tried(d *Duty, p Progress) {
 	q.mu.Lock()
 	answered := p.answered()
-	if d.paid && (p.Unsent || answered && q.sender.Calls.Count() < q.lines[ends].running+q.lines[removals].running) {
+	if d.paid && (p.Unsent || answered && q.sender.Sends.Count() < q.lines[ends].running+q.lines[removals].running) {
 		q.sender.Retries.Give() // nothing was sent, or the store has answered and no caller needs it
 	}
 	d.line.running--

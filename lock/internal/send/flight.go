@@ -58,7 +58,7 @@ func (f *Flight) Depart() {
 	if f == nil {
 		return
 	}
-	f.sender.Calls.Enter()
+	f.sender.Sends.Enter()
 	f.mu.Lock()
 	f.departs++
 	f.doubt.InFlight++
@@ -78,7 +78,7 @@ func (f *Flight) Arrive(how Landing) {
 		landed = nil
 	}
 	f.mu.Unlock()
-	f.sender.Calls.Leave()
+	f.sender.Sends.Leave()
 	for _, do := range landed {
 		do()
 	}

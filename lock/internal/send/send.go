@@ -21,7 +21,7 @@ import (
 // Sender makes the calls to one store.
 type Sender struct {
 	Retries RetryBudget
-	Calls   Counter // sends that have not ended, also if their callers have left
+	Sends   Counter // sends that have not ended, also if their callers have left
 
 	// Dead reports whether the claim of a token is known to have no holder. It is for a
 	// store that can choose which of several entries it names.
@@ -127,7 +127,7 @@ func (c *Call) begin(at time.Time) {
 	}
 	c.try.call, c.try.nth, c.try.began = c, c.sends, at
 	c.departed = c.flight.Load().departed()
-	c.sender.Calls.Enter()
+	c.sender.Sends.Enter()
 }
 
 // ended counts the end of the present send, whose verdict is v.
@@ -140,7 +140,7 @@ func (c *Call) ended(v Verdict) {
 			c.inFlight().lose()
 		}
 	}
-	c.sender.Calls.Leave()
+	c.sender.Sends.Leave()
 }
 
 // returned decides after the end of a send. It reports whether another send follows.
@@ -214,7 +214,7 @@ func (c *Call) pause() bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-c.first.GivenUp():
+	case <-c.first.CallerGone():
 		return false
 	}
 }

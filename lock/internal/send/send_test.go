@@ -170,7 +170,7 @@ func TestFlight(t *testing.T) {
 			require.True(t, c.Unanswered())
 			require.Same(t, flight, c.Flight())
 			require.Equal(t, len(tt.how), flight.Doubt().InFlight)
-			require.Equal(t, len(tt.how), s.Calls.Count())
+			require.Equal(t, len(tt.how), s.Sends.Count())
 			landed := 0
 			flight.WhenLanded(func() { landed++ })
 			var all sync.WaitGroup
@@ -179,7 +179,7 @@ func TestFlight(t *testing.T) {
 			}
 			all.Wait()
 			require.Equal(t, 1, landed)
-			require.Zero(t, s.Calls.Count())
+			require.Zero(t, s.Sends.Count())
 			got := flight.Doubt()
 			got.Last = time.Time{}
 			require.Equal(t, tt.want, got)

@@ -11,7 +11,7 @@ import (
 //
 // It has the values of the caller's context, and does not end with it: a command that was
 // written is answered all the same, and an answer is better than doubt. A store that waits for
-// anything except the answer stops at GivenUp.
+// anything except the answer stops at CallerGone.
 //
 // It ends when the budget of the call is over, or when a third of the budget has passed and the
 // retry budget has a token for another send. Most sends are answered long before, so the end costs
@@ -84,9 +84,9 @@ func (t *Try) GiveUpEarly() bool {
 	return !t.until.IsZero()
 }
 
-// GivenUp returns a channel that is closed when the caller no longer waits, even before the
+// CallerGone returns a channel that is closed when the caller no longer waits, even before the
 // deadline. It is nil if the call goes on without its caller.
-func (t *Try) GivenUp() <-chan struct{} {
+func (t *Try) CallerGone() <-chan struct{} {
 	if t.call.terms.Lasting {
 		return nil
 	}

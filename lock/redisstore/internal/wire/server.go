@@ -114,7 +114,7 @@ func (s *Server) Do(ctx context.Context, c *Command) (any, error) {
 	}
 	c.ctx, c.caller, c.queue = ctx, ctx, &s.ends
 	if try, ok := ctx.(*send.Try); ok {
-		c.caller, c.gone = try.Caller(), try.GivenUp() // the server itself obeys the deadline
+		c.caller, c.gone = try.Caller(), try.CallerGone() // the server itself obeys the deadline
 	} else {
 		c.gone = ctx.Done()
 	}
