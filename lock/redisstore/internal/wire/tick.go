@@ -13,6 +13,9 @@ import (
 // no connection and no goroutine afterwards.
 const idleTime = time.Minute
 
+// rest is how long a connection has no command, while others have, until its end is awaited.
+const rest = time.Second
+
 // tick ends the wait of callers whose time is over, and of callers that send again instead. It
 // looks for connections that are silent.
 func (s *Server) tick() {
@@ -33,17 +36,27 @@ func (s *Server) tick() {
 		go s.writeMore()
 	}
 	s.locate(now)
+	for _, cn := range s.conns {
+		if !busy || len(cn.line) == 0 && cn.writing.IsZero() && now.Sub(cn.heard) > rest {
+			s.await(cn, now)
+		}
+	}
 	if s.ticking = busy; busy {
 		time.AfterFunc(tick, s.tick)
+	}
+}
+
+// await notices when the server closes cn, which has had no command lately, and closes cn after idleTime
+// without one.
+func (s *Server) await(cn *conn, now time.Time) {
+	if cn.idle {
 		return
 	}
-	for _, cn := range s.conns {
-		cn.idle = true
-		_ = cn.net.SetReadDeadline(now.Add(idleTime))
-		if !cn.reading { // to notice when the server closes the connection
-			cn.reading = true
-			go s.readAll(cn)
-		}
+	cn.idle = true
+	_ = cn.net.SetReadDeadline(now.Add(idleTime))
+	if !cn.reading {
+		cn.reading = true
+		go s.readAll(cn)
 	}
 }
 

@@ -1,0 +1,92 @@
+package wire_test
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
+)
+
+// counted is a connection that counts itself while it is open.
+type counted struct {
+	net.Conn
+
+	open *atomic.Int32
+	once sync.Once
+}
+
+func (c *counted) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// spike makes a server use many connections at once.
+func spike(t *testing.T, s *wire.Server) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range 400 {
+		all.Go(func() { assert.NoError(t, ask(t.Context(), t, s, strconv.Itoa(i), false)) })
+	}
+	all.Wait()
+}
+
+// After a spike, the connections that no command needs any more are closed, although there are always
+// commands: each of them for itself, a minute after its last command.
+func TestConnectionsOfASpikeAreClosedUnderTraffic(t *testing.T) {
+	t.Parallel()
+	for name, pause := range map[string]time.Duration{"a command every 20 s": 20 * time.Second, "always a command": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{way: always(10 * time.Millisecond)}
+				var open atomic.Int32
+				s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
+					nc, took, err := f.dial(ctx)
+					open.Add(1)
+					return &counted{Conn: nc, open: &open}, took, err
+				}}))
+				spike(t, s)
+				require.Greater(t, open.Load(), int32(3))
+				for began := time.Now(); time.Since(began) < 70*time.Second; time.Sleep(pause) {
+					require.NoError(t, ask(t.Context(), t, s, "x", false))
+				}
+				require.LessOrEqual(t, open.Load(), int32(2))
+			})
+		})
+	}
+}
+
+// The server closes connections, of which one had no command for a while. Others had, so that the store
+// was never idle. Only the command that is written before the end is noticed is lost.
+func TestConnectionClosedUnderTrafficCostsNoCommand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{way: always(7001 * time.Microsecond)}
+		s := over(t, f)
+		traffic := func(d time.Duration) {
+			for began := time.Now(); time.Since(began) < d; {
+				assert.NoError(t, ask(t.Context(), t, s, "x", false))
+			}
+		}
+		var both sync.WaitGroup
+		both.Go(func() { traffic(time.Second) })
+		both.Go(func() { traffic(5 * time.Second) })
+		both.Wait()
+		require.Len(t, f.connections(), 2)
+		for _, nc := range f.connections() {
+			require.NoError(t, nc.Close())
+		}
+		synctest.Wait()
+		require.Error(t, ask(t.Context(), t, s, "lost", false))
+		require.NoError(t, ask(t.Context(), t, s, "x", false))
+	})
+}
