@@ -90,3 +90,25 @@ func TestConnectionClosedUnderTrafficCostsNoCommand(t *testing.T) {
 		require.NoError(t, ask(t.Context(), t, s, "x", false))
 	})
 }
+
+// The connections become silent after Close has begun. No command is queued to find out whether the server
+// answers: it would keep the server at work behind Close.
+func TestCloseOfASilentServerLeavesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		s := warm(t, f)
+		f.mu.Lock()
+		f.way = always(time.Minute)
+		f.mu.Unlock()
+		go func() { assert.Error(t, ask(t.Context(), t, s, "x", false)) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		s.Close(ctx)
+		inFlight, queued := s.Pending()
+		require.Zero(t, inFlight)
+		require.Zero(t, queued)
+		time.Sleep(time.Minute)
+	})
+}

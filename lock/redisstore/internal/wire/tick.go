@@ -90,7 +90,7 @@ func (s *Server) watch(cn *conn, now time.Time) {
 	}
 	late := s.window.overdue(since, now) || !cn.writing.IsZero() && s.window.overdue(cn.writing, now)
 	if late && !cn.overdue {
-		if cn.overdue = true; s.line > 1 {
+		if cn.overdue = true; s.line > 1 && !s.closed {
 			s.probe(now)
 		}
 	}
