@@ -26,6 +26,9 @@ func (w *StatusWriter) Write(b []byte) (int, error) {
 
 // FlushError is called by http.ResponseController. Flushing sends the header.
 func (w *StatusWriter) FlushError() error {
+	if !flushes(w.ResponseWriter) {
+		return http.ErrNotSupported
+	}
 	w.ImplyOK()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }

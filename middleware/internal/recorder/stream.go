@@ -134,10 +134,15 @@ func (a *Answer) Flush() {
 	_ = a.FlushError() // http.Flusher cannot report it
 }
 
-// flushes reports whether a ResponseController could flush w.
+// flushes reports whether a ResponseController could flush w. Writers of guards can flush if the writers
+// that they wrap can.
 func flushes(w http.ResponseWriter) bool {
 	for {
 		switch t := w.(type) {
+		case *Answer:
+			w = t.out
+		case *StatusWriter:
+			w = t.ResponseWriter
 		case interface{ FlushError() error }, http.Flusher:
 			return true
 		case interface{ Unwrap() http.ResponseWriter }:
