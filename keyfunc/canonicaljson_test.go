@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// TestCanonicalJSON: docs/integrations compares 100 pairs, 100,000 numbers and the findings of a
-// fuzzer with a second implementation of RFC 8785. This test covers cases beyond the RFC.
+// TestCanonicalJSON: docs/integrations compares texts and 100,000 numbers with a second
+// implementation of RFC 8785. This test covers cases beyond the RFC.
 func TestCanonicalJSON(t *testing.T) {
 	t.Parallel()
 	same := refused(400, "keyfunc: JSON body cannot be compared: it has an object with two members of one name")

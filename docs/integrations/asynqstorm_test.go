@@ -3,7 +3,6 @@ package integrations_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,51 +113,6 @@ func TestAsynqStorm(t *testing.T) {
 				return
 			}
 			require.NotEmpty(t, s.outcome(ids).doubled)
-		})
-	}
-}
-
-// asynq delivers a task again when its time is over, although the handler may not have looked
-// at its context, and still works: two work at once.
-func TestAsynqDeliversWhatStillRuns(t *testing.T) {
-	t.Parallel()
-	for name, guarded := range map[string]bool{"Once": true, "nothing": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			locker, server := overRedis(t)
-			b, s := newAsynqBroker(t, server.Addr()), newStorm(t)
-			var deliveries, runs atomic.Int64
-			mux := asynq.NewServeMux()
-			mux.Use(func(next asynq.Handler) asynq.Handler {
-				return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-					deliveries.Add(1)
-					return next.ProcessTask(ctx, task)
-				})
-			})
-			if guarded {
-				mux.Use(onceEachTask(locker))
-			}
-			ended := make(chan struct{}, 2)
-			mux.HandleFunc("order", func(_ context.Context, task *asynq.Task) error {
-				if runs.Add(1) == 1 {
-					eventually(t, func() bool { return deliveries.Load() > 1 }, "no second delivery")
-				}
-				s.happens(string(task.Payload()))
-				ended <- struct{}{}
-				return nil
-			})
-			b.serve(t, mux)
-			require.NoError(t, b.send(t, "order-1", "first", asynq.Timeout(time.Second)))
-			<-ended
-			if !guarded {
-				<-ended
-			}
-			b.awaitDone(t)
-			want := map[string]int{"order-1": 2}
-			if guarded {
-				want["order-1"] = 1
-			}
-			require.Equal(t, want, s.effects)
 		})
 	}
 }

@@ -172,20 +172,3 @@ func TestConnectKeepsErrors(t *testing.T) {
 		connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeOutOfRange,
 	}, kept)
 }
-
-// Over Connect, headers and trailers of a response are headers of HTTP.
-func TestConnectReplaysHeadersAndTrailers(t *testing.T) {
-	t.Parallel()
-	call := serveConnect(t, guardedConnect(newLocker(t, memstore.New()), func(context.Context, *connect.Request[text]) (*connect.Response[text], error) {
-		response := connect.NewResponse(wrapperspb.String("created"))
-		response.Header().Set("X-Order", "1")
-		response.Trailer().Set("X-Cost", "2")
-		return response, nil
-	}))
-	for range 2 {
-		response, err := call("Connect", "a", "tea")
-		require.NoError(t, err)
-		require.Equal(t, "1", response.Header().Get("X-Order"))
-		require.Equal(t, "2", response.Trailer().Get("X-Cost"))
-	}
-}

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/httplatch/httplatch/lock"
 )
 
 type grpcCall func(ctx context.Context, user, key, order string) (string, error)
@@ -40,16 +42,15 @@ var ordersService = grpc.ServiceDesc{
 }
 
 // serveGRPC serves create over a connection of loopback, and returns a function that calls it.
-func serveGRPC(t *testing.T, create createFunc, guard grpc.UnaryServerInterceptor, options ...grpc.DialOption) grpcCall {
+func serveGRPC(t *testing.T, create createFunc, locker *lock.Locker) grpcCall {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(recoverPanics, guard))
+	server := newServer(locker, recoverPanics, callerOf)
 	server.RegisterService(&ordersService, create)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	conn, err := grpc.NewClient(listener.Addr().String(), options...)
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, conn.Close())
@@ -57,15 +58,11 @@ func serveGRPC(t *testing.T, create createFunc, guard grpc.UnaryServerIntercepto
 		require.NoError(t, <-served)
 	})
 	return func(ctx context.Context, user, key, order string) (string, error) {
-		return invoke(ctx, conn, user, key, order)
+		ctx = metadata.AppendToOutgoingContext(ctx, "user", user, "idempotency-key", key)
+		reply := new(wrapperspb.StringValue)
+		err := conn.Invoke(ctx, createMethod, wrapperspb.String(order), reply)
+		return reply.GetValue(), err
 	}
-}
-
-func invoke(ctx context.Context, conn *grpc.ClientConn, user, key, order string) (string, error) {
-	ctx = metadata.AppendToOutgoingContext(ctx, "user", user, "idempotency-key", key)
-	reply := new(wrapperspb.StringValue)
-	err := conn.Invoke(ctx, createMethod, wrapperspb.String(order), reply)
-	return reply.GetValue(), err
 }
 
 func recoverPanics(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
@@ -84,8 +81,4 @@ func callerOf(ctx context.Context) string {
 		return ""
 	}
 	return user[0]
-}
-
-func unguarded(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	return handler(ctx, req)
 }

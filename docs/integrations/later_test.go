@@ -36,8 +36,8 @@ const workerOver = "INTEGRATIONS_WORKER_OVER"
 // beWorker works on jobs until it is killed. It returns an error if it cannot.
 func beWorker(queue, url string) error {
 	ctx := context.Background()
-	if kind, is := strings.CutPrefix(queue, "rpc-"); is {
-		return beServer(kind, url)
+	if strings.HasPrefix(queue, "mcp") {
+		return beMCP(queue, url)
 	}
 	if queue == "asynq" {
 		options, err := redis.ParseURL(url)

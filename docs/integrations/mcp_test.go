@@ -1,6 +1,7 @@
 package integrations_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -381,6 +382,27 @@ func beMCP(kind, url string) error {
 	}
 	_, _ = fmt.Fprintln(os.Stdout, httptest.NewServer(h).URL)
 	select {}
+}
+
+// startServer returns the address of a server in another process.
+func startServer(t *testing.T, kind, url string) (addr string, placed, kill func()) {
+	t.Helper()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), workerOver+"="+kind+" "+url)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	kill = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	t.Cleanup(kill)
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan())
+	return lines.Text(), func() { require.True(t, lines.Scan()) }, kill
 }
 
 // TestMCPServerIsKilled before and after its answer, and another one takes its place. Without the guard, each

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/httplatch/httplatch/lock/memstore"
-	latchgrpc "github.com/httplatch/httplatch/middleware/grpc"
 )
 
 // TestSharedKeys: a call to a server of grpc-go and its repeat at one of connect-go, and the other way round, are one
@@ -29,7 +28,7 @@ func TestSharedKeys(t *testing.T) {
 			return nil, status.Error(codes.NotFound, "sold out")
 		}
 		return wrapperspb.String("created"), nil
-	}, latchgrpc.Once(locker, callerOf, latchgrpc.IdempotencyKey))
+	}, locker)
 	overConnect := serveConnect(t, ordersHandler(locker, func(_ context.Context, order *connect.Request[text]) (*connect.Response[text], error) {
 		runs++
 		response := connect.NewResponse(wrapperspb.String("created"))

@@ -188,42 +188,6 @@ func TestRetryableHTTP(t *testing.T) {
 	require.EqualValues(t, 2+2, orders.Load())
 }
 
-func TestRetryableHTTPAndRefusals(t *testing.T) {
-	t.Parallel()
-	const docs = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
-	tests := []struct {
-		name    string
-		refusal latch.Problem
-		want    int64
-	}{
-		{"in-progress", latch.Problem{Status: 409, Type: docs + "in-progress"}, 2},
-		{"unavailable", latch.Problem{Status: 503, Type: docs + "unavailable"}, 2},
-		{"held", latch.Problem{Status: 409, Type: docs + "held"}, 1},
-		{"held with 429", latch.Problem{Status: 429, Type: docs + "held"}, 1},
-		{"cooling-down", latch.Problem{Status: 429, Type: docs + "cooling-down", RetryAfter: time.Second}, 1},
-		{"outcome-unknown", latch.Problem{Status: 409, Type: docs + "outcome-unknown"}, 1},
-		{"no end of Retry-After", latch.Problem{Status: 503, RetryAfter: 1e9 * time.Second}, 1},
-	}
-	for _, tt := range tests {
-		var n atomic.Int64
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if n.Add(1) == 1 {
-				tt.refusal.ServeHTTP(w, r)
-			}
-		}))
-		c := retrying(srv.Client().Transport)
-		c.Logger, c.RetryWaitMin, c.RetryWaitMax = nil, time.Millisecond, time.Millisecond
-		resp, err := postRetrying(t.Context(), c, srv.URL, "k", "tea")
-		require.NoError(t, err, tt.name)
-		resp.Body.Close()
-		require.Equal(t, tt.want, n.Load(), tt.name)
-		srv.Close()
-	}
-	// What go-retryablehttp would do with the last one.
-	resp := &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"1000000000"}}}
-	require.Equal(t, 1e9*time.Second, retryablehttp.DefaultBackoff(time.Second, time.Second, 0, resp))
-}
-
 // TestRetryableHTTPReadsAnswers: wherever the connection breaks, one order is placed, and its answer
 // arrives, because it is read in the response handler.
 func TestRetryableHTTPReadsAnswers(t *testing.T) {

@@ -79,22 +79,6 @@ func TestCartsThatShareAKey(t *testing.T) {
 	})
 }
 
-// A cart that is sent again places none of its orders again.
-func TestCartIsReplayed(t *testing.T) {
-	t.Parallel()
-	overEachStore(t, func(t *testing.T, first, second *running) {
-		t.Helper()
-		var bodies []string
-		for _, d := range []*running{first, second} {
-			got := d.do(http.MethodPost, "/carts", cart("", "tea", "cup"), "X-User-ID", "42", "Idempotency-Key", "k")
-			require.Equal(t, http.StatusCreated, got.status, got.body)
-			bodies = append(bodies, got.body)
-		}
-		require.Equal(t, bodies[0], bodies[1])
-		require.Len(t, first.orders("42"), 2)
-	})
-}
-
 func TestRefusedCarts(t *testing.T) {
 	t.Parallel()
 	c := startDesk(t, "-work", "0s")

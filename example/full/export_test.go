@@ -4,12 +4,7 @@ import (
 	"context"
 	"io"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 )
-
-// Prefix begins the names of the desk's entries in a store.
-const Prefix = prefix
 
 // Run is run, for tests that are clients of the desk.
 var Run = run
@@ -44,15 +39,3 @@ func RunImpatient(ctx context.Context, args []string, read, drain time.Duration,
 	cfg.readTimeout, cfg.drain = read, drain
 	return cfg.run(ctx, stdout, stderr)
 }
-
-// MakeOrders makes the tables of the orders, as a desk does that starts.
-func MakeOrders(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := newTableOrders(ctx, pool)
-	return err
-}
-
-// What makes the tables, and the statement that two desks which start at once wait for.
-const (
-	OrdersSchema = ordersSchema
-	SchemaLock   = schemaLock
-)

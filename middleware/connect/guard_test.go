@@ -412,38 +412,6 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
-// TestDoubleSubmission: 20 equal calls at the same time, over all protocols, are one effect, and have one answer.
-func TestDoubleSubmission(t *testing.T) {
-	t.Parallel()
-	for name, guards := range map[string][]connect.Interceptor{"guarded": {once(t, lock.WithWait(10*time.Second))}, "twin": nil} {
-		var effects atomic.Int64
-		h := handler(func(context.Context, *connect.Request[text]) (*connect.Response[text], error) {
-			return connect.NewResponse(wrapperspb.String(fmt.Sprint("order ", effects.Add(1)))), nil
-		}, guards...)
-		answers := make(chan string, 20)
-		for protocol := range protocols {
-			call := serve(t, protocol, h)
-			for range 5 {
-				go func() {
-					resp, err := call("a", "tea")
-					if err != nil {
-						answers <- err.Error()
-						return
-					}
-					answers <- resp.Msg.GetValue()
-				}()
-			}
-		}
-		for range 20 {
-			answer := <-answers
-			if guards != nil {
-				require.Equal(t, "order 1", answer)
-			}
-		}
-		require.EqualValues(t, map[string]int{"guarded": 1, "twin": 20}[name], effects.Load())
-	}
-}
-
 // TestConstructors panic on what cannot work.
 func TestConstructors(t *testing.T) {
 	t.Parallel()

@@ -173,24 +173,6 @@ func TestPanics(t *testing.T) {
 	})
 }
 
-// TestLocks: what is refused does not reach later handlers.
-func TestLocks(t *testing.T) {
-	each(t, func(t *testing.T, v version) {
-		e := v.new()
-		runs := 0
-		e.handle(http.MethodPost, "/orders", func(c ctx) error {
-			if runs++; runs == 1 {
-				require.Equal(t, http.StatusConflict, send(e, "/orders", "another").Code)
-			}
-			require.Equal(t, 1, lock.Attempt(c.Request().Context()))
-			return c.NoContent(http.StatusCreated)
-		}, v.use(once()), v.use(latch.Lock(newLocker(), "user", byUser)))
-		require.Equal(t, http.StatusCreated, send(e, "/orders", "k").Code)
-		require.Equal(t, http.StatusCreated, send(e, "/orders", "k").Code)
-		require.Equal(t, 1, runs)
-	})
-}
-
 // TestRoute: key functions see path values and pattern, as in net/http.
 func TestRoute(t *testing.T) {
 	each(t, func(t *testing.T, v version) {
@@ -213,59 +195,10 @@ func TestRoute(t *testing.T) {
 	})
 }
 
-// TestSafeMethods pass.
-func TestSafeMethods(t *testing.T) {
-	each(t, func(t *testing.T, v version) {
-		e := v.new()
-		e.handle(http.MethodGet, "/orders", func(c ctx) error { return c.String(http.StatusTeapot, "tea") }, v.use(once()))
-		w := httptest.NewRecorder()
-		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/orders", nil))
-		require.Equal(t, "tea", w.Body.String())
-	})
-}
-
-// TestStreams are replayed.
-func TestStreams(t *testing.T) {
-	each(t, func(t *testing.T, v version) {
-		runs := 0
-		e := v.new()
-		e.handle(http.MethodPost, "/orders", func(c ctx) error {
-			runs++
-			_, err := c.writer().Write([]byte("a"))
-			c.writer().(http.Flusher).Flush()
-			return err
-		}, v.use(once()))
-		require.Equal(t, "a", send(e, "/orders", "k").Body.String())
-		require.Equal(t, "a", send(e, "/orders", "k").Body.String())
-		require.Equal(t, 1, runs)
-	})
-}
-
 func TestUsePanics(t *testing.T) {
 	t.Parallel()
 	require.PanicsWithValue(t, "latchecho.Use: nil guard", func() { latchecho.Use(nil) })
 	require.PanicsWithValue(t, "latchecho.Use: nil guard", func() { latchecho4.Use(nil) })
-}
-
-// TestOneRouteOfSeveralPathsIsOneRequest: middleware before echo's router changes the URL of the
-// request, and two routes may be one handler.
-func TestOneRouteOfSeveralPathsIsOneRequest(t *testing.T) {
-	each(t, func(t *testing.T, v version) {
-		for name, before := range map[string]func(app){"two routes": func(app) {}, "RemoveTrailingSlash": v.removeSlashes} {
-			runs := 0
-			e := v.new()
-			before(e)
-			guard := v.use(once())
-			for _, path := range []string{"/orders", "/orders/"} {
-				e.handle(http.MethodPost, path, func(c ctx) error { runs++; return c.NoContent(http.StatusCreated) }, guard)
-			}
-			require.Equal(t, http.StatusCreated, send(e, "/orders", "k").Code, name)
-			w := send(e, "/orders/", "k")
-			require.Equal(t, http.StatusCreated, w.Code, name)
-			requireReplayed(t, w)
-			require.Equal(t, 1, runs, name)
-		}
-	})
 }
 
 // TestDecompressOutsideAndInside: echo's middleware leaves the Content-Encoding of a body that it has

@@ -99,13 +99,11 @@ func (a app5) answerErrors(answer func(c ctx, err error)) {
 }
 
 type version struct {
-	new       func() app
-	use       func(g guard) wrap
-	recovers  wrap
-	httpError func(status int, message string) error
-
-	removeSlashes func(a app) // before the router
-	decompresses  wrap
+	new          func() app
+	use          func(g guard) wrap
+	recovers     wrap
+	httpError    func(status int, message string) error
+	decompresses wrap
 }
 
 var versions = map[string]version{
@@ -114,7 +112,6 @@ var versions = map[string]version{
 		func(g guard) wrap { return common(latchecho4.Use(g), in4, out4) },
 		common(middleware4.Recover(), in4, out4),
 		func(status int, message string) error { return echo4.NewHTTPError(status, message) },
-		func(a app) { a.(app4).Pre(middleware4.RemoveTrailingSlash()) },
 		common(middleware4.Decompress(), in4, out4),
 	},
 	"v5": {
@@ -122,7 +119,6 @@ var versions = map[string]version{
 		func(g guard) wrap { return common(latchecho.Use(g), in5, out5) },
 		common(middleware.Recover(), in5, out5),
 		func(status int, message string) error { return echo.NewHTTPError(status, message) },
-		func(a app) { a.(app5).Pre(middleware.RemoveTrailingSlash()) },
 		common(middleware.Decompress(), in5, out5),
 	},
 }

@@ -179,24 +179,3 @@ func TestUsePanics(t *testing.T) {
 	t.Parallel()
 	require.PanicsWithValue(t, "latchgin.Use: nil guard", func() { latchgin.Use(nil) })
 }
-
-// TestOneRouteOfSeveralPathsIsOneRequest: gin serves paths that differ in slashes by one route, and
-// leaves the URL of the request as it came, or redirects.
-func TestOneRouteOfSeveralPathsIsOneRequest(t *testing.T) {
-	t.Parallel()
-	runs := 0
-	r := gin.New()
-	r.RemoveExtraSlash = true
-	order := []gin.HandlerFunc{latchgin.Use(once()), func(c *gin.Context) { runs++; c.JSON(http.StatusCreated, gin.H{"order": runs}) }}
-	r.POST("/orders", order...)
-	require.Equal(t, http.StatusCreated, send(r, "/orders", "k").Code)
-	for _, path := range []string{"//orders", "/orders/", "/x/../orders"} {
-		w := send(r, path, "k")
-		for w.Code == http.StatusTemporaryRedirect {
-			w = send(r, w.Header().Get("Location"), "k")
-		}
-		require.Equal(t, http.StatusCreated, w.Code, path)
-		requireReplayed(t, w)
-	}
-	require.Equal(t, 1, runs)
-}

@@ -477,34 +477,6 @@ func TestRetryPolicy(t *testing.T) {
 	require.EqualValues(t, 1, runs.Load())
 }
 
-// TestDoubleSubmission: 20 equal calls at the same time are one effect, and have one answer.
-func TestDoubleSubmission(t *testing.T) {
-	t.Parallel()
-	for name, guards := range map[string][]grpc.UnaryServerInterceptor{"guarded": {once(t, lock.WithWait(10*time.Second))}, "twin": nil} {
-		var effects atomic.Int64
-		conn := serve(t, func(context.Context, *text) (proto.Message, error) {
-			return wrapperspb.String(fmt.Sprint("order ", effects.Add(1))), nil
-		}, guards...)
-		answers := make(chan string, 20)
-		for range 20 {
-			go func() {
-				answer, err := call(t.Context(), conn, "a", "tea")
-				if err != nil {
-					answer = err.Error()
-				}
-				answers <- answer
-			}()
-		}
-		for range 20 {
-			answer := <-answers
-			if guards != nil {
-				require.Equal(t, "order 1", answer)
-			}
-		}
-		require.EqualValues(t, map[string]int{"guarded": 1, "twin": 20}[name], effects.Load())
-	}
-}
-
 // TestClientGivesUp: the handler comes to its end, and a repeat gets its answer.
 func TestClientGivesUp(t *testing.T) {
 	t.Parallel()

@@ -2,15 +2,40 @@ package main_test
 
 import (
 	"net/http"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 )
 
-func TestOrdersInPostgres(t *testing.T) {
+// databases are the arguments of a desk whose orders are in a database, or a file, of the test's own.
+var databases = map[string]func(t *testing.T) []string{
+	"PostgreSQL": func(t *testing.T) []string { t.Helper(); return newDatabase(t).patiently("-work", "0s") },
+	"MariaDB": func(t *testing.T) []string {
+		t.Helper()
+		return []string{"-mysql", mysqltest.Shared(t).DatabaseDSN(t), "-budget", "10s", "-work", "0s"}
+	},
+	"SQLite": inFile,
+}
+
+func inFile(t *testing.T) []string {
+	t.Helper()
+	return []string{"-sqlite", filepath.Join(t.TempDir(), "desk.db"), "-budget", "10s", "-work", "0s"}
+}
+
+func TestOrdersInADatabase(t *testing.T) {
 	t.Parallel()
-	db := newDatabase(t)
-	requireSharedOrders(t, startDesk(t, db.patiently("-work", "0s")...), startDesk(t, db.patiently("-work", "0s", "-router", "stdlib")...))
+	for name, args := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared := args(t)
+			requireSharedOrders(t, startDesk(t, shared...), startDesk(t, append(shared, "-router", "stdlib")...))
+			requireReplays(t, startDesk(t, append(args(t), "-cooldown", "1h", "-fencing")...))
+			requireFailuresRolledBack(t, args)
+		})
+	}
 }
 
 // requireSharedOrders requires that two desks share their orders and answers.
@@ -39,19 +64,8 @@ func requireSharedOrders(t *testing.T, first, second *running) {
 	require.Empty(t, first.locks())
 }
 
-func TestReplayInPostgres(t *testing.T) {
-	t.Parallel()
-	requireReplays(t, startDesk(t, newDatabase(t).patiently("-work", "0s", "-cooldown", "1h", "-fencing")...))
-}
-
-// TestFailuresInATransaction: what fails after the order was written leaves nothing of it,
-// and what has called Commit does not run again.
-func TestFailuresInATransaction(t *testing.T) {
-	t.Parallel()
-	requireFailuresRolledBack(t, func(t *testing.T) []string { t.Helper(); return newDatabase(t).patiently("-work", "0s") })
-}
-
-// requireFailuresRolledBack requires it of a desk with the arguments that args returns.
+// requireFailuresRolledBack requires of desks with the arguments that args returns: what fails after the
+// order was written leaves nothing of it, and what has called Commit does not run again.
 func requireFailuresRolledBack(t *testing.T, args func(t *testing.T) []string) {
 	t.Helper()
 	tests := []struct {
@@ -123,4 +137,21 @@ func TestDeskStartsDuringVacuum(t *testing.T) {
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
 	require.Equal(t, 6, db.count(t, "SELECT count(*) FROM orders"))
+}
+
+// TestRestartOverSQLite: a desk that has ended and begins again knows its orders and answers.
+func TestRestartOverSQLite(t *testing.T) {
+	t.Parallel()
+	args := inFile(t)
+	first := startDesk(t, args...)
+	got := first.order("42", "Idempotency-Key", "k")
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	first.signal()
+	require.NoError(t, <-first.ended)
+
+	second := startDesk(t, args...)
+	again := second.order("42", "Idempotency-Key", "k")
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	require.Equal(t, got.body, again.body)
+	require.Len(t, second.orders("42"), 1)
 }
