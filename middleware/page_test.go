@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -278,5 +279,85 @@ func TestPageInWords(t *testing.T) {
 		page, ok := p.Page(submission(""))
 		require.True(t, ok)
 		require.Contains(t, page.Text[len(page.Text)-1], " in "+want, strconv.Quote(d.String()))
+	}
+}
+
+// TestWayBack: each page links to the page from which the form was sent, if both have one origin.
+func TestWayBack(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		referer, site string
+		want          string
+	}{
+		"page of the form":           {"http://example.com/new", "same-origin", "/new"},
+		"with a query":               {"http://example.com/new?a=%22&b=<c>", "same-origin", "/new?a=%22&b=<c>"},
+		"spelling":                   {"http://example.com/a%2Fb", "same-origin", "/a%2Fb"},
+		"behind a proxy":             {"https://shop.example/new", "same-origin", "/new"},
+		"behind a proxy, old":        {"https://shop.example/new", "", "/"},
+		"old browser":                {"http://example.com/new", "", "/new"},
+		"its origin only":            {"http://example.com/", "same-origin", "/"},
+		"none":                       {"", "same-origin", "/"},
+		"other site":                 {"https://evil.example/new", "cross-site", "/"},
+		"other origin":               {"https://evil.example.com/new", "same-site", "/"},
+		"a user's own request":       {"", "none", "/"},
+		"a path that names a host":   {"http://example.com//evil.example/x", "same-origin", "/"},
+		"the same by a backslash":    {`http://example.com/\evil.example`, "same-origin", "/%5Cevil.example"},
+		"no path":                    {"http://example.com", "same-origin", "/"},
+		"a script":                   {"javascript:alert(1)", "same-origin", "/"},
+		"a script with a host":       {"javascript://example.com/%0Aalert(1)", "same-origin", "/"},
+		"no URL":                     {"http://[", "same-origin", "/"},
+		"opaque":                     {"http:new", "same-origin", "/"},
+		"longer than a page repeats": {"http://example.com/" + strings.Repeat("a", 2<<10), "same-origin", "/"},
+	}
+	for name, tt := range tests {
+		r := submission("once=k")
+		for header, value := range map[string]string{"Referer": tt.referer, "Sec-Fetch-Site": tt.site} {
+			if r.Header.Del(header); value != "" {
+				r.Header.Set(header, value)
+			}
+		}
+		page, ok := inProgressProblem().Page(r)
+		require.True(t, ok, name)
+		require.Equal(t, tt.want, page.BackTo, name)
+		body := serve(page, r).Body.String()
+		require.Equal(t, 1, strings.Count(body, "<a "), name)
+		require.Contains(t, body, `<a href="`+strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(tt.want)+`" referrerpolicy="same-origin">Go back</a>`, name)
+		page.Back = `Zurück"><b>`
+		require.Contains(t, serve(page, r).Body.String(), `>Zurück&#34;&gt;&lt;b&gt;</a>`, name)
+		page.Back = ""
+		require.NotContains(t, serve(page, r).Body.String(), "<a ", name)
+	}
+}
+
+// TestPageRepeatsNoSecret: a page has no field of a form with a secret, and asks to be reloaded
+// instead: the browser itself then sends the form. Tokens against cross-site requests are in the
+// page of the form too.
+func TestPageRepeatsNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, secret := range []string{
+		"password", "Password", "password_confirmation", "user[password]", "newPassword", "passwd", "pwd", "pass", "login.pw", "passphrase",
+		"passcode", "Passwort", "mot_de_passe", "client_secret", "pin", "cardPin", "pin2", "cvv", "CVC2", "card[cvc]", "csc", "cc-csc", "cc-number",
+		"card_number", "cardNumber", "card[number]", "creditCard", "security-code", "otp", "one-time-code", "token", "accessToken", "api_key", "ssn",
+	} {
+		for _, parsed := range []bool{false, true} {
+			r := submission("once=k&" + url.Values{secret: {"hunter2"}}.Encode())
+			if parsed {
+				require.NoError(t, r.ParseForm())
+			}
+			page, ok := inProgressProblem().Page(r)
+			require.True(t, ok)
+			require.Empty(t, page.Again, secret)
+			require.Empty(t, page.Fields, secret)
+			require.Contains(t, strings.Join(page.Text, " "), "Reload this page", secret)
+			require.NotContains(t, serve(inProgressProblem(), r).Body.String(), "hunter2", secret)
+		}
+	}
+	for _, plain := range []string{
+		"once", "sku", "shipping", "opinion", "compass", "passenger", "passport", "spinner", "pinned", "stopover", "cardholder", "number", "quantity", "tokens",
+		"csrf_token", "csrfmiddlewaretoken", "gorilla.csrf.Token", "__RequestVerificationToken", "authenticity_token", "XSRF-TOKEN",
+	} {
+		page, ok := inProgressProblem().Page(submission(url.Values{plain: {"hunter2"}}.Encode()))
+		require.True(t, ok)
+		require.NotEmpty(t, page.Again, plain)
 	}
 }

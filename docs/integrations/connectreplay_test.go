@@ -3,6 +3,11 @@ package integrations_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,12 +15,14 @@ import (
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
+	latchconnect "github.com/httplatch/httplatch/middleware/connect"
 )
 
 // reasonOf returns the kind of problem that a refusal names.
@@ -171,4 +178,89 @@ func TestConnectKeepsErrors(t *testing.T) {
 		connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeAlreadyExists,
 		connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeOutOfRange,
 	}, kept)
+}
+
+// A message with a map has other bytes each time that it is sent, and Idempotent compares
+// bytes. The interceptor compares messages.
+func TestConnectComparesBytes(t *testing.T) {
+	t.Parallel()
+	create := func(context.Context, *connect.Request[structpb.Struct]) (*connect.Response[structpb.Struct], error) {
+		return connect.NewResponse(&structpb.Struct{}), nil
+	}
+	idempotent := func(opts ...latch.IdempotentOption) http.Handler {
+		opts = append(opts, latch.WithErrorHandler(refuse))
+		return latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey, opts...)(connect.NewUnaryHandler(createMethod, create))
+	}
+	tests := map[string]struct {
+		handler http.Handler
+		same    bool
+	}{
+		"Idempotent":                           {idempotent(), false},
+		"Idempotent that compares nothing":     {idempotent(latch.WithFingerprint(keyfunc.Global)), true},
+		"interceptor, which compares messages": {connect.NewUnaryHandler(createMethod, create, connect.WithInterceptors(latchconnect.Once(newLocker(t, memstore.New()), auth.UserID, latchconnect.IdempotencyKey))), true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(requireUser(tt.handler))
+			defer server.Close()
+			client := connect.NewClient[structpb.Struct, structpb.Struct](server.Client(), server.URL+createMethod)
+			order := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+			for i := range 20 {
+				order.Fields[fmt.Sprint("line ", i)] = structpb.NewStringValue("tea")
+			}
+			refused := 0
+			for range 10 {
+				request := connect.NewRequest(order)
+				request.Header().Set("X-User-ID", "42")
+				request.Header().Set("Idempotency-Key", "k")
+				if _, err := client.CallUnary(t.Context(), request); err != nil {
+					require.Equal(t, "key-reused", reasonOf(t, err))
+					refused++
+				}
+			}
+			require.Equal(t, tt.same, refused == 0, "%d of 10 refused", refused)
+		})
+	}
+}
+
+type (
+	text          = wrapperspb.StringValue
+	connectCreate = func(context.Context, *connect.Request[text]) (*connect.Response[text], error)
+)
+
+// protocols are those that a Connect handler speaks.
+var protocols = map[string][]connect.ClientOption{
+	"Connect":      nil,
+	"Connect JSON": {connect.WithProtoJSON()},
+	"gRPC":         {connect.WithGRPC()},
+	"gRPC-Web":     {connect.WithGRPCWeb()},
+}
+
+// serveConnect serves h over HTTP/2 on loopback, and returns a function that calls it as user 42.
+func serveConnect(t *testing.T, h http.Handler) func(protocol, key, order string) (*connect.Response[text], error) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(h)
+	server.EnableHTTP2 = true
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of panics
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	clients := map[string]*connect.Client[text, text]{}
+	for protocol, options := range protocols {
+		clients[protocol] = connect.NewClient[text, text](server.Client(), server.URL+createMethod, options...)
+	}
+	return func(protocol, key, order string) (*connect.Response[text], error) {
+		request := connect.NewRequest(wrapperspb.String(order))
+		request.Header().Set("X-User-ID", "42")
+		if key != "" {
+			request.Header().Set("Idempotency-Key", key)
+		}
+		return clients[protocol].CallUnary(t.Context(), request)
+	}
+}
+
+func guardedConnect(locker *lock.Locker, create connectCreate) http.Handler {
+	mux := http.NewServeMux()
+	mountOverConnect(mux, locker, "/shop.v1.Orders/", connect.NewUnaryHandler(createMethod, create))
+	return mux
 }

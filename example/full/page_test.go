@@ -1,11 +1,19 @@
 package main_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/full/internal/browser"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
 // Tests with a browser run before all others, one at a time, though each may
@@ -162,5 +171,118 @@ func TestAnswerLostOnItsWay(t *testing.T) {
 			require.Contains(t, p.Text("#bursts"), tt.result)
 			require.Len(t, c.orders("42"), tt.orders)
 		})
+	}
+}
+
+// playStory plays the story that begins with a scene, and returns when it has ended.
+func playStory(p *browser.Page, scene string) {
+	p.Click(`button[data-plays^="` + scene + `"]:not(.all)`)
+	p.Await(`!document.querySelector("[aria-busy=true]")`)
+}
+
+// One button plays every scene of clicks. Each scene then shows the sentences that it announces
+// before it is played.
+func TestPlayAll(t *testing.T) {
+	var quorum []string
+	for range 3 {
+		quorum = append(quorum, "-redis", redistest.Start(t).URL())
+	}
+	for name, start := range map[string]func(t *testing.T) *running{
+		"small":  startSmall,
+		"full":   func(t *testing.T) *running { t.Helper(); return startDesk(t, "-budget", "3s") },
+		"quorum": func(t *testing.T) *running { t.Helper(); return startDesk(t, append(quorum, "-budget", "3s")...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := openPage(t, start(t))
+			p.Expect("status of 503")
+			p.Expect("status of 409")
+			awaitScript(p)
+			scenes := []string{"double-none", "double-ours", "lost-naive", "lost-ours"}
+			verdicts, clicks := map[string]string{}, map[string]int{}
+			for _, scene := range scenes {
+				will, ok := strings.CutPrefix(p.Text("#"+scene+" .verdict"), "You will see:\n")
+				require.True(t, ok)
+				verdicts[scene], clicks[scene] = will, p.Count("#"+scene+" .try")
+			}
+			p.Click(".all")
+			p.Await(`!document.querySelector("[aria-busy=true]")`)
+			for _, scene := range scenes {
+				require.Equal(t, verdicts[scene], p.Text("#"+scene+" .verdict"))
+				require.Equal(t, clicks[scene], p.Count("#"+scene+" .try"))
+			}
+			require.Zero(t, p.Count(".scene:not(#carts-shared, #carts-apart) .will"))
+		})
+	}
+}
+
+// startSmall runs the small desk, whose page is the same.
+func startSmall(t *testing.T) *running {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "desk")
+	out, err := exec.Command("go", "build", "-o", program, "..").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return startWith(t, func(ctx context.Context, stdout, stderr io.Writer) error {
+		small := exec.CommandContext(ctx, program, "-addr", "127.0.0.1:0", "-budget", "3s")
+		var log bytes.Buffer // stderr is read while the desk runs
+		small.Stdout, small.Stderr = stdout, &log
+		small.Cancel = func() error { return small.Process.Signal(os.Interrupt) }
+		err := small.Run()
+		_, _ = log.WriteTo(stderr)
+		if !errors.Is(err, context.Canceled) { // it exits with 0
+			return fmt.Errorf("the small desk: %w", err)
+		}
+		return nil
+	})
+}
+
+// TestLooks takes pictures for people to look at, on a phone and on a desk, in
+// light and in dark, and has axe look at each.
+func TestLooks(t *testing.T) {
+	for width, height := range map[int64]int64{375: 667, 1280: 1040} {
+		for scheme, opts := range map[string][]browser.Option{"light": {}, "dark": {browser.Dark()}} {
+			name := fmt.Sprintf("desk-%d-%s", width, scheme)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				c := startDesk(t)
+				p := openPage(t, c, append(opts, browser.Size(width, height))...)
+				p.Expect("status of 503")
+				p.Expect("status of 409")
+				awaitScript(p)
+				p.LoadAxe()
+				look := func(scene string) {
+					require.LessOrEqual(t, browser.Eval[int64](p, `document.documentElement.scrollWidth`), width, "nothing sticks out")
+					require.Empty(t, p.Violations("window"), scene)
+					p.ScreenshotView(name + "-" + scene + "-view")
+					p.Screenshot(name + "-" + scene)
+				}
+				answered := func() {
+					p.Await(`!document.querySelector(".pending") && !document.querySelector("#outcome").textContent.startsWith("Sent")`)
+				}
+				look("1-start")
+				playStory(p, "double-none")
+				look("2-double")
+				playStory(p, "lost-naive")
+				look("3-lost")
+				playStory(p, "double-ours")
+				look("4-stage")
+				choose(p, "none")
+				p.ClickTwice(orderButton, 150*time.Millisecond)
+				look("5-sent")
+				answered()
+				choose(p, "both")
+				p.ClickTwice(orderButton, 150*time.Millisecond)
+				answered()
+				choose(p, "naive")
+				p.Click("[name=lose]")
+				p.Click(orderButton)
+				answered()
+				look("6-incident")
+				choose(p, "lock")
+				p.Click(orderButton)
+				answered()
+				look("7-recovered")
+			})
+		}
 	}
 }

@@ -211,3 +211,55 @@ func TestJourneys(t *testing.T) {
 		})
 	}
 }
+
+// TestScriptComesLate: who clicks before the script is there sends the key of the field. Chromium
+// then gives the script up, so the second click does too.
+func TestScriptComesLate(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		plan   plan
+		orders int
+	}{
+		"field":    {plan{lateScript: true}, 1},
+		"no field": {plan{lateScript: true, noField: true, noGuard: true}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, tt.plan)
+			p := browser.New(t)
+			browser.Eval[bool](p, `(location.href = "`+s.url+`/new", true)`) // Open would wait for the script
+			w := walk{t, p, s}
+			w.fill()
+			require.False(t, browser.Eval[bool](p, "!!window.latch"))
+			w.twice(w.Aim("button"), 2)
+			require.EqualValues(t, tt.orders, s.orders.Load())
+		})
+	}
+}
+
+// TestRestoredSession: the answer is lost, and the user closes the browser, which brings the tab
+// back when it is opened again.
+func TestRestoredSession(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		plan   plan
+		orders int
+	}{
+		"script":     {withScript, 1},
+		"field only": {scriptless, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, tt.plan)
+			session := browser.NewSession(t, s.url+"/new")
+			session.Page().Expect("net::ERR_")
+			w := walk{t, session.Page(), s}
+			w.fill()
+			w.unanswered()
+			w.Back()
+			session.Restart(s.url + "/new")
+			walk{t, session.Page(), s}.again()
+			require.EqualValues(t, tt.orders, s.orders.Load())
+		})
+	}
+}
