@@ -146,14 +146,6 @@ func TestEveryRuleFailsOnABrokenStore(t *testing.T) {
 	require.Equal(t, latchtest.Rules(), can)
 }
 
-func TestRuleNames(t *testing.T) {
-	t.Parallel()
-	for name, words := range latchtest.Rules() {
-		require.Regexp(t, `^[a-z]+(_[a-z]+)*$`, name)
-		require.NotRegexp(t, `\.$|\n`, words, "goes on a line after \"rule: \"")
-	}
-}
-
 // A store need not have fences or be an Inspector. A wrapper of an Inspector
 // may not be one.
 func TestOptionalPartsAreSkipped(t *testing.T) {

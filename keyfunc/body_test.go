@@ -168,13 +168,3 @@ func TestNoBody(t *testing.T) {
 		})
 	}
 }
-
-// TestFormIsNoJSON, parsed outside or not. Bodies that were read outside are tested in middleware.
-func TestFormIsNoJSON(t *testing.T) {
-	t.Parallel()
-	r := post(urlencoded, "id=1")
-	refused(400, "the Content-Type is not that of JSON").check(t, keyfunc.JSON("/id"), r)
-	require.NoError(t, r.ParseForm())
-	refused(400, "the Content-Type is not that of JSON").check(t, keyfunc.JSON("/id"), r)
-	key("1").check(t, keyfunc.Form("id"), r)
-}

@@ -185,30 +185,6 @@ func TestJSONPointer(t *testing.T) {
 	}
 }
 
-// The reason for the rules: a naive reader finds another value than the handler
-// decodes.
-func TestNaiveExtractionIsFooled(t *testing.T) {
-	t.Parallel()
-	for _, body := range []string{
-		`{"id":1,"ID":2}`,
-		`{"id":1,"\u0049D":2}`,
-		`{"id":1,"Id":2,"x":3}`,
-	} {
-		var naive map[string]json.Number
-		require.NoError(t, json.Unmarshal([]byte(body), &naive))
-		var handler struct {
-			ID json.Number `json:"id"`
-		}
-		require.NoError(t, json.Unmarshal([]byte(body), &handler))
-		require.NotEqual(t, naive["id"], handler.ID)
-		duplicate.check(t, keyfunc.JSON("/id"), post("application/json", body))
-	}
-
-	var naive map[string]any
-	require.NoError(t, json.Unmarshal([]byte(`{"id":9007199254740993}`), &naive))
-	require.InDelta(t, float64(9007199254740992), naive["id"], 0)
-}
-
 func TestJSONPanics(t *testing.T) {
 	t.Parallel()
 	for pointer, want := range map[string]string{

@@ -2,7 +2,6 @@ package telemetry_test
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -12,15 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/require"
-	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
-	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/lockotel"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -125,59 +120,4 @@ func found(samples map[string]float64, selector *parser.VectorSelector) (sum flo
 		}
 	}
 	return sum
-}
-
-// Names are bounded like those of keys.
-func TestNamesOfGuardsAreBounded(t *testing.T) {
-	te := newTelemetry(t)
-	l := te.locker(t, memstore.New())
-	for i := range 100 {
-		askAll(t, l, fmt.Sprint("/", i), latch.WithName(fmt.Sprint("guard ", i)))
-	}
-	policies := policiesOf(t, te)
-	require.Len(t, policies, 65, "64 and _OTHER")
-	require.Equal(t, policies["guard 0"], policies["_OTHER"])
-}
-
-// The labels that the exporter adds to each metric, unless WithoutScopeInfo says otherwise,
-// are explained and add no series.
-func TestScopeLabelsAreExplained(t *testing.T) {
-	docs, err := os.ReadFile("../../docs/telemetry.md")
-	require.NoError(t, err)
-	registry := prometheus.NewRegistry()
-	exporter, err := otelprom.New(otelprom.WithRegisterer(registry), otelprom.WithoutTargetInfo())
-	require.NoError(t, err)
-	meters := metric.NewMeterProvider(metric.WithReader(exporter))
-	t.Cleanup(func() { require.NoError(t, meters.Shutdown(context.Background())) })
-	withScope, without := newTelemetry(t), newTelemetry(t)
-	withScope.Telemetry, withScope.registry = lockotel.New(lockotel.WithMeterProvider(meters)), registry
-	for _, te := range []*telemetry{withScope, without} {
-		askAll(t, te.locker(t, memstore.New()), "/orders", latch.WithName("orders"))
-	}
-	require.Len(t, withScope.scrape(t), len(without.scrape(t)), "they add no series")
-	values := make(map[string]map[string]bool)
-	for _, f := range gather(t, withScope) {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if !strings.HasPrefix(l.GetName(), "otel_") {
-					continue
-				}
-				if values[l.GetName()] == nil {
-					values[l.GetName()] = make(map[string]bool)
-				}
-				values[l.GetName()][l.GetValue()] = true
-			}
-		}
-	}
-	require.NotEmpty(t, values)
-	for label, has := range values {
-		require.Contains(t, string(docs), "`"+label+"`")
-		require.Len(t, has, 1, label)
-		for value := range has {
-			require.True(t, value == "" || strings.Contains(string(docs), "`"+value+"`"), "%s is %q", label, value)
-		}
-	}
-	for sample := range without.scrape(t) {
-		require.NotContains(t, sample, "otel_")
-	}
 }
