@@ -22,21 +22,14 @@ func brokenStores() []brokenStore {
 
 func brokenClaims() []brokenStore {
 	return []brokenStore{
-		{"absent_is_zero", "minus 2 left, as PTTL says", func(b *broken) {
-			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
-				e := b.at(ctx, key)
-				if e.State == lock.Free {
-					e.Left = -2 * time.Millisecond
-				}
-				return e, nil
+		{"absent_is_zero", "minus 2 left, as PTTL says", withEntry(func(e *lock.Entry) {
+			if e.State == lock.Free {
+				e.Left = -2 * time.Millisecond
 			}
-		}},
-		{"claim_takes_free", "every attempt is the first", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				c.Attempt = 1
-				return b.complete.Claim(ctx, key, c)
-			}
-		}},
+		})},
+		{"claim_takes_free", "every attempt is the first", withClaim(func(c *lock.Claim) {
+			c.Attempt = 1
+		})},
 		{"claim_same_token_again", "SET NX without GET", func(b *broken) {
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 				if b.at(ctx, key).State != lock.Free {
@@ -46,33 +39,21 @@ func brokenClaims() []brokenStore {
 			}
 		}},
 		{"claim_other_refused_unchanged", "SET without NX", func(b *broken) { b.claim = b.overwrite }},
-		{"claim_other_refused_unchanged", "a refused claim takes no lease but the owner", func(b *broken) {
-			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
-				e := b.at(ctx, key)
-				if e.State == lock.Held {
-					e.Owner = "owner of b"
-				}
-				return e, nil
+		{"claim_other_refused_unchanged", "a refused claim takes no lease but the owner", withEntry(func(e *lock.Entry) {
+			if e.State == lock.Held {
+				e.Owner = "owner of b"
 			}
-		}},
-		{"claim_own_receipt_is_no_grant", "the token alone decides", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				e, err := b.complete.Claim(ctx, key, c)
-				if e.Token == c.Token {
-					e.State = lock.Held
-				}
-				return e, err
+		})},
+		{"claim_own_receipt_is_no_grant", "the token alone decides", withAnswer(func(e *lock.Entry, c lock.Claim) {
+			if e.Token == c.Token {
+				e.State = lock.Held
 			}
-		}},
-		{"get_reports", "counts the linger as lease", func(b *broken) {
-			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
-				e := b.at(ctx, key)
-				if e.State == lock.Held {
-					e.Left *= 4
-				}
-				return e, nil
+		})},
+		{"get_reports", "counts the linger as lease", withEntry(func(e *lock.Entry) {
+			if e.State == lock.Held {
+				e.Left *= 4
 			}
-		}},
+		})},
 		{"get_reports", "removes what is abandoned", func(b *broken) {
 			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
 				e := b.at(ctx, key)
@@ -88,20 +69,14 @@ func brokenClaims() []brokenStore {
 		{"lease_expires", "into a linger that was not asked for", withClaim(func(c *lock.Claim) { c.Linger = time.Hour })},
 		{"linger_abandons", "no linger", withClaim(func(c *lock.Claim) { c.Linger = 0 })},
 		{"linger_abandons", "for ever", withClaim(func(c *lock.Claim) { c.Linger *= 1000 })},
-		{"claim_never_takes_abandoned", "any caller takes over", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				c.Replaces = b.at(ctx, key).Token
-				return b.complete.Claim(ctx, key, c)
+		{"claim_never_takes_abandoned", "any caller takes over", withClaimAt(func(e lock.Entry, c *lock.Claim) {
+			c.Replaces = e.Token
+		})},
+		{"claim_never_takes_abandoned", "its own token comes back by a claim", withClaimAt(func(e lock.Entry, c *lock.Claim) {
+			if e.Token == c.Token {
+				c.Replaces = c.Token
 			}
-		}},
-		{"claim_never_takes_abandoned", "its own token comes back by a claim", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				if b.at(ctx, key).Token == c.Token {
-					c.Replaces = c.Token
-				}
-				return b.complete.Claim(ctx, key, c)
-			}
-		}},
+		})},
 		{"own_linger", "no more left than the asker's linger is lapsed", func(b *broken) {
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 				if e := b.at(ctx, key); e.State == lock.Held && e.Left <= c.Linger && e.Token == c.Replaces {
@@ -110,15 +85,11 @@ func brokenClaims() []brokenStore {
 				return b.complete.Claim(ctx, key, c)
 			}
 		}},
-		{"own_linger", "what is left is of the asker's linger", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				e, err := b.complete.Claim(ctx, key, c)
-				if e.State == lock.Abandoned {
-					e.Left = c.Linger
-				}
-				return e, err
+		{"own_linger", "what is left is of the asker's linger", withAnswer(func(e *lock.Entry, c lock.Claim) {
+			if e.State == lock.Abandoned {
+				e.Left = c.Linger
 			}
-		}},
+		})},
 		{"late_ops_never_touch_successor", "every former holder", func(b *broken) {
 			held := make(map[string]bool)
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
@@ -140,6 +111,37 @@ func withClaim(change func(c *lock.Claim)) func(b *broken) {
 		b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 			change(&c)
 			return b.complete.Claim(ctx, key, c)
+		}
+	}
+}
+
+// withClaimAt is withClaim that sees the entry under the key.
+func withClaimAt(change func(e lock.Entry, c *lock.Claim)) func(b *broken) {
+	return func(b *broken) {
+		b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+			change(b.at(ctx, key), &c)
+			return b.complete.Claim(ctx, key, c)
+		}
+	}
+}
+
+// withAnswer is a store that answers claims with other entries, and withEntry reads.
+func withAnswer(change func(e *lock.Entry, c lock.Claim)) func(b *broken) {
+	return func(b *broken) {
+		b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+			e, err := b.complete.Claim(ctx, key, c)
+			change(&e, c)
+			return e, err
+		}
+	}
+}
+
+func withEntry(change func(e *lock.Entry)) func(b *broken) {
+	return func(b *broken) {
+		b.get = func(ctx context.Context, key string) (lock.Entry, error) {
+			e := b.at(ctx, key)
+			change(&e)
+			return e, nil
 		}
 	}
 }
@@ -202,22 +204,16 @@ func brokenHandOvers() []brokenStore {
 		{"replaces_held_leaves_the_rest", "a receipt is taken", replacing(func(e lock.Entry, c lock.Claim) bool {
 			return c.ReplacesHeld && e.State == lock.Settled && e.Token == c.Replaces
 		})},
-		{"replaces_held_leaves_the_rest", "a free key is taken", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				if c.ReplacesHeld && b.at(ctx, key).State == lock.Free {
-					c.Replaces = ""
-				}
-				return b.complete.Claim(ctx, key, c)
+		{"replaces_held_leaves_the_rest", "a free key is taken", withClaimAt(func(e lock.Entry, c *lock.Claim) {
+			if c.ReplacesHeld && e.State == lock.Free {
+				c.Replaces = ""
 			}
-		}},
-		{"replaces_held_leaves_the_rest", "an abandoned key is not taken", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				if c.ReplacesHeld && b.at(ctx, key).State == lock.Abandoned {
-					c.Replaces = ""
-				}
-				return b.complete.Claim(ctx, key, c)
+		})},
+		{"replaces_held_leaves_the_rest", "an abandoned key is not taken", withClaimAt(func(e lock.Entry, c *lock.Claim) {
+			if c.ReplacesHeld && e.State == lock.Abandoned {
+				c.Replaces = ""
 			}
-		}},
+		})},
 	}
 }
 
@@ -246,13 +242,10 @@ func brokenTakeovers() []brokenStore {
 		{"replaces_only_abandoned", "a receipt is taken over", replacing(func(e lock.Entry, c lock.Claim) bool {
 			return e.State == lock.Settled && e.Token == c.Replaces
 		})},
-		{"replaces_leaves_free", "a free key is taken", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				if b.at(ctx, key).State == lock.Free {
-					c.Replaces = ""
-				}
-				return b.complete.Claim(ctx, key, c)
+		{"replaces_leaves_free", "a free key is taken", withClaimAt(func(e lock.Entry, c *lock.Claim) {
+			if e.State == lock.Free {
+				c.Replaces = ""
 			}
-		}},
+		})},
 	}
 }

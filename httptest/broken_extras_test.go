@@ -95,15 +95,11 @@ func brokenRaces() []brokenStore {
 	}
 	return []brokenStore{
 		{"one_winner", "GET, then SET", checkThenAct(func(e lock.Entry, _ lock.Claim) bool { return e.State == lock.Free })},
-		{"one_winner", "the losers see another", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				e, err := b.complete.Claim(ctx, key, c)
-				if e.Token != c.Token {
-					e.Token = "another"
-				}
-				return e, err
+		{"one_winner", "the losers see another", withAnswer(func(e *lock.Entry, c lock.Claim) {
+			if e.Token != c.Token {
+				e.Token = "another"
 			}
-		}},
+		})},
 		{"takeover_race_one_winner", "GET, then SET", checkThenAct(func(e lock.Entry, c lock.Claim) bool {
 			return e.State == lock.Abandoned && e.Token == c.Replaces
 		})},
@@ -142,12 +138,9 @@ func brokenFences() []brokenStore {
 			var last atomic.Int64
 			withFence(func(e *lock.Entry) { e.Fence = last.Add(1) })(b)
 		}},
-		{"fence_of_grant_is_stable", "for those who did not ask", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				c.Fenced = true
-				return b.complete.Claim(ctx, key, c)
-			}
-		}},
+		{"fence_of_grant_is_stable", "for those who did not ask", withClaim(func(c *lock.Claim) {
+			c.Fenced = true
+		})},
 		{"fences_grow_past_unfenced_holders", "an unfenced holder's entry takes the place of the last fence", func(b *broken) {
 			last, own := make(map[string]int64), make(map[string]bool)
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {

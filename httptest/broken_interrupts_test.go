@@ -17,12 +17,9 @@ func brokenInterrupts() []brokenStore {
 	const takes = time.Second
 	notApplied := func(err error) error { return fmt.Errorf("%w: %w", lock.ErrNotApplied, err) }
 	return []brokenStore{
-		{"returns_when_context_ends", "sleeps through the end of its context", func(b *broken) {
-			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				time.Sleep(5 * takes)
-				return b.complete.Claim(ctx, key, c)
-			}
-		}},
+		{"returns_when_context_ends", "sleeps through the end of its context", withClaim(func(*lock.Claim) {
+			time.Sleep(5 * takes)
+		})},
 		{"returns_when_context_ends", "obeys deadlines, and no cancellation", func(b *broken) {
 			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
 				uncancelled := context.WithoutCancel(ctx)

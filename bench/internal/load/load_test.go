@@ -56,12 +56,6 @@ func TestClosedCountsWhatIsDoneInTime(t *testing.T) {
 	})
 }
 
-func TestClosedDoesEverythingOnce(t *testing.T) {
-	r, err := load.Closed(t.Context(), 100, time.Nanosecond, func(context.Context, int, int) error { return nil })
-	require.NoError(t, err)
-	require.Len(t, r.Took, 100)
-}
-
 func TestTimesIsThatOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64

@@ -43,23 +43,3 @@ func TestSteadyTakesFailuresForFigures(t *testing.T) {
 		require.InDelta(t, 2000, r.Done, 20)
 	})
 }
-
-func TestOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, err := load.Once(t.Context(), 1000, failing(10, errors.New("refused")))
-		require.NoError(t, err)
-		require.Equal(t, 900, r.Done)
-		require.Equal(t, 100, r.Failed)
-		require.InDelta(t, 10, r.NotServed(), 0)
-		require.Equal(t, time.Millisecond, r.Elapsed)
-	})
-}
-
-func TestACancelledSteadyRunEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		_, err := load.Steady(ctx, 4, time.Minute, time.Hour, failing(10, errors.New("refused")), func() {})
-		require.ErrorIs(t, err, context.Canceled)
-	})
-}

@@ -80,13 +80,6 @@ func TestWrite(t *testing.T) {
 	require.NotContains(t, text, "NaN")
 }
 
-// Figures of an earlier version stand beside the new ones.
-func TestTwoFiles(t *testing.T) {
-	text := written(t, load(t, results, results))
-	require.Contains(t, text, "| 5 C | Open, now | 0.98 |")
-	require.Contains(t, text, "| 5 C | Open, before | 0.98 |")
-}
-
 // The rounds of a second run are paired with each other.
 func TestTwoRunsInAFile(t *testing.T) {
 	again := strings.NewReplacer(" 20000 ops", " 10000 ops", " 10000 ops", " 5000 ops").Replace(results)
@@ -150,13 +143,4 @@ func titles(page string) (all []string) {
 		}
 	}
 	return all
-}
-
-func TestLoadRefuses(t *testing.T) {
-	_, err := report.Load(filepath.Join(t.TempDir(), "none"))
-	require.ErrorContains(t, err, "no such file")
-	file := filepath.Join(t.TempDir(), "empty")
-	require.NoError(t, os.WriteFile(file, []byte("PASS\n"), 0o600))
-	_, err = report.Load(file)
-	require.ErrorContains(t, err, "no results in "+file)
 }

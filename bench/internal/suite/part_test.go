@@ -13,7 +13,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
-	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 // TestEveryPart runs each benchmark for a moment. Every row of the report has a figure, and
@@ -94,11 +93,4 @@ func TestRefusalsSeesAFreeKey(t *testing.T) {
 	op := refusals(open(t, p, redistest.Shared(t).Addr()))
 	require.ErrorContains(t, op(t.Context(), 0, 0), "a key that is held was granted")
 	require.NoError(t, op(t.Context(), 0, 1))
-}
-
-// TestAChildThatFailsIsReported: the parent repeats the child's own words.
-func TestAChildThatFailsIsReported(t *testing.T) {
-	v := testmain.Judge(t, func(tb testing.TB) { start(tb, job{Kind: "nap"}) })
-	require.True(t, v.Failed())
-	require.Contains(t, v.Errors[0], `does not contain "nap"`)
 }
