@@ -75,6 +75,9 @@ func TestBrokenAnswers(t *testing.T) {
 		{"a repeat has the same place", []func() *http.Response{broken(201, "", "Location: /1"), answer(201, "order 1", "Location: /1")}, "order 1", false, 2},
 		{"a repeat has another version", []func() *http.Response{broken(201, "ord", "Etag: 1"), answer(201, "order 1", "Etag: 2")}, "ord", true, 2},
 		{"a repeat has another type", []func() *http.Response{broken(201, "", "Content-Type: text/html"), answer(201, "order 1", "Content-Type: text/plain")}, "", true, 2},
+		{"a repeat has another coding", []func() *http.Response{broken(201, "ord", "Content-Encoding: a"), answer(201, "order 1", "Content-Encoding: b")}, "ord", true, 2},
+		{"a refusal for other credentials", []func() *http.Response{broken(401, "no t"), created}, "no t", true, 1},
+		{"a refusal for now", []func() *http.Response{broken(409, "no t", "Retry-After: 0"), created}, "no t", true, 1},
 		{"a problem, before its kind", []func() *http.Response{broken(409, `{"type":`, "Content-Type: application/problem+json"), created}, "order 1", false, 2},
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,84 +173,4 @@ func cutEverywhere(t *testing.T, s *shop, in intent, do func(t *testing.T, url, 
 			do(t, url, fmt.Sprintf("order-%d%05d", dir+1, n), c)
 		}
 	}
-}
-
-// TestCutInALongAnswer: an answer is not kept, and its reader does not notice that it
-// comes from two connections.
-func TestCutInALongAnswer(t *testing.T) {
-	t.Parallel()
-	var runs atomic.Int64
-	long := strings.Repeat("0123456789", 10_000)
-	locker := lock.New(memstore.New())
-	once := latch.Idempotent(locker, keyfunc.Global, keyfunc.IdempotencyKey)
-	srv := httptest.NewServer(once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		runs.Add(1)
-		_, _ = io.WriteString(w, long)
-	})))
-	defer func() { srv.Close(); require.NoError(t, locker.Close(context.Background())) }()
-	p := cutproxy.Start(t, srv.URL)
-	base := &http.Transport{}
-	defer base.CloseIdleConnections()
-	post := func(opts ...client.Option) *http.Response {
-		req, err := http.NewRequestWithContext(client.WithKey(t.Context(), "k"), http.MethodPost, p.URL(), nil)
-		require.NoError(t, err)
-		resp, err := client.Transport(base, opts...).RoundTrip(req)
-		require.NoError(t, err)
-		require.Equal(t, 1, client.Attempts(resp), "it is returned before it has come")
-		return resp
-	}
-
-	p.Cut(cutproxy.Response, 50_000)
-	resp := post()
-	require.Equal(t, long, bodyOf(t, resp))
-	require.Equal(t, 2, client.Attempts(resp))
-
-	// The twin: with one attempt, reading fails.
-	p.Cut(cutproxy.Response, 50_000)
-	resp = post(client.WithAttempts(1))
-	_, err := io.ReadAll(resp.Body)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	resp.Body.Close()
-	require.EqualValues(t, 1, runs.Load())
-}
-
-// TestCutWhileTheHandlerRuns: the repeat meets the first request, waits for it, and gets
-// its answer.
-func TestCutWhileTheHandlerRuns(t *testing.T) {
-	t.Parallel()
-	var runs atomic.Int64
-	met, begun := make(chan struct{}), make(chan struct{})
-	locker := lock.New(memstore.New(), lock.WithWait(0))
-	once := latch.Idempotent(locker, keyfunc.Global, keyfunc.IdempotencyKey)
-	srv := httptest.NewServer(once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		runs.Add(1)
-		close(begun)
-		<-met
-		_, _ = io.WriteString(w, "order 1")
-	})))
-	defer func() { srv.Close(); require.NoError(t, locker.Close(context.Background())) }()
-	base := &http.Transport{}
-	defer base.CloseIdleConnections()
-	first := true
-	cutting := roundTripper(func(r *http.Request) (*http.Response, error) {
-		if !first {
-			return base.RoundTrip(r)
-		}
-		first = false
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		go func() { <-begun; cancel() }()
-		return base.RoundTrip(r.WithContext(ctx)) // the connection is closed when ctx ends
-	})
-	var problems []string
-	hook := client.WithHook(func(a client.Attempt) {
-		if problems = append(problems, a.Problem); a.Problem == "in-progress" && len(problems) == 2 {
-			close(met)
-		}
-	})
-	resp, err := (&http.Client{Transport: client.Transport(cutting, hook)}).Post(srv.URL, "text/plain", strings.NewReader("tea"))
-	require.NoError(t, err)
-	require.Equal(t, "order 1", bodyOf(t, resp))
-	require.Equal(t, []string{"", "in-progress", ""}, problems)
-	require.EqualValues(t, 1, runs.Load())
 }

@@ -28,7 +28,6 @@ func speaking(base http.RoundTripper) http.RoundTripper {
 // it. A gateway without the option ignores it.
 func TestUpstreamSaysWhatItHasDone(t *testing.T) {
 	t.Parallel()
-	const unknown, runs, kept = "unknown", "runs", "kept"
 	const empty = "\r\nContent-Length: 0\r\n\r\n"
 	for answer, want := range map[string]struct{ speaking, without string }{
 		"500 Failed\r\nLatch-Commit: no" + empty:                           {runs, runs},
@@ -50,32 +49,8 @@ func TestUpstreamSaysWhatItHasDone(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(answer, "\r\n", "|"), func(t *testing.T) {
 			t.Parallel()
-			for _, gateway := range []struct {
-				via  via
-				want string
-			}{{speaking, want.speaking}, {upstream, want.without}} {
-				for name, opts := range map[string][]lock.Option{"": nil, "run again": {lock.WithRerunAbandoned()}} {
-					w := startWire(t, whole, func(int) string { return "HTTP/1.1 " + answer })
-					anew := func(http.RoundTripper) http.RoundTripper {
-						return gateway.via(&http.Transport{DisableKeepAlives: true})
-					}
-					server := startServer(t, once(newLocker(t, memstore.New(), opts...))(proxyTo(t, w.url(), anew)))
-					first := exchanged(t, server, clientRequest(t, server.URL, "k"))
-					again := exchanged(t, server, clientRequest(t, server.URL, "k"))
-					require.NotContains(t, first.header, "Latch-Commit")
-					require.NotContains(t, again.header, "Latch-Commit")
-					switch gateway.want {
-					case kept:
-						require.Equal(t, "true", again.header.Get("Idempotent-Replayed"), name)
-						require.Equal(t, first.status, again.status, name)
-					case runs:
-						require.Equal(t, first, again, name)
-					case unknown:
-						require.Contains(t, string(again.body), "#outcome-unknown", name)
-					}
-					require.Equal(t, map[bool]int64{true: 2, false: 1}[gateway.want == runs], w.posts.Load(), name)
-				}
-			}
+			requireRepeat(t, speaking, answer, want.speaking)
+			requireRepeat(t, upstream, answer, want.without)
 		})
 	}
 }
@@ -218,28 +193,6 @@ func TestUpstreamHeadersAreTheGateways(t *testing.T) {
 			require.Equal(t, "forged", r.Header.Get("Latch-Key"), "the caller's request is not changed")
 		})
 	}
-}
-
-// TestUpstreamIsGivenTheSameKeyAgain, and another one for another user's request with the same
-// Idempotency-Key.
-func TestUpstreamIsGivenTheSameKeyAgain(t *testing.T) {
-	t.Parallel()
-	var got []string
-	target, err := url.Parse(startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = append(got, r.Header.Get("Latch-Key"))
-		w.Header().Set("Latch-Commit", "no")
-		w.WriteHeader(http.StatusBadGateway)
-	})).URL)
-	require.NoError(t, err)
-	server := startServer(t, once(newLocker(t, memstore.New()))(proxyTo(t, target, speaking)))
-	for _, user := range []string{"42", "42", "43"} {
-		r := clientRequest(t, server.URL, "k")
-		r.Header.Set("X-User-ID", user)
-		require.Equal(t, 502, exchanged(t, server, r).status)
-	}
-	require.Len(t, got[0], 43)
-	require.Equal(t, got[0], got[1])
-	require.NotEqual(t, got[0], got[2])
 }
 
 func TestUpstreamPanicsOnANilOption(t *testing.T) {

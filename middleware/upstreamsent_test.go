@@ -105,11 +105,48 @@ func proxyTo(t *testing.T, target *url.URL, via via) *httputil.ReverseProxy {
 
 const whole = 2 << 20 // more than a request has
 
+// What the answer of an upstream implies for the repeat of its request.
+const unknown, runs, kept, gone = "unknown", "runs", "kept", "gone"
+
+// requireRepeat requires what an answer of an upstream implies that gives it to every request.
+func requireRepeat(t *testing.T, through via, answer, want string) {
+	t.Helper()
+	// The wire hangs up after an answer: a request that is written meanwhile would be
+	// unknown.
+	anew := func(http.RoundTripper) http.RoundTripper { return through(&http.Transport{DisableKeepAlives: true}) }
+	for name, opts := range map[string][]lock.Option{"": nil, "run again": {lock.WithRerunAbandoned()}} {
+		w := startWire(t, whole, func(int) string {
+			if answer == "" {
+				return ""
+			}
+			return "HTTP/1.1 " + answer
+		})
+		server := startServer(t, once(newLocker(t, memstore.New(), opts...))(proxyTo(t, w.url(), anew)))
+		first := exchanged(t, server, clientRequest(t, server.URL, "k"))
+		again := exchanged(t, server, clientRequest(t, server.URL, "k"))
+		require.NotContains(t, first.header, "Latch-Commit")
+		require.NotContains(t, again.header, "Latch-Commit")
+		switch want {
+		case kept:
+			require.Equal(t, "true", again.header.Get("Idempotent-Replayed"), name)
+			again.header.Del("Idempotent-Replayed")
+			require.Equal(t, first, again, name)
+		case runs:
+			require.Equal(t, first, again, name)
+		case unknown:
+			require.GreaterOrEqual(t, first.status, 502, name)
+			require.Contains(t, string(again.body), "#outcome-unknown", name)
+		case gone:
+			require.Contains(t, string(again.body), "#result-not-replayable", name)
+		}
+		require.Equal(t, map[bool]int64{true: 2, false: 1}[want == runs], w.posts.Load(), name)
+	}
+}
+
 // TestUpstreamAnswers checks, for an upstream that gives one answer to every request, the effect
 // that the answer implies, and the answer to a repeat.
 func TestUpstreamAnswers(t *testing.T) {
 	t.Parallel()
-	const unknown, runs, kept, gone = "unknown", "runs", "kept", "gone"
 	for answer, want := range map[string]string{
 		"200 OK\r\nContent-Length: 2\r\n\r\nok":                            kept,
 		"200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n": kept,
@@ -143,34 +180,7 @@ func TestUpstreamAnswers(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(answer, "\r\n", "|"), func(t *testing.T) {
 			t.Parallel()
-			// The wire hangs up after an answer: a request that is written meanwhile would be
-			// unknown.
-			anew := func(http.RoundTripper) http.RoundTripper { return upstream(&http.Transport{DisableKeepAlives: true}) }
-			for name, opts := range map[string][]lock.Option{"": nil, "run again": {lock.WithRerunAbandoned()}} {
-				w := startWire(t, whole, func(int) string {
-					if answer == "" {
-						return ""
-					}
-					return "HTTP/1.1 " + answer
-				})
-				server := startServer(t, once(newLocker(t, memstore.New(), opts...))(proxyTo(t, w.url(), anew)))
-				first := exchanged(t, server, clientRequest(t, server.URL, "k"))
-				again := exchanged(t, server, clientRequest(t, server.URL, "k"))
-				switch want {
-				case kept:
-					require.Equal(t, "true", again.header.Get("Idempotent-Replayed"), name)
-					again.header.Del("Idempotent-Replayed")
-					require.Equal(t, first, again, name)
-				case runs:
-					require.Equal(t, first, again, name)
-				case unknown:
-					require.GreaterOrEqual(t, first.status, 502, name)
-					require.Contains(t, string(again.body), "#outcome-unknown", name)
-				case gone:
-					require.Contains(t, string(again.body), "#result-not-replayable", name)
-				}
-				require.Equal(t, map[bool]int64{true: 2, false: 1}[want == runs], w.posts.Load(), name)
-			}
+			requireRepeat(t, upstream, answer, want)
 		})
 	}
 }
