@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -12,14 +11,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -113,42 +110,6 @@ func TestCompressedBodiesThatDiffer(t *testing.T) {
 	requireReplay(t, first, serve(h, request("gzip", broken)))
 	byID := latch.Lock(newLocker(t, memstore.New()), "order", keyfunc.JSON("/id"))(mustNotRun(t))
 	requireProblem(t, wantProblem{status: 400, kind: "key-invalid"}, serve(byID, request("gzip", broken)))
-}
-
-func TestBodyFirstRefusals(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name  string
-		body  io.Reader
-		known bool
-		user  string
-		want  wantProblem
-	}{
-		{"at the limit", strings.NewReader("tea"), true, "42", wantProblem{status: 201}},
-		{"none", nil, true, "42", wantProblem{status: 201}},
-		{"above it", strings.NewReader("teas"), true, "42", wantProblem{status: 413, kind: "body-too-large"}},
-		{"above it, length unknown", strings.NewReader("teas"), false, "42", wantProblem{status: 413, kind: "body-too-large"}},
-		{"broken off", io.MultiReader(strings.NewReader("t"), iotest.ErrReader(io.ErrUnexpectedEOF)), false, "42", wantProblem{status: 400, kind: "body-unreadable"}},
-		{"no key", iotest.ErrReader(io.ErrUnexpectedEOF), false, "", wantProblem{status: 400, kind: "key-missing"}},
-	}
-	for _, tt := range tests {
-		var kinds []string
-		l := newLocker(t, memstore.New(), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			kinds = append(kinds, string(e.Kind))
-		}))
-		r := httptest.NewRequest(http.MethodPost, "/orders", tt.body)
-		if !tt.known {
-			r.ContentLength = -1
-		}
-		r.Header.Set("X-User-ID", tt.user)
-		w := serve(latch.Lock(l, "user", byUser, latch.WithBodyFirst(3))(http.HandlerFunc(created)), r)
-		if tt.want.status == 201 {
-			require.Equal(t, 201, w.Code, tt.name)
-			continue
-		}
-		requireProblem(t, tt.want, w)
-		require.Equal(t, []string{string(lock.EventRejected)}, kinds, "%s: nothing was claimed", tt.name)
-	}
 }
 
 // TestBodyFirstOfABodyReadOutside: it is no slow body, and the key does not need it.

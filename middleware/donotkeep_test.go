@@ -27,20 +27,6 @@ func passing(e *effects, say func(ctx context.Context)) http.HandlerFunc {
 	})
 }
 
-// TestDoNotKeepReachesEveryGuard: of two, neither keeps the answer, nor does the lock cool down.
-func TestDoNotKeepReachesEveryGuard(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	cooling := latch.Lock(l, "user", byUser, latch.WithCooldown(time.Hour))
-	order := latch.Lock(l, "order", byUser, latch.WithCooldown(time.Hour))
-	var e effects
-	h := once(l)(cooling(order(passing(&e, latch.DoNotKeep))))
-	require.Equal(t, "run 1", serve(h, keyed("k")).Body.String())
-	require.Equal(t, "run 2", serve(h, keyed("k")).Body.String())
-	require.Equal(t, http.StatusTooManyRequests, serve(h, keyed("another")).Code, "after the second there is a cool-down")
-	e.require(t, 2)
-}
-
 // TestDoNotKeepRollsBack the transaction of the work.
 func TestDoNotKeepRollsBack(t *testing.T) {
 	t.Parallel()

@@ -202,24 +202,6 @@ func requireSameHeaders(t *testing.T, hostile http.Header, firstHTTP2, againHTTP
 	e.require(t, 1)
 }
 
-// TestTombstoneHasTheLocationThatWentOut, of an answer that is not kept.
-func TestTombstoneHasTheLocationThatWentOut(t *testing.T) {
-	t.Parallel()
-	for _, http2 := range []bool{false, true} {
-		guarded := once(newLocker(t, memstore.New(), patient), latch.WithBodyLimits(100, 1))(http.HandlerFunc(
-			func(w http.ResponseWriter, _ *http.Request) {
-				w.Header()["Location"] = []string{"/orders\r\n/7"}
-				w.Header()[":Location"] = []string{"/evil"}
-				w.WriteHeader(http.StatusCreated)
-				_, _ = io.WriteString(w, "ordered")
-			}))
-		first := over(t.Context(), t, startServerOf(t, guarded, http2), keyed("k"))
-		again := over(t.Context(), t, startServerOf(t, guarded, false), keyed("k"))
-		require.Equal(t, 409, again.status)
-		require.Equal(t, first.header["Location"], again.header["Location"])
-	}
-}
-
 // FuzzReplayHeaders: for any name and values of a header, the repeat has the
 // header that the first client got.
 func FuzzReplayHeaders(f *testing.F) {

@@ -11,9 +11,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -304,28 +302,6 @@ func TestStreamOfACall(t *testing.T) {
 		require.Equal(t, stream(id, "", ""), calls(h, "k", buy(id, "{}")).Body.String())
 	}
 	s.require(t, 1)
-}
-
-// TestCallsAtOnce: those that wait for one answer get it with an id each.
-func TestCallsAtOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := rpcServer{answer: func(w http.ResponseWriter, id json.RawMessage, n int64) {
-			time.Sleep(time.Second)
-			w.WriteHeader(http.StatusInternalServerError)
-			_, _ = fmt.Fprintf(w, `{"id":%s,"error":{"code":-32603,"message":"%d"}}`, id, n)
-		}}
-		h := rpcGuard(t)(&s)
-		var wg sync.WaitGroup
-		for id := range 5 {
-			wg.Go(func() {
-				w := calls(h, "k", buy(fmt.Sprint(id), "{}"))
-				require.Equal(t, fmt.Sprintf(`{"id":%d,"error":{"code":-32603,"message":"1"}}`, id), w.Body.String())
-			})
-		}
-		wg.Wait()
-		s.require(t, 1)
-	})
 }
 
 // TestRefusalsOfCalls have the format and the statuses of JSON-RPC, and of UCP's MCP binding.

@@ -319,42 +319,6 @@ func TestLostReplyOfFinish(t *testing.T) {
 	})
 }
 
-// Of many workers with different answers, one gives the answer.
-func TestOneFinalAnswer(t *testing.T) {
-	t.Parallel()
-	laterOver(t, func(t *testing.T, d *desk, _ *line) {
-		requireAccepted(t, serve(d.http, keyed("k")))
-		var mu sync.Mutex
-		var all sync.WaitGroup
-		given := ""
-		for i := range 20 {
-			body := fmt.Sprintf("answer %d", i)
-			all.Go(func() {
-				err := d.finish(t.Context(), latch.Answer{Status: 200, Body: []byte(body)})
-				if err != nil {
-					require.ErrorIs(t, err, lock.ErrSettled)
-					return
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				require.Empty(t, given)
-				given = body
-			})
-			all.Go(func() {
-				w := serve(d.http, keyed("k"))
-				mu.Lock()
-				defer mu.Unlock()
-				if given != "" {
-					return // asked before, and answered after
-				}
-				require.Contains(t, []int{200, 202}, w.Code)
-			})
-		}
-		all.Wait()
-		require.Equal(t, given, serve(d.http, keyed("k")).Body.String())
-	})
-}
-
 // The final answer also replaces the record of an answer that was too long to be kept, or of a
 // handler that failed after its effect.
 func TestFinishAfterAnAnswerThatIsNotKept(t *testing.T) {

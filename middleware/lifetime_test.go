@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"net/http"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/faketx"
-	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -64,23 +61,4 @@ func TestNoLifetimeHeader(t *testing.T) {
 	w := serve(open(http.HandlerFunc(created)), keyed("k"))
 	require.Equal(t, 201, w.Code)
 	require.NotContains(t, w.Header(), lifetimeHeader)
-}
-
-// TestLifetimeHeaderOfEachStore: a store that outlives the process has the time that is left.
-func TestLifetimeHeaderOfEachStore(t *testing.T) {
-	t.Parallel()
-	lockers := map[string]func() *lock.Locker{
-		"in a transaction": func() *lock.Locker { return newLocker(t, faketx.New(), lock.WithTransaction()) },
-	}
-	for name, open := range bothStores {
-		lockers[name] = func() *lock.Locker { return newLocker(t, open(t), patient) }
-	}
-	for name, locker := range lockers {
-		guard := latch.Idempotent(locker(), byUser, keyfunc.IdempotencyKey, latch.WithLifetimeHeader())
-		for range 2 {
-			left, err := strconv.Atoi(serve(guard(http.HandlerFunc(created)), keyed("k")).Header().Get(lifetimeHeader))
-			require.NoError(t, err, name)
-			require.InDelta(t, 86400-60, left, 60, name)
-		}
-	}
 }

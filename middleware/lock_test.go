@@ -94,43 +94,6 @@ func TestLockAllSpec(t *testing.T) {
 	}
 }
 
-// A skip runs without a guard, and so does GET.
-func TestLockAllRunsUnguarded(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	runs := 0
-	h := latch.LockAll(l, "item", func(*http.Request) ([]string, error) { return nil, keyfunc.ErrSkip })(
-		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_, ok := lock.SetFromContext(r.Context())
-			require.False(t, ok)
-			runs++
-		}))
-	serve(h, cart("a"))
-	serve(h, httptest.NewRequest(http.MethodGet, "/carts", nil))
-	require.Equal(t, 2, runs)
-}
-
-// A cool-down after success is for all keys, and a failure has none.
-func TestLockAllCooldown(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New())
-		code := http.StatusBadRequest
-		h := latch.LockAll(l, "item", bySKU, latch.WithCooldown(3*time.Second))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(code)
-		}))
-		require.Equal(t, code, serve(h, cart("a", "b")).Code)
-		code = http.StatusCreated
-		require.Equal(t, code, serve(h, cart("a", "b")).Code)
-		for _, sku := range []string{"a", "b"} {
-			requireProblem(t, wantProblem{status: 429, kind: "cooling-down", retryAfter: "3"}, serve(h, cart(sku, "c")))
-		}
-		requireFree(t, l, "item=c")
-		time.Sleep(3 * time.Second)
-		require.Equal(t, code, serve(h, cart("a", "b")).Code)
-	})
-}
-
 // Keys that a guard further out has are not claimed again.
 func TestLockAllInsideOtherGuards(t *testing.T) {
 	t.Parallel()
@@ -171,16 +134,6 @@ func TestLockAllFailsOpen(t *testing.T) {
 	require.Equal(t, http.StatusOK, serve(h, cart("a", "b")).Code)
 	require.Equal(t, 1, runs)
 	requireProblem(t, wantProblem{status: 503, kind: "unavailable", retryAfter: "1"}, serve(latch.LockAll(l, "item", bySKU)(mustNotRun(t)), cart("a", "b")))
-}
-
-// A panic releases all keys.
-func TestLockAllReleasesAfterAPanic(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	h := latch.LockAll(l, "item", bySKU)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("handler") }))
-	require.PanicsWithValue(t, "handler", func() { serve(h, cart("a", "b")) })
-	requireFree(t, l, "item=a")
-	requireFree(t, l, "item=b")
 }
 
 // Three requests of a user run at the same time, in two processes, and no fourth.
@@ -225,22 +178,6 @@ func TestPermitsOfARouteAndAWorker(t *testing.T) {
 		requireProblem(t, wantProblem{status: 429, kind: "held", retryAfter: "1"}, serve(h, post("42")))
 		return nil
 	}))
-}
-
-// With a cool-down, n requests run in each d.
-func TestPermitsCoolDown(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New())
-		h := latch.Lock(l, "export", byUser, latch.WithPermits(2), latch.WithCooldown(10*time.Second))(http.HandlerFunc(created))
-		for range 2 {
-			require.Equal(t, http.StatusCreated, serve(h, post("42")).Code)
-			time.Sleep(time.Second)
-		}
-		requireProblem(t, wantProblem{status: 429, kind: "cooling-down", retryAfter: "8"}, serve(h, post("42")))
-		time.Sleep(8 * time.Second)
-		require.Equal(t, http.StatusCreated, serve(h, post("42")).Code)
-	})
 }
 
 // A permit is not the key: a lock around permits of the same name holds no slot of them.

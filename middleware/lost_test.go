@@ -138,35 +138,6 @@ func removable(t *testing.T) (store *stubStore, remove func()) {
 	}
 }
 
-// TestLostBuffered: the same for an answer that was complete.
-func TestLostBuffered(t *testing.T) {
-	t.Parallel()
-	for _, status := range []int{200, 500} {
-		for _, won := range []bool{true, false} {
-			store, operatorRemoves := removable(t)
-			l, other := newLocker(t, store, patient), newLocker(t, store.Store)
-			w := serve(once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				operatorRemoves()
-				if won {
-					serve(once(other)(http.HandlerFunc(theirs)), keyed("k"))
-				}
-				w.Header().Set("X-Mine", "1")
-				w.WriteHeader(status)
-			})), keyed("k"))
-			switch {
-			case status == 500:
-				require.Equal(t, 500, w.Code, "it failed, which no other answer changes")
-				require.Equal(t, "1", w.Header().Get("X-Mine"))
-			case won:
-				require.Equal(t, "theirs", w.Body.String())
-				require.Empty(t, w.Header().Get("X-Mine"))
-			default:
-				requireProblem(t, wantProblem{status: 409, kind: "outcome-unknown"}, w)
-			}
-		}
-	}
-}
-
 // operatorFrees removes all entries of store.
 func operatorFrees(t *testing.T, store lock.Store) {
 	t.Helper()

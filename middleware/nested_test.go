@@ -62,30 +62,6 @@ func TestInnerRefusalSwallowed(t *testing.T) {
 	e.require(t, 1)
 }
 
-// The same, with a double effect: the handler is refused once inside, tries
-// again, succeeds and answers 201. The answer is thrown away.
-func TestInnerRefusalRetried(t *testing.T) {
-	l := newLocker(t, memstore.New())
-	lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
-	require.NoError(t, err)
-	var e effects
-	inner := latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer))
-	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for {
-			rec := httptest.NewRecorder()
-			inner.ServeHTTP(rec, r)
-			if rec.Code != 409 {
-				w.WriteHeader(rec.Code)
-				return
-			}
-			_ = lease.Release(r.Context())
-		}
-	}))
-	require.Equal(t, 201, serve(h, keyed("k")).Code)
-	require.Equal(t, 201, serve(h, keyed("k")).Code)
-	e.require(t, 1)
-}
-
 // A process is killed in a guarded handler. The repeat takes over, and an inner Lock refuses it,
 // since another request of the user runs. The next repeats are refused for the same reason, and not
 // because of the takeover, and the first one after that request runs.

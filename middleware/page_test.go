@@ -228,35 +228,6 @@ func TestPageSaysNothingOfTheServer(t *testing.T) {
 	}
 }
 
-func TestErrorHandlerChangesThePage(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	hold(t, l)
-	german := latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
-		page, ok := p.Page(r)
-		if !ok {
-			p.ServeHTTP(w, r)
-			return
-		}
-		page.Lang, page.Title, page.Text = `de"><script>`, "<b>Läuft</b>", []string{"Bitte <i>warten</i>."}
-		if page.Again != "" {
-			page.Again = "Nach<u>sehen"
-		}
-		page.ServeHTTP(w, r)
-	})
-	h := byField(l)(latch.Lock(l, "user", byUser, german)(mustNotRun(t)))
-	w := serve(h, submission("once=k"))
-	require.Equal(t, 409, w.Code)
-	for _, want := range []string{
-		`lang="de&#34;&gt;&lt;script&gt;"`, "<h1>&lt;b&gt;Läuft&lt;/b&gt;</h1>", "<p>Bitte &lt;i&gt;warten&lt;/i&gt;.</p>", "<button>Nach&lt;u&gt;sehen</button>",
-	} {
-		require.Contains(t, w.Body.String(), want)
-	}
-	r := submission("once=k")
-	r.Header.Del("Accept")
-	requireProblem(t, wantProblem{status: 409, kind: "held", retryAfter: "1"}, serve(h, r))
-}
-
 // TestStyleHashIsDocumented: sites whose policy forbids inline style may allow this one by its
 // hash.
 func TestStyleHashIsDocumented(t *testing.T) {

@@ -3,11 +3,9 @@ package middleware_test
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -71,16 +69,6 @@ func TestRefuseLetsFormsOfBrowsersPass(t *testing.T) {
 		}
 		requireProblem(t, wantProblem{status: 400, kind: "key-not-supported"}, w)
 	}
-}
-
-// TestRefuseUnderDedupe: the refusal is not kept as the answer to the same request without a key.
-func TestRefuseUnderDedupe(t *testing.T) {
-	t.Parallel()
-	var done effects
-	h := latch.Dedupe(newLocker(t, memstore.New()), byUser, time.Minute)(latch.Refuse()(done.then(created)))
-	require.Equal(t, 400, serve(h, keyed("k")).Code)
-	require.Equal(t, 201, serve(h, keyed("")).Code)
-	require.EqualValues(t, 1, done.n.Load())
 }
 
 // TestIgnoredKeyRunsTwice is the twin: without Refuse, the repeat of a client that has sent a key

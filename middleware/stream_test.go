@@ -244,29 +244,3 @@ func TestFlushBehindTheHandler(t *testing.T) {
 		require.ErrorContains(t, http.NewResponseController(left).Flush(), "has returned")
 	}
 }
-
-// TestFlushOfAWholeAnswer: an answer with a length is sent when it is complete, is recorded
-// unchanged, and its handler can go on.
-func TestFlushOfAWholeAnswer(t *testing.T) {
-	t.Parallel()
-	var e effects
-	var out *httptest.ResponseRecorder
-	h := once(newLocker(t, memstore.New()))(e.then(func(w http.ResponseWriter, _ *http.Request) {
-		flush := http.NewResponseController(w).Flush
-		w.Header().Set("Content-Length", "7")
-		require.NoError(t, flush())
-		_, _ = io.WriteString(w, "order ")
-		require.NoError(t, flush())
-		require.False(t, out.Flushed, "it is no stream")
-		_, _ = io.WriteString(w, "1")
-		require.NoError(t, flush())
-		require.True(t, out.Flushed)
-		require.Equal(t, "order 1", out.Body.String())
-		require.NoError(t, flush())
-	}))
-	first := httptest.NewRecorder()
-	out = first
-	h.ServeHTTP(out, keyed("k"))
-	requireReplay(t, first, serve(h, keyed("k")))
-	e.require(t, 1)
-}

@@ -284,27 +284,6 @@ func TestStreamLongerThanItsLease(t *testing.T) {
 	}
 }
 
-// TestRemovedStreamEnds: an operator has freed the key of a stream, and another request may run.
-func TestRemovedStreamEnds(t *testing.T) {
-	t.Parallel()
-	for _, long := range []int{1, 200} {
-		synctest.Test(t, func(t *testing.T) {
-			store := memstore.New()
-			l := newLocker(t, store, lock.WithLogger(quiet))
-			h := once(l, latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				flush(w)
-				operatorFrees(t, store)
-				serve(once(newLocker(t, store))(http.HandlerFunc(theirs)), keyed("k"))
-				_, _ = io.WriteString(w, strings.Repeat("x", long))
-				<-r.Context().Done()
-				require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost)
-			}))
-			serve(h, keyed("k"))
-			require.Equal(t, "theirs", serve(h, keyed("k")).Body.String(), "the answer that was settled first")
-		})
-	}
-}
-
 // TestStoppedStreamIsNotWhole: a handler that stops because its context has ended leaves a part, which
 // must not be kept as the whole.
 func TestStoppedStreamIsNotWhole(t *testing.T) {
@@ -342,26 +321,6 @@ func TestStoppedStreamIsNotWhole(t *testing.T) {
 				requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(again, keyed("k")))
 				e.require(t, 1)
 			})
-		})
-	}
-}
-
-// TestStreamOverASilentStore: the store does not answer when a stream begins.
-func TestStreamOverASilentStore(t *testing.T) {
-	t.Parallel()
-	for name, opts := range map[string][]lock.Option{"": nil, "run again": {lock.WithRerunAbandoned()}} {
-		synctest.Test(t, func(t *testing.T) {
-			store := &heldFirst{Store: memstore.New(), silent: true}
-			var e effects
-			h := once(newLocker(t, store, append(opts, lock.WithLogger(quiet))...))(e.then(events(3)))
-			require.Equal(t, eventsText(3), serve(h, keyed("k")).Body.String())
-			again := serve(h, keyed("k"))
-			if name == "" {
-				require.Equal(t, eventsText(3), again.Body.String())
-			} else { // a crash would let the work run again, so its outcome is settled before the first byte
-				requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, again)
-			}
-			e.require(t, 1)
 		})
 	}
 }

@@ -43,25 +43,6 @@ func withTrailers(t *testing.T, server *httptest.Server) trailed {
 	return trailed{res.StatusCode, res.Header, res.Trailer, string(body)}
 }
 
-// TestTrailersAnnouncedOutside: outer middleware sends its own trailers with each answer, and the
-// handler's answer is still replayed.
-func TestTrailersAnnouncedOutside(t *testing.T) {
-	t.Parallel()
-	for _, http2 := range []bool{false, true} {
-		var e effects
-		server := startServerOf(t, timed(once(newLocker(t, memstore.New(), patient))(http.HandlerFunc(e.answer))), http2)
-		for n := range 3 {
-			res := withTrailers(t, server)
-			require.Equal(t, 201, res.status, "answer %d", n+1)
-			require.Equal(t, "order 1", res.body)
-			require.Equal(t, n > 0, res.header.Get("Idempotent-Replayed") == "true")
-			require.Equal(t, "total;dur="+strconv.Itoa(n+1), res.trailer.Get("Server-Timing"))
-			require.Equal(t, strconv.Itoa(n+1), res.trailer.Get("X-Unannounced"))
-		}
-		e.require(t, 1)
-	}
-}
-
 // TestTrailersOfTheHandlerAreNotReplayed is the twin: whichever handler or
 // middleware has announced them.
 func TestTrailersOfTheHandlerAreNotReplayed(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -492,19 +491,6 @@ func TestHandlerAfterALostCall(t *testing.T) {
 	}
 }
 
-// TestUnknownIsUnknownToAllGuardsAround: each sees the failure.
-func TestUnknownIsUnknownToAllGuardsAround(t *testing.T) {
-	t.Parallel()
-	store := memstore.New()
-	var e effects
-	failed := func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(500) }
-	inner := latch.Dedupe(newLocker(t, store), byUser, time.Nanosecond) // forgets at once
-	h := once(newLocker(t, store))(inner(e.then(charging(t, roundTrip(lost), failed))))
-	require.Equal(t, 500, serve(h, keyed("k")).Code)
-	requireProblem(t, wantProblem{status: 409, kind: "outcome-unknown"}, serve(h, keyed("k")))
-	e.require(t, 1)
-}
-
 // TestNothingIsSentThatIsNotNoted: the store does not answer, and a crash would let the
 // handler run again.
 func TestNothingIsSentThatIsNotNoted(t *testing.T) {
@@ -543,23 +529,6 @@ func TestCallBehindTheHandlerIsRefused(t *testing.T) {
 	require.Equal(t, 500, serve(h, keyed("k")).Code)
 	require.ErrorIs(t, sendBy(t, client, behind), lock.ErrLost)
 	require.Zero(t, sent.Load())
-}
-
-// TestEndedContextIsNotSent, and leaves the key free.
-func TestEndedContextIsNotSent(t *testing.T) {
-	t.Parallel()
-	var e effects
-	client := latch.Upstream(roundTrip(lost))
-	h := once(newLocker(t, memstore.New()))(e.then(func(w http.ResponseWriter, r *http.Request) {
-		late, cancel := context.WithCancelCause(r.Context())
-		cancel(errors.New("late"))
-		call := httptest.NewRequestWithContext(late, http.MethodPost, "http://provider.example/", strings.NewReader("x"))
-		require.ErrorContains(t, sendBy(t, client, call), "late")
-		w.WriteHeader(500)
-	}))
-	require.Equal(t, 500, serve(h, keyed("k")).Code)
-	require.Equal(t, 500, serve(h, keyed("k")).Code)
-	e.require(t, 2)
 }
 
 // TestUpstreamElsewhere: a request that asks for no effect, or is outside of a guard, is sent as

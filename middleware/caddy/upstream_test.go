@@ -1,8 +1,6 @@
 package latchcaddy_test
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -92,32 +90,6 @@ http://127.0.0.1:%PORT {
 	require.Equal(t, 201, g.order("a", "").status)
 	require.Equal(t, 502, g.order("b", "lose the reply").status)
 	require.Greater(t, s.placed(), 2, "this test can see a second order")
-}
-
-// TestClientHangsUp: the order goes on, and the repeat waits for its answer, or is refused while it
-// is in flight.
-func TestClientHangsUp(t *testing.T) {
-	for fields, status := range map[string]int{"": 201, "\nwait 0s\nin_progress_status 503": 503} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			s := newShop(t)
-			const key = "optional-idempotency-key"
-			g := start(t, strings.Replace(guarded(s, "memory"), key, key+fields, 1))
-			hasty, hangUp := context.WithCancel(t.Context())
-			gone, repeat := make(chan answer), make(chan answer)
-			go func() { gone <- send(t, g.request(hasty, "k", "wait")) }()
-			receive(t, s.arrived)
-			hangUp()
-			require.Zero(t, (<-gone).status)
-			go func() { repeat <- send(t, g.request(t.Context(), "k", "wait")) }()
-			if status == 201 {
-				s.release()
-			}
-			require.Equal(t, status, (<-repeat).status)
-			s.release()
-			require.Eventually(t, func() bool { return g.order("k", "wait").status == 201 }, patience, tick)
-			require.Equal(t, 1, s.placed())
-		})
-	}
 }
 
 // TestHeadersOfTheUpstream: it is given the key of the order, and says whether it has placed it;
