@@ -30,7 +30,7 @@ const Mark = '\x1f'
 const (
 	fields = 5
 
-	// longest bounds the bytes of a path, and of a label: records are mostly small.
+	// longest bounds the bytes of a method, a path and a label: records are mostly small.
 	longest = 128
 	hashed  = 16 // hexadecimal digits of the rest
 )
@@ -38,7 +38,7 @@ const (
 // AppendTo appends r to process, which is in b.
 func (r *Request) AppendTo(b []byte) []byte {
 	b = strconv.AppendInt(append(b, Mark), r.Began.Unix(), 36)
-	for _, text := range [...]string{r.Guard, r.Method, Short(r.Path), Short(r.Label)} {
+	for _, text := range [...]string{r.Guard, Short(r.Method), Short(r.Path), Short(r.Label)} {
 		b = append(append(b, Mark), text...)
 	}
 	return b
