@@ -243,6 +243,7 @@ func (g *onceGuard) replayFailure(x *run, err error) {
 		g.refuse(x.out, x.own, ProblemFirstFailed.problem(err))
 		return
 	}
-	g.replay(x.out, x.own, f.record, notKeptMark)
-	markRefused(x.own, f.status)
+	sent := &recorder.StatusWriter{ResponseWriter: x.out} // WithReplay may change the status, or refuse
+	g.replay(sent, x.own, f.record, notKeptMark)
+	markRefused(x.own, sent.Code)
 }

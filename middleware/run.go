@@ -52,8 +52,7 @@ type run struct {
 // failure is the end of a run whose answer was not recorded, for requests that have waited
 // for it.
 type failure struct {
-	status int
-	record []byte // nil if the answer cannot be replayed
+	record []byte // of its answer; nil if that cannot be replayed
 }
 
 func (*failure) Error() string { return "middleware: the first request failed" }
@@ -65,7 +64,7 @@ func (x *run) failure() error {
 	if recorder.OfCaller(x.answer.Code()) {
 		return nil
 	}
-	return &failure{x.answer.Code(), x.answer.Copy()}
+	return &failure{x.answer.Copy()}
 }
 
 // discard drops the handler's answer. Another answer is written with a copy of the handler's request that
