@@ -138,7 +138,7 @@ func TestIncident(t *testing.T) {
 	latchtest.Incident(t, func(s lock.Store) http.Handler {
 		l := lock.New(s, lock.WithLogger(quiet))
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
 			require.NoError(t, l.Close(ctx))
 		})

@@ -61,7 +61,7 @@ func newLocker(t *testing.T, store lock.Store, opts ...lock.Option) *lock.Locker
 	t.Helper()
 	l := lock.New(store, opts...)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		require.NoError(t, l.Close(ctx))
 	})
@@ -71,7 +71,7 @@ func newLocker(t *testing.T, store lock.Store, opts ...lock.Option) *lock.Locker
 // served is ask, repeated while the store does not answer within the default
 // budget, as on a busy machine.
 func served(h http.Handler, method, path, key string) *httptest.ResponseRecorder {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		w := ask(h, method, path, key)
 		if w.Code != http.StatusServiceUnavailable || time.Now().After(deadline) {
 			return w

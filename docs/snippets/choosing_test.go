@@ -46,7 +46,7 @@ func TestQuorumOfThePage(t *testing.T) {
 				}
 				return nil
 			}) == nil || holding > 0
-		}, 10*time.Second, 10*time.Millisecond)
+		}, 30*time.Second, 10*time.Millisecond)
 		require.GreaterOrEqual(t, holding, 2, "a majority")
 	}))
 }

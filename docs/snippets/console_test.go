@@ -77,7 +77,7 @@ func TestLinksOfThePage(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, _, err := locker.Once(t.Context(), "job=7", nil, nil)
 		return errors.Is(err, lock.ErrAbandoned)
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.NoError(t, locker.Close(t.Context()))
 	var line struct{ Console string }
 	require.NoError(t, json.Unmarshal(out.Bytes(), &line), out.String())

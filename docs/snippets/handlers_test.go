@@ -282,7 +282,7 @@ func (d *desk) play(t *testing.T) *came {
 		var err error
 		s.open, err = d.office.open(t.Context())
 		return err == nil && s.open == 0
-	}, 5*time.Second, 10*time.Millisecond, "sessions are at work still")
+	}, 30*time.Second, 10*time.Millisecond, "sessions are at work still")
 	s.logged = d.log.String()
 	return s
 }

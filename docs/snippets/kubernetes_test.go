@@ -139,7 +139,7 @@ func TestReadinessOfThePageNamesTheClass(t *testing.T) {
 		probe(w, httptest.NewRequest("GET", "/readyz", nil))
 		return strconv.Itoa(w.Code) + " " + w.Body.String()
 	}
-	require.Eventually(t, func() bool { return answer() == "200 " }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return answer() == "200 " }, 30*time.Second, 10*time.Millisecond)
 	server.Do(t, "CONFIG", "SET", "maxmemory", "1")
 	require.Equal(t, "503 not ready: OOM\n", answer())
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
@@ -147,9 +147,9 @@ func TestReadinessOfThePageNamesTheClass(t *testing.T) {
 	require.Equal(t, "503 not ready: silent\n", answer())
 	server.Cont()
 	server.Kill()
-	require.Eventually(t, func() bool { return answer() == "503 not ready: dial\n" }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return answer() == "503 not ready: dial\n" }, 30*time.Second, 10*time.Millisecond)
 	server.Restart(t)
-	require.Eventually(t, func() bool { return answer() == "200 " }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return answer() == "200 " }, 30*time.Second, 10*time.Millisecond)
 }
 
 // TestManifest: the grace period covers all that may happen in it.

@@ -83,7 +83,7 @@ func TestFence(t *testing.T) {
 		require.ErrorIs(t, report(held, []row{{new(int)}}), lock.ErrLost)
 		require.Eventually(t, func() bool {
 			return other.Do(t.Context(), key, func(ctx context.Context) error { return setStatus(ctx, db, "7", "paid") }) == nil
-		}, 10*time.Second, 10*time.Millisecond)
+		}, 30*time.Second, 10*time.Millisecond)
 		// It does not look, and goes on.
 		return setStatus(context.WithoutCancel(held), db, "7", "cancelled")
 	})

@@ -186,7 +186,7 @@ func TestSignals(t *testing.T) {
 			d := startProcess(t, patiently(server.URL())...)
 			answer := d.inBackground("X-Work", "4s") // longer than it takes to look what becomes of others
 			require.NoError(t, d.cmd.Process.Signal(signal))
-			require.Eventually(t, func() bool { return d.do("GET", "/readyz", "").status == 503 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return d.do("GET", "/readyz", "").status == 503 }, 30*time.Second, time.Millisecond)
 			requireProblem(t, http.StatusServiceUnavailable, d.order("43"))
 			got := <-answer
 			require.Equal(t, http.StatusCreated, got.status, got.body)
@@ -205,7 +205,7 @@ func TestSecondSignalKills(t *testing.T) {
 	d := startProcess(t)
 	answer := d.inBackground("X-Work", "30s")
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
-	require.Eventually(t, func() bool { return d.do("GET", "/readyz", "").status == 503 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.do("GET", "/readyz", "").status == 503 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
 	require.Error(t, d.cmd.Wait())
 	require.Zero(t, (<-answer).status)

@@ -105,7 +105,7 @@ func TestKilledWorker(t *testing.T) {
 	victim := startProcess(t, append(short, "-worker", "-work", "30s")...)
 	require.Eventually(t, func() bool {
 		return db.count(t, "SELECT count(*) FROM latch_entries WHERE receipt IS NULL AND token <> '' AND key LIKE 'once:%'") == 1
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	victim.kill(t)
 	require.Equal(t, accepted.body, c.later("42", "k").body)
 	startProcess(t, append(short, "-worker", "-work", "30s")...).kill(t)

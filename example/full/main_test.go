@@ -197,7 +197,7 @@ func (c *client) awaitLock(key string) heldLock {
 			}
 		}
 		return false
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	return found
 }
 

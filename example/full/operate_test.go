@@ -79,7 +79,7 @@ func TestHealth(t *testing.T) {
 	c := startDesk(t, "-redis", server.URL())
 	require.Equal(t, 200, c.do("GET", "/healthz", "").status)
 	ready := func() bool { return c.do("GET", "/readyz", "").status == 200 }
-	require.Eventually(t, ready, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, ready, 30*time.Second, 10*time.Millisecond)
 
 	server.Stop()
 	began := time.Now()
@@ -95,13 +95,13 @@ func TestHealth(t *testing.T) {
 	requireProblem(t, http.StatusServiceUnavailable, c.do("GET", "/locks", ""))
 
 	server.Cont()
-	require.Eventually(t, ready, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, ready, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, 201, c.served("42").status)
 
 	server.Kill()
 	require.Eventually(t, func() bool {
 		return strings.Contains(c.do("GET", "/readyz", "").body, "The store takes no locks: dial.")
-	}, 10*time.Second, 100*time.Millisecond)
+	}, 30*time.Second, 100*time.Millisecond)
 	server.Restart(t)
 }
 

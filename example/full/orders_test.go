@@ -127,9 +127,9 @@ func TestFailures(t *testing.T) {
 	require.Equal(t, 201, c.order("b").status)
 
 	leave := c.hang("c", "X-Fail", "hang")
-	require.Eventually(t, func() bool { return len(c.orders("c")) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(c.orders("c")) == 1 }, 30*time.Second, time.Millisecond)
 	leave()
-	require.Eventually(t, func() bool { return len(c.locks()) == 0 }, 10*time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { return len(c.locks()) == 0 }, 30*time.Second, time.Millisecond,
 		"the lock of a client that has gone is freed")
 	require.Equal(t, 201, c.order("c").status)
 }

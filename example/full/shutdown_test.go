@@ -33,7 +33,7 @@ func (c *client) inBackground(header ...string) <-chan reply {
 	}()
 	// The store has the lock before the desk knows that it does, and a desk that is
 	// shut down in between refuses the order.
-	require.Eventually(c.t, func() bool { return c.acquired() > before }, 10*time.Second, time.Millisecond)
+	require.Eventually(c.t, func() bool { return c.acquired() > before }, 30*time.Second, time.Millisecond)
 	return answer
 }
 
@@ -60,9 +60,9 @@ func TestShutdown(t *testing.T) {
 			c.signal()
 
 			fresh := newClient(t, c.url)
-			require.Eventually(t, func() bool { return fresh.do("GET", "/readyz", "").status == 503 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return fresh.do("GET", "/readyz", "").status == 503 }, 30*time.Second, time.Millisecond)
 			// The desk says it is unready before its Locker refuses orders; an order between the two is placed.
-			require.Eventually(t, func() bool { return fresh.order("44").status == 503 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return fresh.order("44").status == 503 }, 30*time.Second, time.Millisecond)
 			for _, late := range []*client{kept, newClient(t, c.url)} {
 				got := late.order("43")
 				requireProblem(t, http.StatusServiceUnavailable, got)

@@ -59,7 +59,7 @@ func TestUnfinishedRequests(t *testing.T) {
 		require.NotContains(t, w.Body.String(), "secret")
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &found))
 		return len(found.Unfinished) == 2
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	require.Empty(t, found.Trouble)
 	for _, u := range found.Unfinished {
 		require.Equal(t, u.Request.Label == "failed", u.Freed)

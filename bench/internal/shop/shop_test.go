@@ -38,7 +38,7 @@ func TestEveryShopInsertsOnce(t *testing.T) {
 				s, err := c.Open(t.Context(), shop.Target{URL: url, Pool: 4})
 				require.NoError(t, err)
 				defer func() {
-					ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+					ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 					defer cancel()
 					require.NoError(t, s.Close(ctx))
 				}()

@@ -27,7 +27,7 @@ func open(t *testing.T, d web.Desk, work func()) *web.Conn {
 	svc, err := d.Open(t.Context(), peer.Target{Addr: redistest.Shared(t).Addr(), Pool: 20}, work)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		require.NoError(t, svc.Close(ctx))
 	})
@@ -46,7 +46,7 @@ func dial(t *testing.T, addr string) *web.Conn {
 // machine.
 func served(t *testing.T, c *web.Conn, user, key int) int {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(30 * time.Second); ; {
 		status, err := c.Order(user, key)
 		if !assert.NoError(t, err) {
 			return 0
