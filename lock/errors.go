@@ -149,7 +149,8 @@ var (
 	}
 	errExpired = &loss{
 		"expired", "it could not be renewed in time",
-		"Check the store and this process: the store did not answer for most of a lease, or the process was paused for as long. " +
+		"Check the store and this process: the store did not answer for most of a lease (5 s, before the first renewal of a lock), or the process was " +
+			"paused for as long. " +
 			"Two holders may have worked at once, unless the resource that they write to refuses older fences.",
 	}
 )

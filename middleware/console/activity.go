@@ -113,14 +113,14 @@ func (r recovery) What() string { return recoveryWords[r.Kind] }
 
 var (
 	cleanupWords = map[lock.EventKind]string{
-		lock.EventReaped:   "a claim got no answer; what may be left of it is being removed",
+		lock.EventReaped:   "its claim got no answer, or its lease was lost; what may be left is being removed",
 		lock.EventReleased: "the release got no answer and is being repeated",
 		lock.EventSettled:  "the receipt got no answer and is being left again",
 	}
 	recoveryWords = map[lock.EventKind]string{
 		lock.EventRecovered: "a claim got no answer, was asked for again, and was granted",
 		lock.EventTakenOver: "taken over from a process that had vanished",
-		lock.EventReaped:    "what a claim without an answer had left was found and removed",
+		lock.EventReaped:    "an entry without a holder was found and removed",
 		lock.EventLost:      "the lease ended before its work: it may have overlapped with another holder's",
 	}
 )

@@ -219,7 +219,7 @@ func TestShowsCleanupsAndRecoveries(t *testing.T) {
 		require.Equal(t, 1, got.Process.Backlog)
 		require.Len(t, got.Process.Cleanups, 1)
 		require.Equal(t, "user=42", got.Process.Cleanups[0].Key)
-		require.Contains(t, o.page(""), "a claim got no answer; what may be left of it is being removed")
+		require.Contains(t, o.page(""), "its claim got no answer, or its lease was lost; what may be left is being removed")
 
 		put(t, memory, "user=43", lock.Claim{Token: "x", Owner: "web-3:1", Lease: time.Hour})
 		require.Equal(t, "held", o.list("q=user%3D43").Entries[0].Situation, "a whole key is found without a list")
