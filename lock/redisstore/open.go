@@ -3,10 +3,10 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,10 +41,9 @@ const (
 //	                                                 also rediss-sentinel; Sentinel's own user and
 //	                                                 password are ?sentinel_username=, ?sentinel_password=
 //
-// [redis.ParseURL], [redis.ParseClusterURL] and [redis.ParseFailoverURL] define the query
-// parameters, such as ?client_name=orders&dial_timeout=200ms. Those of the client's pool do not matter.
-// Unless they say otherwise, timeouts are one second and nothing is repeated. Contexts are always
-// obeyed, and on Linux TCP_USER_TIMEOUT is 10 s.
+// [redis.ParseURL] defines the query parameters of every form, such as ?client_name=orders&dial_timeout=200ms.
+// Those of the client's pool do not matter. Unless they say otherwise, timeouts are one second and nothing is
+// repeated. Contexts are always obeyed, and on Linux TCP_USER_TIMEOUT is 10 s.
 //
 // The error names the problem and its cure, and never has the password.
 //
@@ -74,109 +73,117 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 // log keeps it.
 var silence sync.Once //nolint:gochecknoglobals // see above
 
-// connect makes the client for a URL. It does not dial.
-func connect(url string) (redis.UniversalClient, error) {
-	t, err := parseTarget(url)
+const urlForms = "want redis://[user:password@]host:port[/db], rediss://, unix://[user:password@]/path, " +
+	"redis-cluster://[user:password@]h1:p1,h2:p2 or redis-sentinel://[user:password@]h1:p1,h2:p2/master-name[/db]; " +
+	"percent-encode all of user and password except letters and digits"
+
+// connect makes the client for a URL. It does not dial. The error never has the password.
+func connect(raw string) (redis.UniversalClient, error) {
+	scheme, rest, found := strings.Cut(raw, "://")
+	authority, behind := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, behind = rest[:i], rest[i:]
+	}
+	path, query, _ := strings.Cut(behind, "?")
+	values, err := url.ParseQuery(query)
+	// An "@" behind the authority means that it ended too early, at a "/", "?" or "#" of the password. A
+	// parameter may have one, but is not quoted then.
+	if !found || err != nil || strings.Contains(rest, "#") || strings.Contains(path, "@") {
+		return nil, badURL("malformed")
+	}
+	client, err := newClient(raw, strings.ToLower(scheme), authority, path, values)
+	if err == nil {
+		return client, nil
+	}
+	if _, whole := errors.AsType[*url.Error](err); whole || strings.Contains(query, "@") { // its text has the whole URL
+		return nil, badURL("malformed")
+	}
+	return nil, badURL(strings.TrimPrefix(err.Error(), "redis: "))
+}
+
+func badURL(why string) error { return fmt.Errorf("redisstore.Open: URL: %s; %s", why, urlForms) }
+
+// newClient makes the client for the parts of the URL raw.
+func newClient(raw, scheme, authority, path string, values url.Values) (redis.UniversalClient, error) {
+	u := &redis.UniversalOptions{}
+	port := "6379"
+	switch scheme {
+	case "redis", "rediss", "unix":
+		o, err := parseOptions(raw)
+		if err != nil {
+			return nil, err
+		}
+		return redis.NewClient(o), nil
+	case "redis-cluster", "rediss-cluster":
+		if u.IsClusterMode = true; strings.Trim(path, "/") != "" || values.Has("db") {
+			return nil, errors.New("a Cluster has one database only, without a number")
+		}
+	case "redis-sentinel", "rediss-sentinel":
+		name, db, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		var err error
+		if u.MasterName, err = url.PathUnescape(name); err != nil || name == "" {
+			return nil, errors.New("no master name")
+		}
+		port, path = "26379", "/"+db
+		u.SentinelUsername, u.SentinelPassword = values.Get("sentinel_username"), values.Get("sentinel_password")
+		values.Del("sentinel_username")
+		values.Del("sentinel_password")
+	default:
+		return nil, fmt.Errorf("unknown scheme %q", scheme)
+	}
+	// Each host has the URL of one server, and the first one's options are those of all.
+	scheme, _, _ = strings.Cut(scheme, "-")
+	at := strings.LastIndex(authority, "@") + 1
+	for host := range strings.SplitSeq(authority[at:], ",") {
+		if host == "" {
+			return nil, errors.New("no host")
+		}
+		if !strings.Contains(host[strings.LastIndex(host, "]")+1:], ":") {
+			host += ":" + port
+		}
+		o, err := parseOptions(scheme + "://" + authority[:at] + host + path + "?" + values.Encode())
+		if err != nil {
+			return nil, err
+		}
+		if u.Addrs = append(u.Addrs, o.Addr); len(u.Addrs) > 1 {
+			continue
+		}
+		u.Username, u.Password, u.DB, u.ClientName, u.Protocol = o.Username, o.Password, o.DB, o.ClientName, o.Protocol
+		u.TLSConfig, u.Dialer, u.DialTimeout, u.DialerRetries = o.TLSConfig, o.Dialer, o.DialTimeout, o.DialerRetries
+		u.ReadTimeout, u.WriteTimeout, u.PoolTimeout, u.MaxRetries = o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.MaxRetries
+		u.ContextTimeoutEnabled, u.DisableIdentity, u.MaintNotificationsConfig = o.ContextTimeoutEnabled, o.DisableIdentity, o.MaintNotificationsConfig
+	}
+	return redis.NewUniversalClient(u), nil
+}
+
+// parseOptions parses the URL of one server. It sets the options that a store relies on, and defaults that
+// the URL can replace.
+func parseOptions(raw string) (*redis.Options, error) {
+	o, err := redis.ParseURL(raw)
 	if err != nil {
 		return nil, err
 	}
-	switch t.form {
-	case formCluster:
-		o, err := redis.ParseClusterURL(t.rewritten)
-		if err != nil {
-			return nil, t.refuse(err)
-		}
-		if err := checkAddrs(0, o.Addrs...); err != nil {
-			return nil, t.refuse(err)
-		}
-		(&tuning{
-			contexts: &o.ContextTimeoutEnabled, noIdentity: &o.DisableIdentity, name: &o.ClientName,
-			dialerRetries: &o.DialerRetries, retries: &o.MaxRetries,
-			dial: &o.DialTimeout, read: &o.ReadTimeout, write: &o.WriteTimeout, wait: &o.PoolTimeout,
-			tls: o.TLSConfig, dialer: &o.Dialer, maintenance: &o.MaintNotificationsConfig,
-		}).set()
-		return redis.NewClusterClient(o), nil
-	case formSentinel:
-		o, err := redis.ParseFailoverURL(t.rewritten)
-		if err != nil {
-			return nil, t.refuse(err)
-		}
-		if err := checkAddrs(o.DB, o.SentinelAddrs...); err != nil {
-			return nil, t.refuse(err)
-		}
-		if o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly {
-			return nil, t.refuse(errors.New("replicas cannot hold locks"))
-		}
-		(&tuning{
-			contexts: &o.ContextTimeoutEnabled, noIdentity: &o.DisableIdentity, name: &o.ClientName,
-			dialerRetries: &o.DialerRetries, retries: &o.MaxRetries,
-			dial: &o.DialTimeout, read: &o.ReadTimeout, write: &o.WriteTimeout, wait: &o.PoolTimeout,
-			tls: o.TLSConfig, dialer: &o.Dialer,
-		}).set()
-		return redis.NewFailoverClient(o), nil
-	case formSingle: // the remaining form
+	// go-redis accepts addresses that cannot be dialed, and databases that no server has.
+	host, port, _ := net.SplitHostPort(o.Addr)
+	n, err := strconv.ParseUint(port, 10, 16)
+	switch {
+	case o.DB < 0:
+		return nil, errors.New("invalid database number")
+	case o.Network == "unix":
+	case err != nil || n == 0:
+		return nil, fmt.Errorf("invalid port %q", port)
+	case strings.Contains(host, ","):
+		return nil, errors.New("one server has one host")
 	}
-	o, err := redis.ParseURL(t.rewritten)
-	if err == nil && o.Network == "tcp" {
-		err = checkAddrs(o.DB, o.Addr)
+	o.ContextTimeoutEnabled = true
+	o.DisableIdentity = true // CLIENT SETINFO would need one more permission, and the name identifies the client
+	o.ClientName = cmp.Or(o.ClientName, clientName)
+	o.DialerRetries, o.MaxRetries = 1, cmp.Or(o.MaxRetries, -1)
+	for _, timeout := range [...]*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout} {
+		*timeout = cmp.Or(*timeout, openTimeout)
 	}
-	if err != nil {
-		return nil, t.refuse(err)
-	}
-	(&tuning{
-		contexts: &o.ContextTimeoutEnabled, noIdentity: &o.DisableIdentity, name: &o.ClientName,
-		dialerRetries: &o.DialerRetries, retries: &o.MaxRetries,
-		dial: &o.DialTimeout, read: &o.ReadTimeout, write: &o.WriteTimeout, wait: &o.PoolTimeout,
-		tls: o.TLSConfig, dialer: &o.Dialer, maintenance: &o.MaintNotificationsConfig,
-	}).set()
-	return redis.NewClient(o), nil
-}
-
-// checkAddrs returns an error for addresses that cannot be dialed, and for a database that no server
-// has. go-redis accepts them.
-func checkAddrs(db int, addrs ...string) error {
-	if db < 0 {
-		return errors.New("invalid database number")
-	}
-	for _, addr := range addrs {
-		host, port, _ := net.SplitHostPort(addr)
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fmt.Errorf("invalid port %q", port)
-		}
-		if strings.Contains(host, ",") {
-			return errors.New("one server has one host")
-		}
-	}
-	return nil
-}
-
-// tuning points at the settings that every type of options has.
-type tuning struct {
-	contexts, noIdentity    *bool
-	dialerRetries, retries  *int
-	name                    *string
-	dial, read, write, wait *time.Duration
-	tls                     *tls.Config
-	dialer                  *dialFunc
-	maintenance             **maintnotifications.Config // nil: there is none
-}
-
-// set sets the options that a store relies on, and defaults that a URL can replace.
-func (t *tuning) set() {
-	*t.contexts = true
-	*t.noIdentity = true // CLIENT SETINFO would need one more permission, and the name identifies the client
-	setDefault(t.dialerRetries, 1)
-	setDefault(t.retries, -1)
-	setDefault(t.name, clientName)
-	for _, timeout := range [...]*time.Duration{t.dial, t.read, t.write, t.wait} {
-		setDefault(timeout, openTimeout)
-	}
-	*t.dialer = dialer(*t.dial, t.tls)
-	if t.maintenance != nil { // it would extend the read timeout to ten seconds during maintenance of a server
-		*t.maintenance = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	*field = cmp.Or(*field, value)
+	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
+	// It would extend the read timeout to ten seconds during maintenance of a server.
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return o, nil
 }

@@ -53,7 +53,7 @@ func TestOpen(t *testing.T) {
 		"redis-cluster": func(t *testing.T) string {
 			cluster := redistest.StartCluster(t, 1, nil, "--requirepass", password)
 			addr := cluster.Addrs()[0]
-			return "redis-cluster://:" + quoted + "@" + addr + "," + addr + "?max_redirects=2"
+			return "redis-cluster://:" + quoted + "@" + addr + "," + addr + "?pool_size=2"
 		},
 		"redis-sentinel": func(t *testing.T) string {
 			master := redistest.Start(t, "--requirepass", password)
@@ -144,13 +144,15 @@ func TestOpenRefusesBadURLs(t *testing.T) {
 		"unix://":                                  "empty unix socket path",
 		"redis-cluster://":                         "no host",
 		"redis-cluster://a:1/2":                    "one database only",
-		"redis-cluster://a:1,b":                    "unable to parse addr",
+		"redis-cluster://a:1,b:x":                  "malformed",
 		"redis-sentinel://a:1":                     "no master name",
 		"redis-sentinel://a:1/":                    "no master name",
 		"redis-sentinel:///m":                      "no host",
 		"redis-sentinel://a:1/m/x":                 "invalid database number",
-		"redis-sentinel://a:1/m?replica_only=true": "replicas cannot hold locks",
+		"redis-sentinel://a:1/m?replica_only=true": "unexpected option: replica_only",
 		"redis-cluster://a:1?nope=1":               "unexpected option: nope",
+		"redis-cluster://a:1?db=2":                 "one database only",
+		"redis-cluster://a:1,,b:1":                 "no host",
 	} {
 		_, err := redisstore.Open(t.Context(), raw)
 		require.ErrorContains(t, err, "redisstore.Open: URL: ", raw)
@@ -186,6 +188,10 @@ func TestOpenFailures(t *testing.T) {
 				return p.URL()
 			},
 			[]string{"redisstore: dial: ", "connection refused", "is the server up"},
+		},
+		"no Sentinel there": {
+			func(*testing.T) string { return "redis-sentinel://127.0.0.9/m" },
+			[]string{"redisstore: dial: ", "127.0.0.9:26379"},
 		},
 		"no password": {
 			func(t *testing.T) string { return "redis://" + redistest.Start(t, "--requirepass", "x").Addr() },
