@@ -1,27 +1,47 @@
 package redisstore
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
-// notices keeps the channels of the keys that callers wait for, and wakes the callers.
+const (
+	// pulse is the interval at which the listener checks whether a caller still waits, and sends a PING. A
+	// connection is given up after two without a message.
+	pulse = 3 * time.Second
+
+	// relisten is the pause of the listener after a failure. Callers that wait poll meanwhile.
+	relisten = 500 * time.Millisecond
+)
+
+// notices keeps the channels of the keys that callers wait for, and wakes the callers. While there are
+// callers, and up to a pulse longer, a goroutine listens over a connection of its own.
 type notices struct {
-	nodes *nodes
+	nodes  *nodes
+	open   context.Context //nolint:containedctx // of the listener, which serves many waiters; ended by close
+	shut   context.CancelFunc
+	warned sync.Once
 
 	mu         sync.Mutex
 	waiting    map[string]map[chan struct{}]struct{} // callers, by channel
 	subscribed map[string]bool                       // channels of the listener; true: confirmed
 	changed    chan struct{}                         // has a value when subscriptions may have to change
-	used       bool                                  // a caller has waited since the last retire
-	listener   *listener                             // nil if there is none
-	closed     bool
-	warned     sync.Once
+	listening  chan struct{}                         // closed when the listener has ended; nil if there is none
 }
 
 func newNotices(n *nodes) *notices {
+	open, shut := context.WithCancel(context.Background()) //nolint:forbidigo // see open
 	return &notices{
 		nodes:      n,
+		open:       open,
+		shut:       shut,
 		waiting:    make(map[string]map[chan struct{}]struct{}),
 		subscribed: make(map[string]bool),
 		changed:    make(chan struct{}, 1),
@@ -31,7 +51,7 @@ func newNotices(n *nodes) *notices {
 func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed {
+	if n.open.Err() != nil {
 		return nil, func() {}
 	}
 	w := make(chan struct{}, 1)
@@ -43,9 +63,9 @@ func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
 	if n.subscribed[channel] {
 		w <- struct{}{} // the confirmation has already woken the waiters before this one
 	}
-	n.used = true
-	if n.listener == nil {
-		n.listener = listen(n)
+	if n.listening == nil {
+		n.listening = make(chan struct{})
+		go n.listen(n.listening)
 	}
 	return w, func() {
 		n.mu.Lock()
@@ -63,6 +83,94 @@ func (n *notices) change() {
 	case n.changed <- struct{}{}:
 	default:
 	}
+}
+
+// wake notifies the waiters of a message on channel, or of the beginning of
+// its subscription: earlier events were not reported.
+func (n *notices) wake(channel string, begun bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, asked := n.subscribed[channel]; asked && begun {
+		n.subscribed[channel] = true
+	}
+	for w := range n.waiting[channel] {
+		select {
+		case w <- struct{}{}:
+		default: // the channel has a value already
+		}
+	}
+}
+
+// close ends the listener, and waits for its end, at most for the time in which
+// a server has to answer.
+func (n *notices) close() {
+	n.shut()
+	n.mu.Lock()
+	ended := n.listening
+	n.mu.Unlock()
+	if ended == nil {
+		return
+	}
+	select {
+	case <-ended:
+	case <-time.After(openTimeout):
+	}
+}
+
+// listen is the listener: it subscribes over one connection after another, until no caller waits any more.
+func (n *notices) listen(ended chan struct{}) {
+	defer close(ended)
+	for {
+		retired, err := n.session()
+		if retired || n.open.Err() != nil {
+			return
+		}
+		n.failed(err)
+		select {
+		case <-time.After(relisten):
+		case <-n.open.Done():
+		}
+	}
+}
+
+// session listens over one connection until it fails, or no caller waits any more.
+func (n *notices) session() (retired bool, err error) {
+	feed, err := n.nodes.listen(n.open)
+	if err != nil {
+		return n.retire(), err
+	}
+	received := make(chan error, 1)
+	go func() {
+		defer close(received)
+		received <- n.receive(feed)
+	}()
+	defer func() {
+		_ = feed.Close()
+		for range received { // until the goroutine has ended
+		}
+	}()
+	n.mu.Lock()
+	clear(n.subscribed) // a new connection has no subscription
+	n.change()
+	n.mu.Unlock()
+	tick := time.NewTicker(pulse)
+	defer tick.Stop()
+	for err == nil {
+		select {
+		case <-n.changed:
+			more, fewer := n.takeChanges()
+			err = errors.Join(feed.Send("unsubscribe", fewer), feed.Send("subscribe", more))
+		case <-tick.C:
+			if n.retire() {
+				return true, nil
+			}
+			err = feed.Send("ping", []string{""})
+		case err = <-received:
+		case <-n.open.Done():
+			err = n.open.Err()
+		}
+	}
+	return false, err
 }
 
 // takeChanges returns the channels to subscribe to, and those to leave.
@@ -84,57 +192,58 @@ func (n *notices) takeChanges() (subscribe, unsubscribe []string) {
 	return subscribe, unsubscribe
 }
 
-// resubscribe prepares for a new connection, which has no subscription.
-func (n *notices) resubscribe() {
+// retire ends the listener if no caller waits.
+func (n *notices) retire() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	clear(n.subscribed)
-	n.change()
+	if len(n.waiting) == 0 {
+		n.listening = nil
+	}
+	return n.listening == nil
 }
 
-// wake notifies the waiters of a message on channel, or of the beginning of
-// its subscription: earlier events were not reported.
-func (n *notices) wake(channel string, begun bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, asked := n.subscribed[channel]; asked && begun {
-		n.subscribed[channel] = true
-	}
-	for w := range n.waiting[channel] {
-		select {
-		case w <- struct{}{}:
-		default: // the channel has a value already
+// receive wakes waiters until the connection ends.
+func (n *notices) receive(feed *wire.Feed) error {
+	for {
+		_ = feed.SetReadDeadline(time.Now().Add(2 * pulse))
+		all, err := feed.Next()
+		for _, message := range all {
+			if refusal, is := message.(wire.Error); is {
+				n.failed(refusal)
+			}
+			fields, _ := message.([]any)
+			if len(fields) != 3 {
+				continue
+			}
+			if channel, _ := fields[1].(string); fields[0] == "message" || fields[0] == "subscribe" {
+				n.wake(channel, fields[0] == "subscribe")
+			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// retire ends the listener if no caller has waited since its last call.
-func (n *notices) retire() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.used || len(n.waiting) > 0 {
-		n.used = len(n.waiting) > 0
-		return false
+// failed logs once that the server does not let the store listen. A server that is
+// down, or not ready, is reported by all other calls.
+func (n *notices) failed(err error) {
+	if class := failure.Kind(err); class == "NOPERM" || class == "reply" {
+		n.warned.Do(func() {
+			slog.Default().Warn("redisstore: no notifications: callers that wait find out by polling; Store.Check says what to do", "error", err)
+		})
 	}
-	n.listener = nil
-	return true
 }
 
-// close ends the listener, and waits for its end, at most for the time in which
-// a server has to answer.
-func (n *notices) close() {
-	n.mu.Lock()
-	n.closed = true
-	l := n.listener
-	n.mu.Unlock()
-	if l == nil {
-		return
+// listen makes a connection to one of the masters: each passes on what is published on any.
+func (n *nodes) listen(ctx context.Context) (*wire.Feed, error) {
+	masters, err := n.masters(ctx)
+	if err != nil {
+		return nil, err
 	}
-	l.stop()
-	timer := time.NewTimer(openTimeout)
-	defer timer.Stop()
-	select {
-	case <-l.ended:
-	case <-timer.C:
+	of, own := masters[rand.IntN(len(masters))].transport.(*wire.Server) //nolint:gosec // no secret
+	if !own {
+		return nil, errors.ErrUnsupported
 	}
+	return of.Feed(ctx)
 }
