@@ -215,15 +215,12 @@ const setProbe = 10 * time.Second
 // detects it.
 func (s *Store) checkSets(ctx context.Context, master *server, f *findings) {
 	var keys [8]string
-	claims, deletes := make([]lock.Claim, len(keys)), (*wire.Command)(nil)
+	claims, deletes := make([]lock.Claim, len(keys)), &wire.Command{Batch: true}
 	for i := range keys {
 		keys[i] = fmt.Sprintf("check=%d#%016x", i, rand.Uint64()) //nolint:gosec // no secret
 		claims[i] = lock.Claim{Token: keys[i], Attempt: 1, Lease: setProbe}
-		if name, _ := entry.Name(s.prefix, keys[i]); i == 0 {
-			deletes = wire.NewCommand("", "del", name)
-		} else {
-			deletes.Then("del", name)
-		}
+		name, _ := entry.Name(s.prefix, keys[i])
+		deletes.Then("del", name)
 	}
 	began := time.Now()
 	_, err := s.ClaimSet(ctx, keys[:], claims)

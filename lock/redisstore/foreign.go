@@ -77,7 +77,7 @@ func (f foreign) process(ctx context.Context, c *wire.Command) (any, error) {
 		case err == nil:
 			answers[i] = cmd.Val()
 		case errors.Is(err, redis.Nil):
-		case len(all) > 1 && failure.IsReply(err):
+		case c.Batch && failure.IsReply(err):
 			answers[i] = err
 		case failure.IsReply(err):
 			return nil, failure.Failed(err, true) // a hook or a wrapper may have sent it twice
@@ -87,7 +87,7 @@ func (f foreign) process(ctx context.Context, c *wire.Command) (any, error) {
 			return nil, failure.Unknown(failure.Kind(err), err)
 		}
 	}
-	if len(all) > 1 {
+	if c.Batch {
 		return answers, nil
 	}
 	return answers[0], nil

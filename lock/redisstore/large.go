@@ -78,7 +78,8 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 	if _, can := server.transport.(*wire.Server); !can {
 		return nil, nil // the script has to settle
 	}
-	all := wire.NewCommand(name, "multi")
+	all := &wire.Command{EntryName: name, Batch: true}
+	all.Then("multi")
 	for _, args := range commands {
 		all.Then(args...)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"hash/maphash"
 	"iter"
-	"slices"
 
 	"github.com/httplatch/httplatch/lock"
 )
@@ -41,37 +40,12 @@ func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 					yield(lock.Entry{}, err)
 					return
 				}
-				for part := range slices.Chunk(names, loadCount) {
-					if !s.listPart(ctx, master, part, first, yield) {
+				for e, err := range s.entries(ctx, master, names, true, first) {
+					if !yield(e, err) || endsListing(err) {
 						return
 					}
 				}
 			}
 		}
 	}
-}
-
-// listPart yields the entries of some names, and reports whether the listing goes on.
-func (s *Store) listPart(ctx context.Context, master *server, names []string, first func(name, key string) bool, yield func(lock.Entry, error) bool) bool {
-	found, err := s.load(ctx, master, names, first)
-	for _, f := range found {
-		if f.cut {
-			whole, there, failed := s.loadWhole(ctx, f)
-			if failed != nil {
-				err = failed
-				break
-			}
-			if !there {
-				continue
-			}
-			f = whole
-		}
-		if !yield(f.entry, f.err) {
-			return false
-		}
-	}
-	if err != nil {
-		yield(lock.Entry{}, err)
-	}
-	return err == nil
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -34,16 +33,14 @@ func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 	if err != nil {
 		return nil, "", err
 	}
-	for part := range slices.Chunk(names, loadCount) {
-		found, err := s.load(ctx, masters[master], part, func(_, key string) bool { return key == "" || match == nil || match(key) })
-		if err != nil {
+	wanted := func(_, key string) bool { return key == "" || match == nil || match(key) }
+	for e, err := range s.entries(ctx, masters[master], names, false, wanted) {
+		switch {
+		case endsListing(err):
 			return nil, "", err
-		}
-		for _, f := range found {
-			if f.entry.Key != "" && (match == nil || match(f.entry.Key)) {
-				f.entry.Receipt = nil // it may be cut
-				page = append(page, f.entry)
-			}
+		case e.Key != "" && wanted("", e.Key):
+			e.Receipt = nil // it may be cut
+			page = append(page, e)
 		}
 	}
 	if at == "0" {

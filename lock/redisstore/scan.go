@@ -3,7 +3,8 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"errors"
+	"iter"
+	"slices"
 	"strings"
 
 	"github.com/httplatch/httplatch/lock"
@@ -46,96 +47,67 @@ const (
 	loadCount = 64
 )
 
-// loaded is one entry, or the error of reading it.
-type loaded struct {
-	entry lock.Entry
-	err   error
-	cut   bool   // the receipt is longer than the part in entry
-	name  string // of the entry
-	key   string // "" if the name does not show it, but the value does
-}
-
-// load reads the entries whose names want accepts. It skips names that no entry has. want gets
-// key "" if the name does not show the key. An error comes with the entries that were read before
-// it.
+// entries yields the entries on master whose names want accepts, which gets key "" if the name does not
+// show it. Names that no entry has are skipped. Without whole, receipts may be cut. A foreign value is
+// yielded as an error of class "value", with its Key. Any other error is the last.
 //
-// It reads the beginning of a receipt: a few whole receipts can be larger than all other
-// values.
-func (s *Store) load(ctx context.Context, master *server, names []string, want func(name, key string) bool) ([]loaded, error) {
-	items := make([]loaded, 0, len(names))
-	var cmds *wire.Command
-	for _, name := range names {
-		key, ok := entry.KeyOf(s.prefix, name)
-		if ok && want(name, key) {
-			items = append(items, loaded{name: name, key: key})
-			if glance := []any{"eval", glanceScript.source, int64(1), name, int64(glanceBytes)}; cmds == nil {
-				cmds = wire.NewCommand("", glance...)
-			} else {
-				cmds.Then(glance...)
+// One round trip reads the beginning of many values: a few whole receipts can be larger than all other
+// values. The entries do not keep the memory of its answer.
+func (s *Store) entries(ctx context.Context, master *server, names []string, whole bool, want func(name, key string) bool) iter.Seq2[lock.Entry, error] {
+	return func(yield func(lock.Entry, error) bool) {
+		for part := range slices.Chunk(names, loadCount) {
+			glances := &wire.Command{Batch: true}
+			var wanted, keys []string
+			for _, name := range part {
+				if key, ok := entry.KeyOf(s.prefix, name); ok && want(name, key) {
+					wanted, keys = append(wanted, name), append(keys, key)
+					glances.Then("eval", glanceScript.source, int64(1), name, int64(glanceBytes))
+				}
 			}
-		}
-	}
-	if len(items) == 0 {
-		return nil, nil
-	}
-	answer, err := master.Do(ctx, cmds)
-	answers, _ := answer.([]any)
-	f, _ := errors.AsType[*failure.Error](err)
-	switch {
-	case len(items) == 1 && f != nil && failure.IsReply(f.Cause()):
-		answers = []any{f.Cause()}
-	case err != nil:
-		return nil, unchanged(err)
-	case len(items) == 1:
-		answers = []any{answer}
-	}
-	all := items[:0]
-	for i, it := range items {
-		answer := answers[i]
-		err, _ := answer.(error)
-		switch code := failure.ReplyCode(err); {
-		case answer == nil:
-			continue
-		case err == nil:
-		case code == "MOVED", code == "ASK":
-			there, ok, err := s.loadWhole(ctx, it)
+			if len(wanted) == 0 {
+				continue
+			}
+			answer, err := master.Do(ctx, glances)
 			if err != nil {
-				return all, err
+				yield(lock.Entry{}, unchanged(err))
+				return
 			}
-			if ok {
-				all = append(all, there)
+			answers, _ := answer.([]any)
+			for i, name := range wanted {
+				e, err := s.glanced(ctx, name, answers[i], whole)
+				switch {
+				case endsListing(err):
+					yield(lock.Entry{}, err)
+					return
+				case err == nil && e.State == lock.Free:
+					continue
+				}
+				e.Key, e.Token, e.Owner = cmp.Or(keys[i], strings.Clone(e.Key)), strings.Clone(e.Token), strings.Clone(e.Owner)
+				if !yield(e, err) {
+					return
+				}
 			}
-			continue
-		default:
-			return all, failure.NotApplied(failure.Kind(err), err)
 		}
-		if fields, ok := answer.([]any); ok && len(fields) == 3 {
-			answer, it.cut = fields[:2], fields[2] == int64(1)
-		}
-		it.entry, it.err = entryFrom(it.key, answer)
-		if it.err == nil && it.entry.State == lock.Free {
-			continue
-		}
-		all = append(all, it)
 	}
-	return all, nil
 }
 
-// loadWhole reads the whole of an entry that was cut, or that has moved to another node of the
-// Cluster. ok is false if the entry is gone.
-func (s *Store) loadWhole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
-	answer, err := s.eval(ctx, &readScript, 1, of.name)
-	if err != nil || answer == nil {
-		return loaded{}, false, err
-	}
-	l.entry, l.err = entryFrom(of.key, answer)
-	return l, l.err != nil || l.entry.State != lock.Free, nil //nolint:nilerr // l has it
-}
+// endsListing reports whether err is another error than that of one entry.
+func endsListing(err error) bool { return err != nil && failure.ClassOf(err) != "value" }
 
-// entryFrom returns the entry of key, which comes from the value if key is "". The entry does not
-// keep the memory of the answer.
-func entryFrom(key string, answer any) (lock.Entry, error) {
-	e, err := entryOf(answer)
-	e.Key, e.Token, e.Owner = cmp.Or(key, strings.Clone(e.Key)), strings.Clone(e.Token), strings.Clone(e.Owner)
-	return e, err
+// glanced returns the entry of an answer of glance.lua. It reads by itself an entry that has moved to
+// another node of the Cluster, and a receipt that was cut.
+func (s *Store) glanced(ctx context.Context, name string, answer any, whole bool) (lock.Entry, error) {
+	refusal, _ := answer.(error)
+	fields, _ := answer.([]any)
+	switch code := failure.ReplyCode(refusal); {
+	case answer == nil:
+		return lock.Entry{}, nil
+	case code == "MOVED", code == "ASK", whole && len(fields) == 3 && fields[2] == int64(1):
+		return s.read(ctx, name)
+	case refusal != nil:
+		return lock.Entry{}, failure.NotApplied(failure.Kind(refusal), refusal)
+	case len(fields) != 3:
+		return lock.Entry{}, failure.BadAnswer(answer)
+	}
+	return entryOf(fields[:2])
 }

@@ -14,11 +14,12 @@ type Command struct {
 	EntryName string // the entry that the command works on
 	Yields    bool   // commands that end a lease overtake it: it claims, or cleans up
 	Alone     bool   // it has a connection of its own, which the server or a proxy may close
+	Batch     bool   // the answer is a []any with the replies to all commands, errors included
 
 	space   [224]byte // of most commands, so that each is one allocation
 	out     []byte    // as the protocol writes them
 	count   int       // of the commands, and of the replies
-	replies []any     // so far, of more than one
+	replies []any     // so far, of a batch
 
 	// Fields of the server, under its lock.
 	state         state
@@ -49,14 +50,14 @@ const (
 
 // NewCommand returns a command on the entry called name, of strings, byte slices and int64s.
 func NewCommand(name string, args ...any) *Command {
-	c := &Command{EntryName: name}
-	c.out = c.space[:0]
-	return c.Then(args...)
+	return (&Command{EntryName: name}).Then(args...)
 }
 
-// Then adds a command that is written after c, without another between them. The answer of c is a
-// []any with the replies of all, errors included.
+// Then adds a command to a batch, which is written without another between them.
 func (c *Command) Then(args ...any) *Command {
+	if c.count == 0 {
+		c.out = c.space[:0]
+	}
 	c.out = appendCommand(c.out, args...)
 	c.count++
 	return c

@@ -101,7 +101,7 @@ func (s *Server) answered(cn *conn, all []any) (wrong error) {
 			break
 		}
 		c := cn.line[n]
-		if c.count > 1 {
+		if c.Batch {
 			if c.replies = append(c.replies, reply); len(c.replies) < c.count {
 				continue
 			}
