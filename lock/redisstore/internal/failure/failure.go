@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -80,29 +79,6 @@ func UnlessFull(err error) error {
 	return &denied
 }
 
-// denials are the classes of failures that outlast a budget, however often the command
-// is sent: they last until an operator, or another program, has
-// acted. All other failures may be over in a moment, or on another connection.
-// A server loads its data, a script ends, a slot arrives, a Cluster has elected a
-// master. READONLY and MASTERDOWN come from the master before a failover:
-// another connection finds its successor.
-var denials = map[string]error{
-	"OOM":        lock.ErrFull,
-	"size":       lock.ErrFull,
-	"MISCONF":    lock.ErrDenied, // the server tries to save again after five seconds at the earliest
-	"NOREPLICAS": lock.ErrDenied, // the server counts them once a second
-	"NOAUTH":     lock.ErrDenied,
-	"WRONGPASS":  lock.ErrDenied,
-	"NOPERM":     lock.ErrDenied,
-	"WRONGTYPE":  lock.ErrDenied, // another program's value stays
-	"command":    lock.ErrDenied,
-	"value":      lock.ErrDenied, // as WRONGTYPE
-	"argument":   lock.ErrDenied,
-	"closed":     lock.ErrDenied, // a closed client stays closed
-	"queue":      lock.ErrDenied, // a repetition only makes it longer
-	"overload":   lock.ErrDenied, // as "queue"
-}
-
 // ClassOf returns the class of an error of this package, "" for any other.
 func ClassOf(err error) string {
 	if f, ok := errors.AsType[*Error](err); ok {
@@ -118,17 +94,17 @@ func New(class string, cause error, cure string) *Error {
 
 // Refused returns the error of a command that was not sent, and would be refused again.
 func Refused(class string, cause error) error {
-	return &Error{class: class, cause: cause, cure: cures[class], certain: true, denial: lock.ErrDenied}
+	return &Error{class: class, cause: cause, cure: Cure(class), certain: true, denial: lock.ErrDenied}
 }
 
 // NotApplied returns the error of a call that certainly had no effect.
 func NotApplied(class string, cause error) error {
-	return &Error{class: class, cause: cause, cure: cures[class], certain: true, denial: denials[class]}
+	return &Error{class: class, cause: cause, cure: Cure(class), certain: true, denial: classes[class].denial}
 }
 
 // Unknown returns the error of a call that may have had an effect.
 func Unknown(class string, cause error) error {
-	return &Error{class: class, cause: cause, cure: cures[class]}
+	return &Error{class: class, cause: cause, cure: Cure(class)}
 }
 
 // NotSent classifies an error of a command that was not written, and so certainly had no
@@ -157,13 +133,12 @@ func Failed(err error, repeated bool) error {
 
 // Kind returns the class of an error of go-redis.
 func Kind(err error) string {
-	var reply redis.Error
 	var netErr net.Error
 	isNet := errors.As(err, &netErr)
 	switch code := ReplyCode(err); {
 	case code != "":
 		return code
-	case errors.As(err, &reply):
+	case IsReply(err):
 		return "reply"
 	case errors.Is(err, redis.ErrClosed):
 		return "closed"
@@ -180,16 +155,6 @@ func Kind(err error) string {
 	default:
 		return "answer"
 	}
-}
-
-// IsTooLong reports whether err says that a server, or a proxy, has refused a command for its length.
-// It may close the connection before it has read the command.
-func IsTooLong(err error) bool {
-	if reply, ok := errors.AsType[redis.Error](err); ok {
-		said := reply.Error()
-		return strings.HasPrefix(said, "ERR Protocol error") || strings.HasPrefix(said, "ERR string exceeds maximum allowed size")
-	}
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // NeverDialed reports whether err says that no connection was made.

@@ -9,14 +9,6 @@ import (
 	"github.com/httplatch/httplatch/internal/ratelog"
 )
 
-var (
-	// ErrPanicked is the error of a call that has panicked.
-	ErrPanicked = errors.New("panic in a hook of the client")
-
-	// ErrUnsettled is the error of a call whose hook has ended its goroutine.
-	ErrUnsettled = errors.New("a hook of the client did not return")
-)
-
 // Result is the result of a call.
 type Result[T any] struct {
 	Value T
@@ -28,10 +20,13 @@ type Result[T any] struct {
 func Apart[T any](call func() (T, error)) <-chan Result[T] {
 	made := make(chan Result[T], 1)
 	go func() {
-		r := Result[T]{Err: ErrUnsettled}
+		r := Result[T]{Err: errors.New("a hook of the client did not return")}
 		defer func() {
 			if p := recover(); p != nil {
-				r.Err = ofHook(p)
+				r.Err = fmt.Errorf("panic in a hook of the client: %v", p)
+				if due, _ := logged.Due("panic"); due {
+					slog.Default().Error("redisstore: "+r.Err.Error()+"; others are not logged for a minute", "stack", string(debug.Stack()))
+				}
 			}
 			made <- r
 		}()
@@ -41,12 +36,3 @@ func Apart[T any](call func() (T, error)) <-chan Result[T] {
 }
 
 var logged ratelog.Log
-
-// ofHook logs the panic of a hook of the client, and converts it to an error.
-func ofHook(p any) error {
-	err := fmt.Errorf("%w: %v", ErrPanicked, p)
-	if due, _ := logged.Due("panic"); due {
-		slog.Default().Error("redisstore: "+err.Error()+"; others are not logged for a minute", "stack", string(debug.Stack()))
-	}
-	return err
-}

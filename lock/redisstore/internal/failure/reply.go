@@ -4,6 +4,7 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -16,11 +17,8 @@ import (
 // write. Only if the permissions change while an entry is held can a user without the permission to
 // SET renew, settle or remove it.
 func ReplyCode(err error) string {
-	var reply redis.Error
-	if !errors.As(err, &reply) {
-		return ""
-	}
-	return CodeOf(reply.Error())
+	text, _ := replyOf(err)
+	return CodeOf(text)
 }
 
 // CodeOf returns the ReplyCode of a reply's text, or of the error that a command returns
@@ -31,7 +29,7 @@ func CodeOf(text string) string {
 		said = text
 	}
 	code, _, _ := strings.Cut(said, " ")
-	_, listed := cures[code]
+	_, listed := classes[code]
 	said = strings.TrimPrefix(said, "ERR ")
 	switch {
 	case listed && code == strings.ToUpper(code):
@@ -61,13 +59,30 @@ func inScript(text string) (said string, ok bool) {
 
 // IsReply reports whether err is a reply of a server, or of a proxy before it.
 func IsReply(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply)
+	_, is := replyOf(err)
+	return is
+}
+
+func replyOf(err error) (text string, is bool) {
+	reply, is := errors.AsType[redis.Error](err)
+	if is {
+		text = reply.Error()
+	}
+	return text, is
 }
 
 // IsSyntaxError reports whether err is the answer of servers before Redis 7 to SET with
 // NX and GET.
 func IsSyntaxError(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply) && reply.Error() == "ERR syntax error"
+	text, _ := replyOf(err)
+	return text == "ERR syntax error"
+}
+
+// IsTooLong reports whether err says that a server, or a proxy, has refused a command for its length.
+// It may close the connection before it has read the command.
+func IsTooLong(err error) bool {
+	if text, is := replyOf(err); is {
+		return strings.HasPrefix(text, "ERR Protocol error") || strings.HasPrefix(text, "ERR string exceeds maximum allowed size")
+	}
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
