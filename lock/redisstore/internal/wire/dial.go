@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
@@ -33,14 +33,22 @@ func (s *Server) dial(now time.Time) {
 		defer s.mu.Unlock()
 		s.dialing--
 		if err != nil {
-			s.failDial(err)
+			go s.config.Broken()
+			if usable, _, _ := s.survey(); usable == 0 {
+				s.drop(err, func(*Command) bool { return true })
+			}
 			return
 		}
 		if s.closed {
 			go func() { _ = nc.Close() }()
 			return
 		}
-		s.window.began(now, took)
+		if s.window.usual == 0 {
+			s.window.usual = took
+		}
+		if now.After(s.window.newest) {
+			s.window.newest = now
+		}
 		s.conns = append(s.conns, &conn{net: nc})
 		s.write(nil)
 	}()
@@ -117,7 +125,7 @@ func (s *Server) locate(now time.Time) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, cn := range slices.Clone(s.conns) {
-			if addressOf(cn.net) == addressOf(nc) {
+			if fmt.Sprint(cn.net.RemoteAddr()) == fmt.Sprint(nc.RemoteAddr()) { // nil of some dialers of users
 				continue
 			}
 			if cn.retired = true; len(cn.line) == 0 {
@@ -125,36 +133,6 @@ func (s *Server) locate(now time.Time) {
 			}
 		}
 	}()
-}
-
-// addressOf returns the address of the server, "" if a dialer of the user does not give it.
-func addressOf(nc net.Conn) string {
-	if at := nc.RemoteAddr(); at != nil {
-		return at.String()
-	}
-	return ""
-}
-
-// failDial ends the commands in the queues if no connection is left for them. None was written.
-func (s *Server) failDial(err error) {
-	go s.config.Broken()
-	for _, cn := range s.conns {
-		if !cn.overdue && !cn.retired {
-			return
-		}
-	}
-	s.fail(err)
-}
-
-// fail ends the commands that wait.
-func (s *Server) fail(err error) {
-	for _, q := range []*queue{&s.ends, &s.claims} {
-		for c := q.first; c != nil; c = q.first {
-			q.remove(c)
-			c.end(nil, failure.NotSent(err), send.Nothing)
-		}
-	}
-	s.gauge.Waiting(time.Now(), false)
 }
 
 // DialerOf returns the way to the server of a client, with the client's own dialer, credentials and
@@ -165,23 +143,13 @@ func DialerOf(o *redis.Options) Dialer {
 		if err != nil {
 			return nil, 0, err
 		}
+		// After an error, or a panic of the user's code, the connection ends with ctx, which connect ends.
 		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
-		kept := false
-		defer func() {
-			if !kept { // code of the user may have panicked
-				stop()
-				_ = nc.Close()
-			}
-		}()
 		took, err := greet(ctx, nc, o)
-		if !stop() {
-			err = ctx.Err()
+		if err == nil && stop() {
+			return nc, took, nil
 		}
-		if err != nil {
-			return nil, 0, err
-		}
-		kept = true
-		return nc, took, nil
+		return nil, 0, cmp.Or(ctx.Err(), err)
 	}
 }
 

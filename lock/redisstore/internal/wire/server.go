@@ -228,7 +228,7 @@ func (s *Server) Close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
 	s.shut()
-	s.fail(redis.ErrClosed)
+	s.drop(redis.ErrClosed, func(*Command) bool { return true })
 	s.mu.Unlock()
 	look := time.NewTicker(tick)
 	defer look.Stop()

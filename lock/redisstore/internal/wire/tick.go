@@ -29,7 +29,7 @@ func (s *Server) tick() {
 	}
 	if waiting := s.ends.len + s.claims.len; now.Sub(s.looked) >= time.Duration(waiting)*perQueued {
 		s.looked = now
-		s.expire(now)
+		s.drop(context.DeadlineExceeded, func(c *Command) bool { return !now.Before(c.deadline) })
 	}
 	if s.ends.len+s.claims.len > 0 {
 		busy = true
@@ -60,18 +60,17 @@ func (s *Server) await(cn *conn, now time.Time) {
 	}
 }
 
-// expire ends the commands in the queues whose time is over.
-func (s *Server) expire(now time.Time) {
+// drop ends the commands in the queues that are due. None was written.
+func (s *Server) drop(err error, due func(c *Command) bool) {
 	for _, q := range []*queue{&s.ends, &s.claims} {
-		for c := q.first; c != nil; {
-			due := c
-			if c = c.after; !now.Before(due.deadline) {
-				q.remove(due)
-				due.end(nil, failure.NotSent(context.DeadlineExceeded), send.Nothing)
+		for c, next := q.first, (*Command)(nil); c != nil; c = next {
+			if next = c.after; due(c) {
+				q.remove(c)
+				c.end(nil, failure.NotSent(err), send.Nothing)
 			}
 		}
 	}
-	s.gauge.Waiting(now, s.claims.len > 0)
+	s.gauge.Waiting(time.Now(), s.claims.len > 0)
 }
 
 // watch looks at the commands on cn.

@@ -74,23 +74,6 @@ func (w *window) overdue(written, now time.Time) bool {
 	return now.Sub(written) > max(4*w.usual, 2*tick)
 }
 
-// began notes that a connection was made, in a round trip that began then.
-func (w *window) began(then time.Time, took time.Duration) {
-	if w.usual == 0 {
-		w.usual = took
-	}
-	if then.After(w.newest) {
-		w.newest = then
-	}
-}
-
-// wrote notes that a command is written now.
-func (w *window) wrote(now time.Time) {
-	if w.silentSince.IsZero() {
-		w.silentSince = now
-	}
-}
-
 // silent reports whether the server answers nothing at all: for a tenth of a second, and for
 // many times the usual time, although it was asked.
 func (w *window) silent(now time.Time) bool {

@@ -129,7 +129,7 @@ func (s *Server) survey() (usable, inFlight, share int) {
 func (s *Server) fill(cn *conn) {
 	now, before := time.Now(), len(cn.line)
 	_, inFlight, share := s.survey()
-	for !cn.closed && !cn.overdue && !cn.retired {
+	for !cn.closed && !cn.overdue {
 		c := s.ends.first
 		if c == nil {
 			c = s.claims.first
@@ -163,7 +163,9 @@ func (s *Server) fill(cn *conn) {
 			} else {
 				cn.out = append(cn.out, c.out...)
 			}
-			s.window.wrote(now)
+			if s.window.silentSince.IsZero() {
+				s.window.silentSince = now
+			}
 		}
 	}
 	cn.peak = max(cn.peak, len(cn.line))
