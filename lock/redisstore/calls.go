@@ -17,7 +17,7 @@ import (
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	name, kept := entry.Name(s.prefix, key)
 	if c.Longest { // it does not shorten the lease, unless another call has asked for a longer one
-		ok, err = s.compareAndAct(ctx, name, kept, &c, replaces, func(_ int, value []byte) *wire.Command {
+		ok, err = s.compareAndAct(ctx, name, kept, &c, replaces, func(_ int32, value []byte) *wire.Command {
 			return wire.NewCommand(name, "set", name, value, "ifeq", value, "px", keepFor(&c))
 		})
 	}
@@ -54,7 +54,7 @@ func (s *Store) settle(ctx context.Context, key string, c *lock.Claim, receipt [
 	name, kept := entry.Name(s.prefix, key)
 	forMS := max(entry.Milliseconds(keep), 1)
 	if s.notices == nil {
-		ok, err = s.compareAndAct(ctx, name, kept, c, replaces, func(_ int, value []byte) *wire.Command {
+		ok, err = s.compareAndAct(ctx, name, kept, c, replaces, func(_ int32, value []byte) *wire.Command {
 			return wire.NewCommand(name, "set", name, entry.Receipt(value, receipt), "ifeq", value, "px", forMS)
 		})
 	}
@@ -62,8 +62,8 @@ func (s *Store) settle(ctx context.Context, key string, c *lock.Claim, receipt [
 		return ok, err
 	}
 	if len(receipt) >= largeReceipt && len(c.Token) <= math.MaxUint8 {
-		if answer, err := s.settleLarge(ctx, name, c.Token, receipt, forMS); answer != undecided || err != nil {
-			return answer == settled, err
+		if ok, decided, err := s.settleLarge(ctx, name, c.Token, receipt, forMS); decided || err != nil {
+			return ok, err
 		}
 	}
 	return s.evalOwn(ctx, &settleScript, c.Token, name, c.Token, forMS, receipt)
@@ -81,8 +81,8 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	name, kept := entry.Name(s.prefix, key)
 	if s.notices == nil {
-		ok, err = s.compareAndAct(ctx, name, kept, &c, deletes, func(n int, value []byte) *wire.Command {
-			if n == 0 {
+		ok, err = s.compareAndAct(ctx, name, kept, &c, deletes, func(n int32, value []byte) *wire.Command {
+			if n == 1 {
 				return wire.NewCommand(name, "delifeq", name, value)
 			}
 			return wire.NewCommand(name, "delex", name, "ifeq", value)
@@ -122,4 +122,39 @@ func boolReply(answer any, err error) (ok bool, _ error) {
 	default:
 		return false, failure.BadAnswer(answer)
 	}
+}
+
+// Get returns the entry of key, read from the master.
+func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
+	name, _ := entry.Name(s.prefix, key)
+	return s.read(ctx, name)
+}
+
+// read runs a script, because a replica or the client's cache may answer a plain GET, and because
+// the value and its time left must be read at the same moment.
+func (s *Store) read(ctx context.Context, name string) (lock.Entry, error) {
+	answer, err := s.eval(ctx, &readScript, 1, name)
+	if err != nil || answer == nil {
+		return lock.Entry{}, err
+	}
+	return entryOf(answer)
+}
+
+// entryOf reads a value and its PTTL from the answer of a script. For a foreign value, the
+// error says not applied: a script leaves such a value alone.
+func entryOf(answer any) (lock.Entry, error) {
+	fields, _ := answer.([]any)
+	if len(fields) != 2 {
+		return lock.Entry{}, failure.BadAnswer(answer)
+	}
+	raw, isText := fields[0].(string)
+	left, isTime := fields[1].(int64)
+	if !isText || !isTime {
+		return lock.Entry{}, failure.BadAnswer(answer)
+	}
+	v, err := entry.Decode(raw)
+	if err != nil {
+		return lock.Entry{}, failure.NotApplied("value", err)
+	}
+	return v.Entry(left), nil
 }

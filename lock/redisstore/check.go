@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,15 +49,13 @@ func (s *Store) Check(ctx context.Context) error {
 
 // findings collects problems, one for each class.
 type findings struct {
-	all     []error
-	classes []string
-	denied  []string
-	stop    error // ends the check: further commands would find nothing
+	all    []error
+	denied []string
+	stop   error // ends the check: further commands would find nothing
 }
 
 func (f *findings) add(class string, cause error, cure string) {
-	if !slices.Contains(f.classes, class) {
-		f.classes = append(f.classes, class)
+	if !slices.ContainsFunc(f.all, func(err error) bool { return failure.ClassOf(err) == class }) {
 		f.all = append(f.all, failure.New(class, cause, cure))
 	}
 }
@@ -96,14 +93,11 @@ func (f *findings) join() error {
 
 // checkServer judges a server by its INFO.
 func (s *Store) checkServer(ctx context.Context, master *server, f *findings) {
-	answer, err := ask(ctx, master, "info")
+	info, err := infoOf(ctx, master)
 	if err != nil {
 		f.failed("INFO", err)
 		return
 	}
-	text, _ := answer.(string)
-	info := parseInfo(text)
-
 	if info["redis_mode"] == "sentinel" || info["server_mode"] == "sentinel" { // the name in Valkey
 		f.stop = failure.New("SENTINEL", errors.New("this is a Sentinel, not a server that keeps data"),
 			"use redis.NewFailoverClient or a redis-sentinel:// URL")
@@ -151,26 +145,25 @@ func warnVolatile(ctx context.Context, master *server) {
 	}
 }
 
-func parseInfo(text string) map[string]string {
+// infoOf returns the INFO of a server.
+func infoOf(ctx context.Context, master *server) (map[string]string, error) {
+	answer, err := ask(ctx, master, "info")
+	text, _ := answer.(string)
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
 		if name, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
 			info[name] = value
 		}
 	}
-	return info
+	return info, err
 }
 
 // supported reports whether v is 6.2 or later. It is also true if v is not a version: a server that
 // reports none may still work.
 func supported(v string) bool {
-	parts := strings.SplitN(v, ".", 3)
-	if len(parts) < 2 {
-		return true
-	}
-	major, err := strconv.Atoi(parts[0])
-	minor, minorErr := strconv.Atoi(parts[1])
-	return err != nil || minorErr != nil || major > 6 || major == 6 && minor >= 2
+	var major, minor int
+	n, _ := fmt.Sscanf(v, "%d.%d", &major, &minor)
+	return n < 2 || major > 6 || major == 6 && minor >= 2
 }
 
 // checkCommands tries every command, on a name that no entry has.

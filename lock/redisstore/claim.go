@@ -77,12 +77,10 @@ func (s *Store) claimPlain(ctx context.Context, name string, value []byte, c *lo
 		return s.claimUnfenced(ctx, name, value, c)
 	case old.State == entry.Settled && entry.IsRecord(s.prefix, name):
 		// A replay needs the receipt and not how long it will be kept.
-		return old.Entry(-1), nil
 	case old.State == entry.Settled, old.Linger > 0:
 		return s.read(ctx, name)
-	default:
-		return old.Entry(-1), nil
 	}
+	return old.Entry(-1), nil
 }
 
 // readRefused returns the current entry although the server refused to execute the

@@ -79,10 +79,8 @@
 //
 // # Waiting
 //
-// Callers that wait for another process ([lock.WithWait]) poll. With [WithNotifications] they are
-// also notified, by publish and subscribe, and get the key almost as soon as it is free. A
-// notification is only a hint: if it is lost, or refused for lack of a permission, the caller
-// finds the free key at its next poll.
+// Callers that wait for another process ([lock.WithWait]) poll. With [WithNotifications] they get the key
+// almost as soon as it is free.
 //
 // # The server
 //

@@ -84,7 +84,7 @@ func (f foreign) process(ctx context.Context, c *wire.Command) (any, error) {
 		case failure.NeverDialed(err), failure.Kind(err) == "pool", failure.Kind(err) == "closed":
 			return nil, failure.NotSent(err)
 		default:
-			return nil, failure.Unknown(failure.Kind(err), err)
+			return nil, err
 		}
 	}
 	if c.Batch {

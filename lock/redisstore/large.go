@@ -16,34 +16,25 @@ import (
 // script costs less than the second round trip of a transaction.
 const largeReceipt = 64 << 10
 
-// largeAnswer is the result of a transaction of two commands for a large receipt.
-type largeAnswer int
-
-const (
-	// undecided means that nothing was changed, and that the script has to settle. The script
-	// works for a user without the permission for transactions, when memory is full, and on a
-	// slot that moves.
-	undecided largeAnswer = iota
-	settled
-	notOurs // the entry has another token, or is gone
-)
-
 // settleLarge settles by a transaction of two commands: a script deletes the entry of
 // the token, and a SET with NX puts the receipt in the place of a deleted entry. Like
 // settle.lua it may be sent again, and land after commands that were sent later.
-func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []byte, keep int64) (largeAnswer, error) {
+//
+// If decided is false, nothing was changed, and the script has to settle. The script works for a user
+// without the permission for transactions, when memory is full, and on a slot that moves.
+func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []byte, keep int64) (ok, decided bool, err error) {
 	// The GET is in its own transaction, which proves that the user may run MULTI. If the
 	// server refused MULTI for the second transaction, its commands would not be atomic.
 	answers, err := s.transact(ctx, name, []any{"get", name})
 	if err != nil || answers == nil {
-		return undecided, err
+		return false, false, err
 	}
 	head, _ := answers[0].(string)
 	switch {
 	case strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Settled, token))):
-		return settled, nil
+		return true, true, nil
 	case !strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Held, token))):
-		return undecided, nil // the value may come from a replica
+		return false, false, nil // the value may come from a replica
 	}
 	value := entry.Receipt([]byte(head), receipt)
 	makeRoom := []any{"eval", roomScript.source, int64(1), name, token}
@@ -54,17 +45,17 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 		makeRoom, // a refused evalsha would not stop the SET
 		[]any{"set", name, value, "nx", "px", keep})
 	if f, is := errors.AsType[*failure.Error](err); is {
-		return undecided, failure.Failed(f.Cause(), true)
+		return false, false, failure.Failed(f.Cause(), true)
 	}
 	switch {
 	case err != nil || answers == nil:
-		return undecided, err
+		return false, false, err
 	case answers[0] == int64(2) && answers[1] == "OK", answers[0] == int64(1):
-		return settled, nil
+		return true, true, nil
 	case answers[0] == int64(0):
-		return notOurs, nil
+		return false, true, nil // another token's, or gone
 	default:
-		return undecided, failure.BadAnswer(answers)
+		return false, false, failure.BadAnswer(answers)
 	}
 }
 

@@ -35,14 +35,14 @@ const (
 )
 
 // spellings is the number of commands for the same, by different servers.
-var spellings = [abilities]int{deletes: 2, replaces: 1}
+var spellings = [abilities]int32{deletes: 2, replaces: 1}
 
 // ability notes from a server's answers whether it has a command, and in which spelling. A
 // failover or an upgrade can change this. If a server lacks the command, the command of a caller
 // tries it again after a while. A server that no longer has the command reports an error, and
 // executes nothing.
 type ability struct {
-	spelling atomic.Int32 // that the server understands, counted from 1; 0: none is known
+	spelling atomic.Int32 // that the server has executed, counted from 1; 0: none is known
 	next     atomic.Int64 // the time of the next try, in ms of Unix time
 }
 
@@ -51,35 +51,22 @@ const (
 	never    = math.MaxInt64
 )
 
-// choose returns the first spelling to try. ok is false if there is none to try. Only one of
-// several callers tries an unproven command, so that an unknown command costs only one call.
-func (a *ability) choose() (n int, ok bool) {
-	if n = int(a.spelling.Load()); n > 0 {
-		return n - 1, true
+// choose returns the first spelling to try, 0 if there is none to try. Only one of several callers tries an
+// unproven command, so that an unknown command costs only one call.
+func (a *ability) choose() int32 {
+	if n := a.spelling.Load(); n > 0 {
+		return n
 	}
-	next, now := a.next.Load(), time.Now().UnixMilli()
-	return 0, now >= next && a.next.CompareAndSwap(next, now+askAgain.Milliseconds())
-}
-
-// proven reports whether the server has executed a spelling.
-func (a *ability) proven(n int) bool { return a.spelling.Load() == int32(n)+1 } //nolint:gosec // of two
-
-// understands notes that the server has executed a spelling.
-func (a *ability) understands(n int) { a.spelling.Store(int32(n) + 1) } //nolint:gosec // of two
-
-// forget lets a later call try the command again, at the earliest at next.
-func (a *ability) forget() { a.spelling.Store(0) }
-
-// giveUp makes sure that no call tries the command again.
-func (a *ability) giveUp() {
-	a.next.Store(never)
-	a.forget()
+	if next, now := a.next.Load(), time.Now().UnixMilli(); now >= next && a.next.CompareAndSwap(next, now+askAgain.Milliseconds()) {
+		return 1
+	}
+	return 0
 }
 
 // compareAndAct lets the server act on the entry without a script, if the entry is exactly the
 // value that c has stored. command makes the n-th spelling. done is true if the server has acted. If done
 // is false and err is nil, the script has to decide.
-func (s *Store) compareAndAct(ctx context.Context, name, kept string, c *lock.Claim, action int, command func(n int, value []byte) *wire.Command) (done bool, err error) {
+func (s *Store) compareAndAct(ctx context.Context, name, kept string, c *lock.Claim, action int, command func(n int32, value []byte) *wire.Command) (done bool, err error) {
 	if c.Attempt < 1 || c.Fenced || len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
 		return false, nil // a part of the value is unknown
 	}
@@ -88,23 +75,23 @@ func (s *Store) compareAndAct(ctx context.Context, name, kept string, c *lock.Cl
 		return false, err
 	}
 	can := &server.can[action]
-	n, ok := can.choose()
-	for ; ok && n < spellings[action]; n++ {
+	for n := can.choose(); n > 0 && n <= spellings[action]; n++ {
 		cmd := command(n, entry.Append(nil, c, kept))
-		cmd.Alone = !can.proven(n)
+		cmd.Alone = can.spelling.Load() != n
 		answer, err := s.nodes.do(ctx, cmd)
-		switch {
-		case err != nil:
-			if ok, err = s.noteMiss(can, cmd, err); err != nil {
+		if err != nil {
+			if next, err := s.noteMiss(can, cmd, err); !next {
 				return false, err
 			}
 			continue
-		case answer == "OK":
-			answer = int64(1)
-		case answer == nil:
-			answer = int64(0)
 		}
-		can.understands(n)
+		can.spelling.Store(n)
+		switch answer {
+		case "OK":
+			return true, nil
+		case nil:
+			return false, nil
+		}
 		return boolReply(answer, nil)
 	}
 	return false, nil
@@ -115,18 +102,19 @@ func (s *Store) compareAndAct(ctx context.Context, name, kept string, c *lock.Cl
 func (s *Store) noteMiss(can *ability, cmd *wire.Command, err error) (next bool, _ error) {
 	switch class := failure.ClassOf(err); {
 	case failure.IsSyntaxError(err):
-		can.forget()
+		can.spelling.Store(0)
 		return true, nil
 	case !errors.Is(err, lock.ErrNotApplied):
 		if failure.IsReply(err) {
-			can.forget() // a proxy with its own error for an unknown command
+			can.spelling.Store(0) // a proxy with its own error for an unknown command
 		}
 		return false, err
 	case class == "command":
-		can.forget()
+		can.spelling.Store(0)
 		return true, nil
 	case class == "NOPERM":
-		can.giveUp()
+		can.next.Store(never)
+		can.spelling.Store(0)
 		s.forbidden.Do(func() {
 			slog.Default().Info("redisstore: the server could compare and delete by itself, but not for this user: "+
 				"it runs a script instead, which costs it more", "command", cmd.Parts()[0][0])

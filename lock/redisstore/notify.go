@@ -2,7 +2,11 @@ package redisstore
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
@@ -67,4 +71,240 @@ func (s *Store) checkSubscribe(ctx context.Context, channel string, f *findings)
 			f.failed(strings.ToUpper(name), failure.NotApplied(failure.Kind(err), err))
 		}
 	}
+}
+
+const (
+	// pulse is the interval at which the listener checks whether a caller still waits, and sends a PING. A
+	// connection is given up after two without a message.
+	pulse = 3 * time.Second
+
+	// relisten is the pause of the listener after a failure. Callers that wait poll meanwhile.
+	relisten = 500 * time.Millisecond
+)
+
+// notices keeps the channels of the keys that callers wait for, and wakes the callers. While there are
+// callers, and up to a pulse longer, a goroutine listens over a connection of its own.
+type notices struct {
+	nodes  *nodes
+	open   context.Context //nolint:containedctx // of the listener, which serves many waiters; ended by close
+	shut   context.CancelFunc
+	warned sync.Once
+
+	mu         sync.Mutex
+	waiting    map[string]map[chan struct{}]struct{} // callers, by channel
+	subscribed map[string]bool                       // channels of the listener; true: confirmed
+	changed    chan struct{}                         // has a value when subscriptions may have to change
+	listening  chan struct{}                         // closed when the listener has ended; nil if there is none
+}
+
+func newNotices(n *nodes) *notices {
+	open, shut := context.WithCancel(context.Background()) //nolint:forbidigo // see open
+	return &notices{
+		nodes:      n,
+		open:       open,
+		shut:       shut,
+		waiting:    make(map[string]map[chan struct{}]struct{}),
+		subscribed: make(map[string]bool),
+		changed:    make(chan struct{}, 1),
+	}
+}
+
+func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.open.Err() != nil {
+		return nil, func() {}
+	}
+	w := make(chan struct{}, 1)
+	if n.waiting[channel] == nil {
+		n.waiting[channel] = make(map[chan struct{}]struct{})
+		n.change()
+	}
+	n.waiting[channel][w] = struct{}{}
+	if n.subscribed[channel] {
+		w <- struct{}{} // the confirmation has already woken the waiters before this one
+	}
+	if n.listening == nil {
+		n.listening = make(chan struct{})
+		go n.listen(n.listening)
+	}
+	return w, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if delete(n.waiting[channel], w); len(n.waiting[channel]) == 0 {
+			delete(n.waiting, channel)
+			n.change()
+		}
+	}
+}
+
+// change lets the listener check its subscriptions.
+func (n *notices) change() {
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
+}
+
+// wake notifies the waiters of a message on channel, or of the beginning of
+// its subscription: earlier events were not reported.
+func (n *notices) wake(channel string, begun bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, asked := n.subscribed[channel]; asked && begun {
+		n.subscribed[channel] = true
+	}
+	for w := range n.waiting[channel] {
+		select {
+		case w <- struct{}{}:
+		default: // the channel has a value already
+		}
+	}
+}
+
+// close ends the listener, and waits for its end, at most for the time in which
+// a server has to answer.
+func (n *notices) close() {
+	n.shut()
+	n.mu.Lock()
+	ended := n.listening
+	n.mu.Unlock()
+	if ended == nil {
+		return
+	}
+	select {
+	case <-ended:
+	case <-time.After(openTimeout):
+	}
+}
+
+// listen is the listener: it subscribes over one connection after another, until no caller waits any more.
+func (n *notices) listen(ended chan struct{}) {
+	defer close(ended)
+	for {
+		retired, err := n.session()
+		if retired || n.open.Err() != nil {
+			return
+		}
+		n.failed(err)
+		select {
+		case <-time.After(relisten):
+		case <-n.open.Done():
+		}
+	}
+}
+
+// session listens over one connection until it fails, or no caller waits any more.
+func (n *notices) session() (retired bool, err error) {
+	feed, err := n.nodes.listen(n.open)
+	if err != nil {
+		return n.retire(), err
+	}
+	received := make(chan error, 1)
+	go func() {
+		defer close(received)
+		received <- n.receive(feed)
+	}()
+	defer func() {
+		_ = feed.Close()
+		for range received { // until the goroutine has ended
+		}
+	}()
+	n.mu.Lock()
+	clear(n.subscribed) // a new connection has no subscription
+	n.change()
+	n.mu.Unlock()
+	tick := time.NewTicker(pulse)
+	defer tick.Stop()
+	for err == nil {
+		select {
+		case <-n.changed:
+			more, fewer := n.takeChanges()
+			err = errors.Join(feed.Send("unsubscribe", fewer), feed.Send("subscribe", more))
+		case <-tick.C:
+			if n.retire() {
+				return true, nil
+			}
+			err = feed.Send("ping", []string{""})
+		case err = <-received:
+		case <-n.open.Done():
+			err = n.open.Err()
+		}
+	}
+	return false, err
+}
+
+// takeChanges returns the channels to subscribe to, and those to leave.
+func (n *notices) takeChanges() (subscribe, unsubscribe []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for channel := range n.subscribed {
+		if n.waiting[channel] == nil {
+			delete(n.subscribed, channel)
+			unsubscribe = append(unsubscribe, channel)
+		}
+	}
+	for channel := range n.waiting {
+		if _, asked := n.subscribed[channel]; !asked {
+			n.subscribed[channel] = false
+			subscribe = append(subscribe, channel)
+		}
+	}
+	return subscribe, unsubscribe
+}
+
+// retire ends the listener if no caller waits.
+func (n *notices) retire() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.waiting) == 0 {
+		n.listening = nil
+	}
+	return n.listening == nil
+}
+
+// receive wakes waiters until the connection ends.
+func (n *notices) receive(feed *wire.Feed) error {
+	for {
+		_ = feed.SetReadDeadline(time.Now().Add(2 * pulse))
+		all, err := feed.Next()
+		for _, message := range all {
+			if refusal, is := message.(wire.Error); is {
+				n.failed(refusal)
+			}
+			fields, _ := message.([]any)
+			if len(fields) != 3 {
+				continue
+			}
+			if channel, _ := fields[1].(string); fields[0] == "message" || fields[0] == "subscribe" {
+				n.wake(channel, fields[0] == "subscribe")
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// failed logs once that the server does not let the store listen. A server that is
+// down, or not ready, is reported by all other calls.
+func (n *notices) failed(err error) {
+	if class := failure.Kind(err); class == "NOPERM" || class == "reply" {
+		n.warned.Do(func() {
+			slog.Default().Warn("redisstore: no notifications: callers that wait find out by polling; Store.Check says what to do", "error", err)
+		})
+	}
+}
+
+// listen makes a connection to one of the masters: each passes on what is published on any.
+func (n *nodes) listen(ctx context.Context) (*wire.Feed, error) {
+	masters, err := n.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	of, own := masters[rand.IntN(len(masters))].transport.(*wire.Server) //nolint:gosec // no secret
+	if !own {
+		return nil, errors.ErrUnsupported
+	}
+	return of.Feed(ctx)
 }

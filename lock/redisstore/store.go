@@ -114,3 +114,23 @@ func (s *Store) Close() error {
 func (s *Store) Describe() lock.Description {
 	return lock.Description{MaxLag: s.maxLag, Check: s.Check, Watch: s.Watch, Servers: s.Servers}
 }
+
+// Servers returns the run ids of the masters that the store writes to: one, or several in a
+// Cluster. With them, a quorum detects two stores on one server, and a store over a Cluster.
+// Servers leaves out a server that does not report its run id.
+func (s *Store) Servers(ctx context.Context) (ids []string, err error) {
+	masters, err := s.nodes.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, master := range masters {
+		info, err := infoOf(ctx, master)
+		if err != nil {
+			return nil, err
+		}
+		if id := info["run_id"]; id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
