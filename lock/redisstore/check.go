@@ -130,16 +130,7 @@ func warnVolatile(ctx context.Context, master *server) {
 	if err != nil {
 		return
 	}
-	var save any
-	switch pairs := answer.(type) {
-	case []any:
-		if len(pairs) == 2 {
-			save = pairs[1]
-		}
-	case map[any]any: // RESP3, by a client of the user
-		save = pairs["save"]
-	}
-	if save == "" {
+	if text := fmt.Sprint(answer); text == "[save ]" || text == "map[save:]" { // the latter in RESP3, by a client of the user
 		slog.Default().Warn("redisstore: the server has no persistence: a restart loses all receipts, and a repeat of an order " +
 			"then runs as a second order; set appendonly yes")
 	}

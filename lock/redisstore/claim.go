@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -132,7 +133,7 @@ func (s *Store) claimScript(ctx context.Context, name string, value []byte, c *l
 	now = time.Duration(micros) * time.Microsecond
 	switch {
 	case ok && fields[0] == claimLate:
-		return lock.Entry{}, now, failure.NotApplied("late", errLate)
+		return lock.Entry{}, now, failure.NotApplied("late", errors.New("refused as too late"))
 	case ok && fields[0] == claimNone: // free, and to be claimed without Replaces
 		return lock.Entry{}, now, nil
 	case ok && fields[0] == claimTaken && len(fields) == 3:
@@ -144,6 +145,38 @@ func (s *Store) claimScript(ctx context.Context, name string, value []byte, c *l
 		return e, now, err
 	}
 	return lock.Entry{}, 0, failure.BadAnswer(answer)
+}
+
+// claimFenced claims with a fence. The server does not execute the claim after ctx has ended:
+// the command carries the time, by the server's clock, after which it is refused.
+//
+// The clock of a server is unknown before its first answer. So the first claim carries a time
+// that is already over. The server refuses it, unless there is an entry to report, and the
+// refusal contains the server's time.
+func (s *Store) claimFenced(ctx context.Context, name string, value []byte, c *lock.Claim) (e lock.Entry, err error) {
+	server, err := s.nodes.route(ctx, name)
+	if err != nil {
+		return lock.Entry{}, err
+	}
+	clock := server.clock
+	deadline, guarded := ctx.Deadline()
+	// Two tries: after a failover another server may refuse the claim, and its refusal
+	// contains the time for the second try.
+	for range 2 {
+		notAfter := int64(0)
+		if guarded {
+			notAfter = clock.At(deadline)
+		}
+		sent := time.Now()
+		var now time.Duration
+		if e, now, err = s.claimScript(ctx, name, value, c, strconv.FormatInt(notAfter, 10)); err != nil && failure.ClassOf(err) != "late" {
+			return lock.Entry{}, err
+		}
+		if clock.Heard(sent, time.Now(), now); err == nil {
+			return e, nil
+		}
+	}
+	return lock.Entry{}, err
 }
 
 // granted returns the entry that a claim has just made.
@@ -163,5 +196,3 @@ func granted(c *lock.Claim, fence int64) lock.Entry {
 func keepFor(c *lock.Claim) int64 {
 	return max(entry.Milliseconds(c.Lease), 1) + entry.Milliseconds(c.Linger)
 }
-
-var errLate = errors.New("refused as too late")

@@ -7,11 +7,9 @@ import (
 	"time"
 )
 
-type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
-
 // dialer returns the default dialer of go-redis with the socket option that
 // bounds the MaxLag of the store's Description.
-func dialer(timeout time.Duration, config *tls.Config) dialFunc {
+func dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		d := &net.Dialer{
 			Timeout:         timeout,

@@ -53,8 +53,7 @@
 //     on it one try: their outcome is unknown, and a Locker sends them again, over another
 //     connection. So connections that the network has dropped without a word refuse no request.
 //   - The protocol is RESP 2, which every server and proxy speaks. It has no pushes.
-//   - The client's pool, hooks, retries, read timeouts and log have no part in it. The options
-//     PoolSize and PipelinePoolSize do not matter.
+//   - The client's pool, hooks, retries, read timeouts and log have no part in it.
 //
 // A client with OnConnect, a Limiter or a StreamingCredentialsProvider sends every command itself,
 // through its pool and its hooks, on a goroutine of its own. So does a [redis.UniversalClient] of

@@ -66,7 +66,7 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 	if err != nil {
 		return nil, err
 	}
-	if _, can := server.transport.(*wire.Server); !can {
+	if server.own() == nil {
 		return nil, nil // the script has to settle
 	}
 	all := &wire.Command{EntryName: name, Batch: true}

@@ -16,8 +16,20 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
-// scanCount is the number of names that the server looks at for one SCAN.
-const scanCount = 256
+const (
+	// scanCount is the number of names that the server looks at for one SCAN.
+	scanCount = 256
+
+	// maxScan bounds how long one SCAN of a page keeps the server from its other clients.
+	maxScan = 1000
+
+	// glanceBytes is longer than any entry without its receipt: the key is at
+	// most keytext.MaxBytes, and fingerprints and owners are short.
+	glanceBytes = 8 << 10
+
+	// loadCount is the number of values that one round trip reads: half a megabyte at most.
+	loadCount = 64
+)
 
 // List yields every live entry once, in no order, with its Key. It walks the
 // whole keyspace of every master, a few hundred names a round trip, and holds no
@@ -57,9 +69,6 @@ func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 		}
 	}
 }
-
-// maxScan bounds how long one SCAN keeps the server from its other clients.
-const maxScan = 1000
 
 // Page is part of [lock.Inspector]. It makes one SCAN, for which the server
 // looks at about limit names, 1,000 at most, and reads the values of the matching entries.
@@ -139,15 +148,6 @@ func (s *Store) scan(ctx context.Context, master *server, cursor string, count i
 }
 
 var globEscaper = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
-
-const (
-	// glanceBytes is longer than any entry without its receipt: the key is at
-	// most keytext.MaxBytes, and fingerprints and owners are short.
-	glanceBytes = 8 << 10
-
-	// loadCount is the number of values that one round trip reads: half a megabyte at most.
-	loadCount = 64
-)
 
 // entries yields the entries on master whose names want accepts, which gets key "" if the name does not
 // show it. Names that no entry has are skipped. Without whole, receipts may be cut. A foreign value is

@@ -46,10 +46,7 @@ type ability struct {
 	next     atomic.Int64 // the time of the next try, in ms of Unix time
 }
 
-const (
-	askAgain = 10 * time.Minute
-	never    = math.MaxInt64
-)
+const askAgain = 10 * time.Minute
 
 // choose returns the first spelling to try, 0 if there is none to try. Only one of several callers tries an
 // unproven command, so that an unknown command costs only one call.
@@ -113,7 +110,7 @@ func (s *Store) noteMiss(can *ability, cmd *wire.Command, err error) (next bool,
 		can.spelling.Store(0)
 		return true, nil
 	case class == "NOPERM":
-		can.next.Store(never)
+		can.next.Store(math.MaxInt64)
 		can.spelling.Store(0)
 		s.forbidden.Do(func() {
 			slog.Default().Info("redisstore: the server could compare and delete by itself, but not for this user: "+

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -146,15 +147,6 @@ func (n *nodes) masters(ctx context.Context) ([]*server, error) {
 	return all, nil
 }
 
-// listens reports whether the store can listen over a connection of its own.
-func (n *nodes) listens() bool {
-	if n.only == nil {
-		return true
-	}
-	_, own := n.only.transport.(*wire.Server)
-	return own
-}
-
 // close ends the connections. A command that is under way has until the end of ctx for its reply.
 func (n *nodes) close(ctx context.Context) {
 	n.closed.Store(true)
@@ -163,10 +155,7 @@ func (n *nodes) close(ctx context.Context) {
 		return
 	}
 	n.mu.Lock()
-	all := []*server{n.redirected}
-	for _, of := range n.byMaster {
-		all = append(all, of)
-	}
+	all := slices.Collect(maps.Values(n.byMaster))
 	n.mu.Unlock()
 	for _, of := range all {
 		of.Close(ctx)
@@ -189,6 +178,12 @@ type server struct {
 
 func newServer(t transport) *server {
 	return &server{transport: t, clock: serverclock.NewOffset(time.Now())}
+}
+
+// own returns the transport over connections of the store's own, nil if a client sends every command.
+func (of *server) own() *wire.Server {
+	own, _ := of.transport.(*wire.Server)
+	return own
 }
 
 // serverOf returns the server of a client, over connections of the store's own. Some options are

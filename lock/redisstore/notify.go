@@ -19,10 +19,6 @@ import (
 // round trip or two, instead of at their next poll, which is up to half a second away. They also
 // poll less often, at intervals of up to two seconds.
 //
-//	store, err := redisstore.Open(ctx, url, redisstore.WithNotifications())
-//	...
-//	locker := lock.New(store, lock.WithWait(2*time.Second))
-//
 // Holders publish when they release, and waiters listen, so all processes that share keys should
 // have the option. If one of them lacks it, or a message is lost, the waiter gets the key at its
 // next poll.
@@ -39,10 +35,10 @@ func WithNotifications() Option {
 
 // Watch returns a channel that gets a value when the watch has begun, and later whenever the
 // entry of key may have been released or settled. It never blocks. stop ends the watch. Without
-// [WithNotifications], over a client that sends every command itself, and after Close, the channel is nil. A [lock.Locker] watches for callers
-// that wait.
+// [WithNotifications], over a client that sends every command itself, and after Close, the channel is
+// nil. A [lock.Locker] watches for callers that wait.
 func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
-	if s.notices == nil || !s.nodes.listens() {
+	if s.notices == nil || s.nodes.only != nil && s.nodes.only.own() == nil {
 		return nil, func() {}
 	}
 	name, _ := entry.Name(s.prefix, key)
@@ -302,8 +298,8 @@ func (n *nodes) listen(ctx context.Context) (*wire.Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	of, own := masters[rand.IntN(len(masters))].transport.(*wire.Server) //nolint:gosec // no secret
-	if !own {
+	of := masters[rand.IntN(len(masters))].own() //nolint:gosec // no secret
+	if of == nil {
 		return nil, errors.ErrUnsupported
 	}
 	return of.Feed(ctx)

@@ -30,8 +30,8 @@ const (
 //
 //	store, err := redisstore.Open(ctx, url, redisstore.WithPrefix("shop:"))
 //
-// The prefix names the service: two services on one Redis with the same prefix, or
-// both without a prefix, get each other's answers; see [WithPrefix]. A url is one of
+// The prefix names the service: two services with one prefix get each other's answers; see [WithPrefix].
+// A url is one of
 //
 //	redis://user:password@host:6379/0
 //	rediss://...                                     TLS
@@ -56,7 +56,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	silence.Do(logging.Disable)
-	s := newStore(client, opts)
+	s := New(client, opts...)
 	s.maxLag = openLag
 	s.close = client.Close
 	if s.unchecked {

@@ -49,8 +49,7 @@ var (
 //
 //	store := redisstore.New(client, redisstore.WithPrefix("shop:"))
 //
-// The prefix names the service: two services on one Redis with the same prefix, or
-// both without a prefix, get each other's answers; see [WithPrefix].
+// The prefix names the service: two services with one prefix get each other's answers; see [WithPrefix].
 //
 // New is made for a *redis.Client (also with Sentinel) and a *redis.ClusterClient.
 //
@@ -58,10 +57,8 @@ var (
 // nor its hooks: see the package documentation, also for clients that cannot be used in this way. A
 // program has one store for each prefix, since each has its connections. Close ends them.
 //
-// New panics on a nil client, a nil Option, a *redis.Ring and a *redis.AutoPipeliner. A Ring sends
-// keys to another shard as soon as it takes a shard for dead, which makes a second holder even
-// if every server is alive. An AutoPipeliner repeats whole batches, and sends commands after
-// their contexts have ended.
+// New panics on a nil client, a nil Option, a *redis.Ring, which can make two holders, and a
+// *redis.AutoPipeliner, which repeats commands.
 func New(client redis.UniversalClient, opts ...Option) *Store {
 	switch client.(type) {
 	case nil:
@@ -76,10 +73,6 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(fmt.Sprintf("redisstore.New: client is a nil %T", client))
 	}
-	return newStore(client, opts)
-}
-
-func newStore(client redis.UniversalClient, opts []Option) *Store {
 	s := &Store{
 		nodes:  newNodes(client),
 		prefix: "latch:",
