@@ -127,37 +127,48 @@ func (s alwaysFenced) Claim(ctx context.Context, key string, c lock.Claim) (lock
 // the server would have to refuse.
 func TestMinimalACL(t *testing.T) {
 	t.Parallel()
+	single := func(t *testing.T) (*redistest.Server, string) {
+		t.Helper()
+		srv := redistest.Start(t)
+		return srv, "redis://u:p@" + srv.Addr()
+	}
 	for name, tt := range map[string]struct {
 		rules string
 		start func(t *testing.T) (srv *redistest.Server, url string)
+		opts  []redisstore.Option
 	}{
-		"single": {failure.MinimalACL + " " + failure.LargeACL, func(t *testing.T) (*redistest.Server, string) {
-			srv := redistest.Start(t)
-			return srv, "redis://u:p@" + srv.Addr()
-		}},
-		"database": {failure.MinimalACL + " " + failure.LargeACL + " +select", func(t *testing.T) (*redistest.Server, string) {
-			srv := redistest.Start(t)
-			return srv, "redis://u:p@" + srv.Addr() + "/7"
-		}},
-		"cluster": {failure.MinimalACL + " " + failure.LargeACL + " " + failure.ClusterACL, func(t *testing.T) (*redistest.Server, string) {
+		"single":        {"", single, nil},
+		"notifications": {failure.NotifyACL, single, []redisstore.Option{redisstore.WithNotifications()}},
+		"database": {"+select", func(t *testing.T) (*redistest.Server, string) {
+			srv, url := single(t)
+			return srv, url + "/7"
+		}, nil},
+		"cluster": {failure.ClusterACL, func(t *testing.T) (*redistest.Server, string) {
 			cluster := redistest.StartCluster(t, 1, nil)
 			return cluster.Nodes[0], "redis-cluster://u:p@" + cluster.Addrs()[0]
-		}},
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv, url := tt.start(t)
-			args := []any{"ACL", "SETUSER", "u", "on", ">p"}
-			for rule := range strings.FieldsSeq(tt.rules) {
+			args := []any{"ACL", "SETUSER", "u", "on", ">p", "resetchannels"}
+			for rule := range strings.FieldsSeq(failure.MinimalACL + " " + failure.LargeACL + " " + tt.rules) {
 				args = append(args, rule)
 			}
 			srv.Do(t, args...)
 			t.Run("suite", func(t *testing.T) {
-				s := open(t, url)
+				s := open(t, url, tt.opts...)
 				take(t, sharing(t, open(t, url)), "y", claim("a"))
 				latchtest.TestStore(t, shortest, func(*testing.T) lock.Store { return s })
 				take(t, s, "x", fenced("a"))
 				require.NotEmpty(t, listed(t, s))
+				if wake, stop := s.Watch("x"); wake != nil {
+					hears(t, wake)
+					release(t, s, "x", "a")
+					hears(t, wake)
+					stop()
+					require.Eventually(t, func() bool { return len(channels(t, srv)) == 0 }, patience, 5*time.Millisecond)
+				}
 			})
 			refused, err := srv.Client(t).ACLLog(t.Context(), 10).Result()
 			require.NoError(t, err)

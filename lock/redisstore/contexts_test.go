@@ -16,31 +16,36 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
+// behindProxies are clients, whose read timeout is given, of a server behind a proxy.
+var behindProxies = map[string]func(t *testing.T, read time.Duration) (*redisstore.Store, *respproxy.Proxy){
+	"client": func(t *testing.T, read time.Duration) (*redisstore.Store, *respproxy.Proxy) {
+		t.Helper()
+		p := respproxy.Start(t, redistest.Start(t).Addr())
+		return overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = read }), p
+	},
+	"cluster client": func(t *testing.T, read time.Duration) (*redisstore.Store, *respproxy.Proxy) {
+		t.Helper()
+		var p *respproxy.Proxy
+		cluster := redistest.StartCluster(t, 1, func(_ int, addr string) int {
+			p = respproxy.Start(t, addr)
+			return p.Port()
+		})
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: read})
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		return redisstore.New(client), p
+	},
+}
+
 // A server that does not answer for a while must not use up the pool of clients
 // with default options, nor delay their users afterwards. (Except for the time
 // after which the clients would give up by themselves.)
 func TestCallsEndWithTheirContexts(t *testing.T) {
 	t.Parallel()
 	const obstacle = 30 * time.Second
-	for name, start := range map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy){
-		"client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
-			p := respproxy.Start(t, redistest.Shared(t).Addr())
-			return overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = obstacle }), p
-		},
-		"cluster client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
-			var p *respproxy.Proxy
-			cluster := redistest.StartCluster(t, 1, func(_ int, addr string) int {
-				p = respproxy.Start(t, addr)
-				return p.Port()
-			})
-			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: obstacle})
-			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			return redisstore.New(client), p
-		},
-	} {
+	for name, start := range behindProxies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, p := start(t)
+			s, p := start(t, obstacle)
 			key := keyFor(t)
 			take(t, s, key, claim("tok"))
 			p.Freeze()

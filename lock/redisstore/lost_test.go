@@ -120,35 +120,6 @@ func TestPlainSetNXRepeatsAndDeniesItself(t *testing.T) {
 	require.Equal(t, "tok", client.Get(t.Context(), keyFor(t)).Val())
 }
 
-func TestLostRequests(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Shared(t)
-	p := respproxy.Start(t, srv.Addr())
-	s := overClient(t, p.Addr(), nil)
-	key := keyFor(t)
-	lost := p.On(respproxy.Match{Name: "set", Key: nameOf(t), Count: 1}, respproxy.Drop(respproxy.Close))
-	_, err := s.Claim(t.Context(), key, claim("a"))
-	requireUnknown(t, err, "connection")
-	lost.Wait(t, 1)
-	require.Zero(t, p.Commands("set"))
-	require.NotZero(t, take(t, s, key, claim("a")).Left)
-}
-
-func TestTornReplies(t *testing.T) {
-	t.Parallel()
-	p := respproxy.Start(t, redistest.Shared(t).Addr())
-	s := overClient(t, p.Addr(), nil)
-	key := keyFor(t)
-	take(t, s, key, claim("a"))
-	cut := p.On(respproxy.Match{Name: "set", Key: nameOf(t), Count: 1}, respproxy.CutReply(3))
-	_, err := s.Claim(t.Context(), key, claim("b"))
-	requireUnknown(t, err, "connection")
-	cut.Wait(t, 1)
-	e, err := s.Get(t.Context(), key)
-	require.NoError(t, err)
-	require.Equal(t, "a", e.Token)
-}
-
 // An ended context also ends commands that wait for a connection.
 func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 	t.Parallel()

@@ -9,9 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
-	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
@@ -283,31 +281,6 @@ func TestNotificationsWithoutPermission(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
 	require.Contains(t, string(doc), failure.NotifyACL+"\n")
-}
-
-// The permissions that are documented are enough for everything, and nothing is
-// tried that they forbid.
-func TestNotificationsWithTheLeastPermission(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "runs the conformance suite with a user of few permissions")
-	t.Parallel()
-	srv := redistest.Start(t)
-	args := []any{"ACL", "SETUSER", "u", "on", ">p", "resetchannels"}
-	for rule := range strings.FieldsSeq(failure.MinimalACL + " " + failure.LargeACL + " " + failure.NotifyACL) {
-		args = append(args, rule)
-	}
-	srv.Do(t, args...)
-	s := open(t, "redis://u:p@"+srv.Addr(), redisstore.WithNotifications())
-	t.Run("suite", func(t *testing.T) {
-		latchtest.TestStore(t, shortest, func(*testing.T) lock.Store { return s })
-	})
-	wake, stop := s.Watch("k")
-	hears(t, wake)
-	take(t, s, "k", claim("a"))
-	release(t, s, "k", "a")
-	hears(t, wake)
-	stop()
-	require.Eventually(t, func() bool { return len(channels(t, srv)) == 0 }, patience, 5*time.Millisecond)
-	require.Empty(t, srv.Do(t, "ACL", "LOG"))
 }
 
 // channels lists the channels with a subscriber.

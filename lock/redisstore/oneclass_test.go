@@ -96,7 +96,7 @@ func TestCallersThatLeaveAreNotTheStoresFault(t *testing.T) {
 	store := open(t, p.URL())
 	var logged bytes.Buffer
 	var got []string
-	l := lock.New(store, lock.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))),
+	l := lock.New(store, lock.WithBudget(patience), lock.WithLease(3*patience), lock.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))),
 		lock.WithObserver(func(_ context.Context, e lock.Event) {
 			if e.Call == "claim" {
 				got = append(got, class(e.Err))

@@ -60,27 +60,9 @@ func TestReplies(t *testing.T) {
 	s := overClient(t, p.Addr(), nil)
 	key := keyFor(t)
 
-	refusals := []string{
-		"OOM command not allowed when used memory > 'maxmemory'.",
-		"READONLY You can't write against a read only replica.",
-		"LOADING Redis is loading the dataset in memory",
-		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
-		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-		"NOREPLICAS Not enough good replicas to write.",
-		"CLUSTERDOWN The cluster is down",
-		"CROSSSLOT Keys in request don't hash to the same slot",
-		"TRYAGAIN Multiple keys request during rehashing of slot",
-		"MOVED 3999 127.0.0.1:6381",
-		"ASK 3999 127.0.0.1:6381",
-		"NOAUTH Authentication required.",
-		"WRONGPASS invalid username-password pair or user is disabled.",
-		"NOPERM this user has no permissions to run the 'set' command",
-		"NOSCRIPT No matching script. Please use EVAL.",
-		"WRONGTYPE Operation against a key holding the wrong kind of value",
-		"BUSY Redis is busy running a script.",
-	}
-	for _, text := range refusals {
-		code, _, _ := strings.Cut(text, " ")
+	for _, refusal := range refusals {
+		text := refusal.text
+		code := refusal.class
 		rule := p.On(respproxy.Match{Name: data}, respproxy.ReplyError(text))
 		for name, op := range operations {
 			err := op(timeout(t, patience), s, key)

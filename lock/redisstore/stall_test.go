@@ -58,7 +58,7 @@ func TestDeadConnectionUnderLockers(t *testing.T) {
 	srv := redistest.Start(t)
 	p := respproxy.Start(t, srv.Addr())
 	s := open(t, p.URL())
-	l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(5*time.Second))
+	l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(patience), lock.WithLease(3*patience))
 	dead := p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Drop(respproxy.Hang))
 	var all sync.WaitGroup
 	for i := range 100 {
@@ -75,7 +75,7 @@ func TestDeadConnectionUnderLockers(t *testing.T) {
 	}
 	all.Wait()
 	dead.Wait(t, 1)
-	require.NoError(t, l.Close(timeout(t, 20*time.Second)))
+	require.NoError(t, l.Close(timeout(t, 3*patience))) // the dead connection is given up after a budget and a read timeout
 	require.Empty(t, srv.Keys(t))
 }
 
@@ -141,7 +141,7 @@ func TestBudgetsOfASilentServer(t *testing.T) {
 		all.Go(func() {
 			began := time.Now()
 			_, err := l.Acquire(t.Context(), member(t, i))
-			if took := time.Since(began); !errors.Is(err, lock.ErrUnavailable) || took > budget+10*time.Second {
+			if took := time.Since(began); !errors.Is(err, lock.ErrUnavailable) || took > budget+patience {
 				t.Error(took, err)
 			}
 		})
