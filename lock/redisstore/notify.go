@@ -158,9 +158,8 @@ func (n *notices) wake(channel string, begun bool) {
 	}
 }
 
-// close ends the listener, and waits for its end, at most for the time in which
-// a server has to answer.
-func (n *notices) close() {
+// close ends the listener, and waits for its end, or for that of ctx.
+func (n *notices) close(ctx context.Context) {
 	n.shut()
 	n.mu.Lock()
 	ended := n.listening
@@ -170,7 +169,7 @@ func (n *notices) close() {
 	}
 	select {
 	case <-ended:
-	case <-time.After(openTimeout):
+	case <-ctx.Done():
 	}
 }
 
@@ -183,10 +182,9 @@ func (n *notices) listen(ended chan struct{}) {
 			return
 		}
 		n.failed(err)
-		select {
-		case <-time.After(relisten):
-		case <-n.open.Done():
-		}
+		pause, end := context.WithTimeout(n.open, relisten)
+		<-pause.Done()
+		end()
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
+	neturl "net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,7 +85,7 @@ func connect(raw string) (redis.UniversalClient, error) {
 		authority, behind = rest[:i], rest[i:]
 	}
 	path, query, _ := strings.Cut(behind, "?")
-	values, err := url.ParseQuery(query)
+	values, err := neturl.ParseQuery(query)
 	// An "@" behind the authority means that it ended too early, at a "/", "?" or "#" of the password. A
 	// parameter may have one, but is not quoted then.
 	if !found || err != nil || strings.Contains(rest, "#") || strings.Contains(path, "@") {
@@ -95,7 +95,7 @@ func connect(raw string) (redis.UniversalClient, error) {
 	if err == nil {
 		return client, nil
 	}
-	if _, whole := errors.AsType[*url.Error](err); whole || strings.Contains(query, "@") { // its text has the whole URL
+	if _, whole := errors.AsType[*neturl.Error](err); whole || strings.Contains(query, "@") { // its text has the whole URL
 		return nil, badURL("malformed")
 	}
 	return nil, badURL(strings.TrimPrefix(err.Error(), "redis: "))
@@ -104,7 +104,7 @@ func connect(raw string) (redis.UniversalClient, error) {
 func badURL(why string) error { return fmt.Errorf("redisstore.Open: URL: %s; %s", why, urlForms) }
 
 // newClient makes the client for the parts of the URL raw.
-func newClient(raw, scheme, authority, path string, values url.Values) (redis.UniversalClient, error) {
+func newClient(raw, scheme, authority, path string, values neturl.Values) (redis.UniversalClient, error) {
 	u := &redis.UniversalOptions{}
 	port := "6379"
 	switch scheme {
@@ -121,7 +121,7 @@ func newClient(raw, scheme, authority, path string, values url.Values) (redis.Un
 	case "redis-sentinel", "rediss-sentinel":
 		name, db, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 		var err error
-		if u.MasterName, err = url.PathUnescape(name); err != nil || name == "" {
+		if u.MasterName, err = neturl.PathUnescape(name); err != nil || name == "" {
 			return nil, errors.New("no master name")
 		}
 		port, path = "26379", "/"+db

@@ -39,10 +39,10 @@ func TestClusterOverTLS(t *testing.T) {
 		require.NoError(t, err)
 		return tcp.Port
 	}, "--requirepass", quotable)
-	url := strings.Replace(cluster.URL(), "redis", "rediss", 1)
-	_, err := redisstore.Open(timeout(t, 3*patience), withLongTimeouts(url))
+	secure := strings.Replace(cluster.URL(), "redis", "rediss", 1)
+	_, err := redisstore.Open(timeout(t, 3*patience), withLongTimeouts(secure))
 	require.ErrorContains(t, err, "certificate")
-	try(t, open(t, url+"?skip_verify=true"))
+	try(t, open(t, secure+"?skip_verify=true"))
 }
 
 // sentinelOverTLS is the URL of a Sentinel that wants TLS, and knows a master

@@ -63,7 +63,8 @@ func (s *Server) await(cn *conn, now time.Time) {
 // drop ends the commands in the queues that are due. None was written.
 func (s *Server) drop(err error, due func(c *Command) bool) {
 	for _, q := range []*queue{&s.ends, &s.claims} {
-		for c, next := q.first, (*Command)(nil); c != nil; c = next {
+		var next *Command
+		for c := q.first; c != nil; c = next {
 			if next = c.after; due(c) {
 				q.remove(c)
 				c.end(nil, failure.NotSent(err), send.Nothing)
