@@ -81,8 +81,8 @@ OUTSIDE = /(docs/snippets|example|internal/telemetry|lock/pgstore|middleware/grp
 PATIENCE = -timeout 25m
 
 # What tests use that no test should install on a developer's machine: promtool comes with a
-# server, and nft is a packet filter.
-CIONLY = $(if $(filter true,$(CI)),promtool nft)
+# server.
+CIONLY = $(if $(filter true,$(CI)),promtool)
 
 # How a recipe names its run to testmain.SkipIn, whatever the environment has.
 unexport TEST_RUN TEST_LEFT_OUT

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|nutcracker|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|php|php-fpm|python3|
+# usage: scripts/deps.sh redis-server|nutcracker|postgresql|pgbouncer|mariadb|promtool|spin|chromium|curl|npm|php|php-fpm|python3|
 #        proxies|cc|go1.27.4 ...
 #
 # Installs the programs that the tests need in addition to Go. Missing ones come
@@ -23,7 +23,6 @@ present() {
 	curl) command -v curl ;;
 	go1.*) GOTOOLCHAIN=$1 go version 2>&1 ;; # downloads it
 	mariadb) mariadb ;;
-	nft) command -v ip && command -v nft ;; # as internal/faults does
 	nutcracker) PATH=$PATH:/usr/sbin command -v nutcracker ;; # as internal/testkit/redistest does
 	npm) command -v npm && command -v node ;; # as example/full/internal/forms and middleware do
 	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as internal/testkit/pgtest does
@@ -92,7 +91,6 @@ packages() {
 	curl) echo curl ;;
 	go1.*) ;;
 	mariadb) echo mariadb-server ;;
-	nft) echo iproute2 nftables ;;
 	nutcracker) echo nutcracker ;;
 	npm) echo npm nodejs ;;
 	pgbouncer) echo pgbouncer ;;
@@ -139,11 +137,6 @@ how_to() {
 		echo "or name a server that is elsewhere: MYSQL_SERVER=/path/to/mariadbd or /path/to/mysqld"
 		echo "Debian's package starts one at once, which the tests do not need:"
 		echo "    systemctl disable --now mariadb"
-		;;
-	nft)
-		echo "ip or nft is missing: what becomes of packets that a network loses is shown"
-		echo "by a proxy only. Linux has them:"
-		echo "    apt-get install iproute2 nftables | dnf install iproute nftables"
 		;;
 	npm)
 		echo "npm or node is missing: everything that shows how forms behave with htmx and Turbo,"

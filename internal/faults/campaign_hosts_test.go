@@ -90,7 +90,7 @@ func newCampaign(t *testing.T, seed uint64, planted func(lock.Store) lock.Store)
 		h := &host{c: c, n: n, proxy: respproxy.Start(t, c.server.Addr())}
 		url, options := h.proxy.URL(), &redis.Options{Addr: h.proxy.Addr()}
 		if n >= campaignHosts/2 {
-			url, options.PipelinePoolSize = sharing(url), fewConnections
+			url, options.PipelinePoolSize = url+sharing, fewConnections
 		}
 		var store lock.Store
 		if n%2 == 1 { // as its users make it: with retries, and without context timeouts

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,98 +41,89 @@ func (mute) Printf(context.Context, string, ...any) {}
 const (
 	budget = 500 * time.Millisecond // the default
 	slack  = 4 * time.Second        // what a busy machine may add to a bounded wait
+
+	// patient is the budget of callers whose calls all succeed, however busy the machine is: the
+	// longest for a lease of half a minute.
+	patient    = 15 * time.Second
+	shortLease = 1500 * time.Millisecond
 )
 
-var quiet = slog.New(slog.DiscardHandler)
+var (
+	quiet   = slog.New(slog.DiscardHandler)
+	fencing = lock.WithFencing()
+	orphan  = lock.Claim{Token: "orphan", Attempt: 1, Lease: time.Minute}
+)
 
-// setup is one way to reach a Redis through a proxy.
+// setup is one way to reach a Redis through a proxy: over a client as its users make it, or one
+// that Open makes.
 type setup struct {
-	name string
-	// start returns the proxy, the server behind it, and a store that goes
-	// through the proxy.
-	start func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store)
+	name           string
+	opened         bool
+	shares         bool // round trips
+	cluster, old62 bool
 }
 
-// setups: a client as its users make it and one that Open makes, on a single
-// node and on a cluster, with and without shared round trips.
 var setups = []setup{
-	{"client", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
-		t.Helper()
-		server := redistest.Start(t)
-		proxy := respproxy.Start(t, server.Addr())
-		client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
-		t.Cleanup(func() { _ = client.Close() })
-		return proxy, server, redisstore.New(client)
-	}},
-	{"open", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
-		t.Helper()
-		server := redistest.Start(t)
-		proxy := respproxy.Start(t, server.Addr())
-		return proxy, server, open(t, proxy.URL())
-	}},
-	{"client that shares round trips", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
-		t.Helper()
-		server := redistest.Start(t)
-		proxy := respproxy.Start(t, server.Addr())
-		client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PipelinePoolSize: fewConnections})
-		t.Cleanup(func() { _ = client.Close() })
-		return proxy, server, redisstore.New(client)
-	}},
-	{"open that shares round trips", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
-		t.Helper()
-		server := redistest.Start(t)
-		proxy := respproxy.Start(t, server.Addr())
-		return proxy, server, open(t, sharing(proxy.URL()))
-	}},
-	{"cluster client", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
-		t.Helper()
-		proxy, cluster := proxiedCluster(t)
-		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{proxy.Addr()}})
-		t.Cleanup(func() { _ = client.Close() })
-		return proxy, cluster.Nodes[0], redisstore.New(client)
-	}},
-	{"cluster open", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
-		t.Helper()
-		proxy, cluster := proxiedCluster(t)
-		return proxy, cluster.Nodes[0], open(t, cluster.URL())
-	}},
-	{"cluster open that shares round trips", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
-		t.Helper()
-		proxy, cluster := proxiedCluster(t)
-		return proxy, cluster.Nodes[0], open(t, sharing(cluster.URL()))
-	}},
+	{name: "client"},
+	{name: "open", opened: true},
+	{name: "client that shares round trips", shares: true},
+	{name: "open that shares round trips", opened: true, shares: true},
+	{name: "cluster client", cluster: true},
+	{name: "cluster open", opened: true, cluster: true},
+	{name: "cluster open that shares round trips", opened: true, shares: true, cluster: true},
 }
 
 // redis62 is a server that answers as Redis 6.2 does, where claims are scripts as
 // renewals and releases are.
-var redis62 = setup{"open on Redis 6.2", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
+var redis62 = setup{name: "open on Redis 6.2", opened: true, old62: true}
+
+// start returns the proxy, the server behind it, and a store that goes through the proxy.
+func (s setup) start(t *testing.T) (proxy *respproxy.Proxy, server *redistest.Server, store *redisstore.Store) {
 	t.Helper()
-	server := redistest.Start(t)
-	proxy := respproxy.Start(t, respproxy.StartRedis62(t, server.Addr()).Addr())
-	store := open(t, proxy.URL())
-	e, err := store.Claim(t.Context(), "first", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
-	require.NoError(t, err, "claims are scripts from here on")
-	_, err = store.Release(t.Context(), "first", lock.Claim{Token: e.Token})
-	require.NoError(t, err)
-	return proxy, server, store
-}}
+	scheme, query, pool := "redis://", "", 0
+	if s.shares {
+		query, pool = sharing, fewConnections
+	}
+	switch {
+	case s.cluster:
+		scheme = "redis-cluster://"
+		server = redistest.StartCluster(t, 1, func(_ int, addr string) int {
+			proxy = respproxy.Start(t, addr)
+			return proxy.Port()
+		}).Nodes[0]
+	case s.old62:
+		server = redistest.Start(t)
+		proxy = respproxy.Start(t, respproxy.StartRedis62(t, server.Addr()).Addr())
+	default:
+		server = redistest.Start(t)
+		proxy = respproxy.Start(t, server.Addr())
+	}
+	if s.opened {
+		store = open(t, scheme+proxy.Addr()+query)
+		until(t, func() bool { // from here on, claims are scripts on Redis 6.2
+			_, err := store.Claim(t.Context(), "first", orphan)
+			return err == nil
+		})
+		until(t, func() bool {
+			_, err := store.Release(t.Context(), "first", orphan)
+			return err == nil
+		})
+		return proxy, server, store
+	}
+	var client redis.UniversalClient = redis.NewClient(&redis.Options{Addr: proxy.Addr(), PipelinePoolSize: pool})
+	if s.cluster {
+		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{proxy.Addr()}})
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return proxy, server, redisstore.New(client)
+}
 
 // A store shares round trips when more calls are in flight than it has connections
-// for.
-const fewConnections = 2
-
-// sharing is url with so few connections.
-func sharing(url string) string { return url + "?pipeline_pool_size=" + strconv.Itoa(fewConnections) }
-
-func proxiedCluster(t *testing.T) (*respproxy.Proxy, *redistest.Cluster) {
-	t.Helper()
-	var proxy *respproxy.Proxy
-	cluster := redistest.StartCluster(t, 1, func(_ int, addr string) int {
-		proxy = respproxy.Start(t, addr)
-		return proxy.Port()
-	})
-	return proxy, cluster
-}
+// for: fewConnections, and the query of a URL with so few.
+const (
+	fewConnections = 2
+	sharing        = "?pipeline_pool_size=2"
+)
 
 func open(t *testing.T, url string) *redisstore.Store {
 	t.Helper()

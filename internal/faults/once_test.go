@@ -2,10 +2,8 @@ package faults_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,80 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
-	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
-
-// scripts of a settle have three arguments after the key, a claim's is a SET.
-func isSettle(args [][]byte) bool { return len(args) == 7 }
-
-// Every fault at every step of a run: the effect happens once, the answer of
-// the work reaches its caller, and the record appears.
-func TestOnceUnderFaults(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	p := respproxy.Start(t, server.Addr())
-	l := locker(t, open(t, p.URL()))
-	other := locker(t, open(t, server.URL()))
-	steps := map[string]respproxy.Match{
-		"claim":  {Name: "set"},
-		"settle": {Name: "eval|evalsha", Func: isSettle},
-	}
-	actions := map[string]respproxy.Action{
-		"applied, closed":      respproxy.Swallow(respproxy.Close),
-		"applied, reset":       respproxy.Swallow(respproxy.Reset),
-		"applied, hangs":       respproxy.Swallow(respproxy.Hang),
-		"not applied, closed":  respproxy.Drop(respproxy.Close),
-		"not applied, hangs":   respproxy.Drop(respproxy.Hang),
-		"refused":              respproxy.ReplyError("OOM command not allowed when used memory > 'maxmemory'."),
-		"applied, then failed": respproxy.ReplyErrorAfterApply("upstream failure"),
-		"late":                 respproxy.HoldFor(time.Second),
-	}
-	for step, match := range steps {
-		for name, action := range actions {
-			for _, count := range []int{1, 0} { // one of them, and all until the call has returned
-				t.Run(fmt.Sprintf("%s/%s/%d", step, name, count), func(t *testing.T) {
-					key := strings.ReplaceAll(t.Name(), " ", "-")
-					match := match
-					match.Count = count
-					var runs atomic.Int64
-					work := func(context.Context) ([]byte, error) {
-						runs.Add(1)
-						return []byte("answer"), nil
-					}
-					p.On(match, action)
-					began := time.Now()
-					receipt, _, err := l.Once(t.Context(), key, nil, work)
-					require.Less(t, time.Since(began), 2*budget+slack)
-					p.Clear()
-					if err != nil {
-						require.ErrorIs(t, err, lock.ErrUnavailable)
-						require.Zero(t, runs.Load(), "work that ran has an answer")
-					} else {
-						require.Equal(t, "answer", string(receipt))
-						require.EqualValues(t, 1, runs.Load())
-					}
-					// The callers that ask now, and the calls that are still in flight.
-					deadline := time.Now().Add(soon)
-					for _, l := range []*lock.Locker{l, other} {
-						for {
-							receipt, _, err = l.Once(t.Context(), key, nil, work)
-							if err == nil {
-								break
-							}
-							require.True(t, errors.Is(err, lock.ErrHeld) || errors.Is(err, lock.ErrUnavailable), "%v", err)
-							require.True(t, time.Now().Before(deadline), "still %v", err)
-							time.Sleep(20 * time.Millisecond)
-						}
-						require.Equal(t, "answer", string(receipt))
-					}
-					require.EqualValues(t, 1, runs.Load())
-				})
-			}
-		}
-	}
-}
 
 // A server that runs out of memory between claim and settle.
 func TestOnceOutOfMemory(t *testing.T) {
@@ -111,44 +38,6 @@ func TestOnceOutOfMemory(t *testing.T) {
 	_, _, err = l.Once(t.Context(), "another", nil, work)
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 	require.EqualValues(t, 1, runs.Load())
-}
-
-// 200 at once, in two processes' worth of lockers.
-func TestOnceRace(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "starts 200 callers, whose race the server does not decide")
-	server := redistest.Start(t)
-	for name, opts := range map[string][]lock.Option{"refuse": nil, "wait": {lock.WithWait(20 * time.Second)}} {
-		t.Run(name, func(t *testing.T) {
-			opts := append(opts, lock.WithBudget(patient))
-			lockers := []*lock.Locker{locker(t, open(t, server.URL()), opts...), locker(t, open(t, server.URL()), opts...)}
-			var runs, answered, refused atomic.Int64
-			var wg sync.WaitGroup
-			for i := range 200 {
-				wg.Go(func() {
-					receipt, _, err := lockers[i%2].Once(t.Context(), "race-"+name, nil, func(context.Context) ([]byte, error) {
-						runs.Add(1)
-						time.Sleep(300 * time.Millisecond)
-						return []byte("answer"), nil
-					})
-					switch {
-					case err == nil && string(receipt) == "answer":
-						answered.Add(1)
-					case errors.Is(err, lock.ErrHeld):
-						refused.Add(1)
-					default:
-						t.Errorf("%q, %v", receipt, err)
-					}
-				})
-			}
-			wg.Wait()
-			require.EqualValues(t, 1, runs.Load())
-			require.EqualValues(t, 200, answered.Load()+refused.Load())
-			if name == "wait" {
-				// 64 wait in each locker in addition to the one that works or asks.
-				require.GreaterOrEqual(t, answered.Load(), int64(128))
-			}
-		})
-	}
 }
 
 // A process is killed in the middle of its work.

@@ -20,8 +20,6 @@ type partition struct {
 	claim error // what a claim ends with
 }
 
-// partitions are made by a proxy, whatever user runs the tests.
-// TestPartitionOfPackets drops packets.
 var partitions = []partition{
 	{"both ways", func(_ *testing.T, p *respproxy.Proxy) func() {
 		p.Freeze()

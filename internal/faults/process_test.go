@@ -32,14 +32,10 @@ const (
 
 func child(role string) int {
 	ctx := context.Background()
-	var opts []redisstore.Option
-	if role == "wait, notified" {
-		opts = append(opts, redisstore.WithNotifications())
-	}
-	store, err := redisstore.Open(ctx, os.Getenv(childURL), opts...)
+	store, err := redisstore.Open(ctx, os.Getenv(childURL))
 	for began := time.Now(); err != nil && time.Since(began) < childLives/4; { // a campaign may have killed the server
 		time.Sleep(10 * time.Millisecond)
-		store, err = redisstore.Open(ctx, os.Getenv(childURL), opts...)
+		store, err = redisstore.Open(ctx, os.Getenv(childURL))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -54,14 +50,10 @@ func child(role string) int {
 		err = childPauses(ctx, store)
 	case "victim":
 		err = childDies(ctx, store)
-	case "stream", "silent":
-		err = childStreams(store, role == "stream")
 	case "commit":
 		err = childRuns(ctx, store, true)
 	case "commit-rerun":
 		err = childRuns(ctx, store, true, lock.WithRerunAbandoned())
-	case "wait", "wait, notified":
-		err = childWaits(ctx, store)
 	default:
 		err = errors.New("unknown role " + role)
 	}

@@ -53,6 +53,8 @@ func unavailable(err error) error {
 	return fmt.Errorf("not %q: %w", lock.ErrUnavailable.Error(), wrong(err))
 }
 
+func isUnknown(err error) bool { return errors.Is(err, lock.ErrUnknown) }
+
 var errNone = errors.New("no error")
 
 // wrong is err, or one that says that there is none.

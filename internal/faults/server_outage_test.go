@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
-	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -115,28 +113,6 @@ func TestServerWithTooFewReplicas(t *testing.T) {
 	})
 	o.reads = true
 	o.requirePass(t)
-}
-
-// A server that sleeps cannot be woken up.
-func TestServerAsleep(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits while the server sleeps")
-	t.Parallel()
-	for seconds := 5; ; seconds *= 2 {
-		server := redistest.Start(t, redistest.DebugCommand(t)...)
-		o := newOrdeal(t, server, server.Addr(), lock.ErrUnknown, func() func() {
-			answer, _ := say(t, server, "DEBUG SLEEP "+strconv.Itoa(seconds))
-			until(t, func() bool { return pong(server) != nil })
-			return func() { require.Equal(t, "+OK", answer()) }
-		})
-		err := o.pass(t)
-		if o.observed.fault > time.Duration(seconds-1)*time.Second {
-			t.Logf("%d seconds of sleep were over too early: %v", seconds, err)
-			continue
-		}
-		require.NoError(t, err)
-		o.report(t)
-		return
-	}
 }
 
 // say sends one command on a new connection. When it returns the bytes

@@ -93,7 +93,7 @@ func (o *ordeal) classified(t *testing.T) error {
 		switch {
 		case isUnknown(err) == isUnknown(o.claim):
 			return nil
-		case isUnknown(o.claim), try == 5:
+		case try == 5: // a busy machine may not even send a claim
 			return fmt.Errorf("a claim: not %q: %w", o.claim.Error(), err)
 		}
 	}

@@ -16,6 +16,16 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
+const waitersEach = 25
+
+func openNotifying(t *testing.T, url string) *redisstore.Store {
+	t.Helper()
+	store, err := redisstore.Open(t.Context(), url, redisstore.WithNotifications())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
+
 // longestPoll is between two claims of a waiter whose notification is lost.
 const longestPoll = 2001 * time.Millisecond
 

@@ -1,10 +1,8 @@
 package pgstore_test
 
 import (
-	"bytes"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
-	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
@@ -62,40 +59,6 @@ func TestNamesThatWithTableRefuses(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", ".", "shop.", ".entries", "a.b.c", "a\x00b", "not utf-8 \xff", strings.Repeat("n", 49), strings.Repeat("n", 63), "shop." + strings.Repeat("n", 64)} {
 		require.Panics(t, func() { pgstore.WithTable(name) }, "%q", name)
-	}
-}
-
-// Keys are bytes, and no part of a statement.
-func TestKeysOfAnyBytes(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			store := newStore(t, newPool(t, database(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = mode }))
-			random := make([]byte, 1024) // that no compression makes shorter
-			for i, x := 0, uint32(1); i < len(random); i++ {
-				x = x*1664525 + 1013904223
-				random[i] = byte(x >> 24)
-			}
-			keys := append([]string{"\x00", "a\x00b", "a", "\xff\xfe", `\x41`, "A", " ", string(random), string(bytes.Repeat([]byte{0xff}, 1024))}, hostile...)
-			for _, key := range keys {
-				text := []byte(key)
-				e, err := store.Claim(t.Context(), key, lock.Claim{Token: key[:min(len(key), 255)], Fingerprint: text, Owner: key, Attempt: 1, Lease: time.Minute, Fenced: true})
-				require.NoError(t, err, "%q", key)
-				require.Equal(t, lock.Held, e.State, "%q is another's", key)
-				require.Equal(t, key, e.Owner)
-				require.Equal(t, text, e.Fingerprint)
-			}
-			found := map[string]bool{}
-			for e, err := range store.List(t.Context()) {
-				require.NoError(t, err)
-				found[e.Key] = true
-			}
-			require.Len(t, found, len(keys))
-			for _, key := range keys {
-				require.True(t, found[key], "%q", key)
-			}
-		})
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
@@ -149,4 +151,15 @@ func TestHookThatPanicsOverTheStoresOwnConnections(t *testing.T) {
 	defer cancel()
 	_, err := s.Get(ctx, "k")
 	require.NoError(t, err)
+}
+
+// slowShop is a shop at the end of a line on which each answer takes 10 ms: its own 4
+// connections have room for 400 claims a second, and 4 of the work for 100 orders, which
+// take four answers each.
+func slowShop(t *testing.T) *shop {
+	t.Helper()
+	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(*sqlproxy.Exchange) sqlproxy.Fault {
+		return sqlproxy.Fault{Action: sqlproxy.DelayReply, Delay: 10 * time.Millisecond}
+	})
+	return openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 4 })
 }

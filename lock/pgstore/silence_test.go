@@ -14,6 +14,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
@@ -34,7 +35,7 @@ func (s *shop) fill(tb testing.TB) {
 // placeAtOnce places n orders at the same time, and fails tb for each that is not placed.
 func (s *shop) placeAtOnce(tb testing.TB, n int, when string) {
 	tb.Helper()
-	l := s.locker(tb)
+	l := s.locker(tb, lock.WithBudget(15*time.Second))
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {

@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,23 +12,32 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// A server that makes room by removing locks. Open refuses it; over its own
-// client, a service is notified when a lock is gone.
-func TestServerEvictsALock(t *testing.T) {
-	t.Parallel()
-	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"} {
-		t.Run(policy, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Start(t, "--maxmemory", "8mb", "--maxmemory-policy", policy)
-			_, err := redisstore.Open(t.Context(), server.URL())
-			require.ErrorContains(t, err, "maxmemory-policy "+policy+" removes locks")
-			here := process(t, overClient(t, server.Addr()), fencing)
-			there := process(t, overClient(t, server.Addr()), fencing)
-			client := server.Client(t)
+// oblivions are servers that forget what they have confirmed.
+var oblivions = map[string]struct {
+	args   []string
+	forget func(t *testing.T, server *redistest.Server, entries ...string)
+}{
+	"killed without persistence": {nil, func(t *testing.T, server *redistest.Server, _ ...string) {
+		t.Helper()
+		server.Kill()
+		server.Restart(t)
+	}},
+	"evicts, allkeys-random": {[]string{"--maxmemory", "8mb", "--maxmemory-policy", "allkeys-random"}, fill},
+	"evicts, volatile-lru":   {[]string{"--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru"}, fill},
+}
 
+// A lock is gone at the server while its holder works, which breaks mutual exclusion. Fences are
+// for this case. The first holder is notified, and a receipt that is gone runs again.
+func TestServerForgetsALock(t *testing.T) {
+	t.Parallel()
+	for name, o := range oblivions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, o.args...)
+			here, there := process(t, overClient(t, server.Addr()), fencing), process(t, overClient(t, server.Addr()), fencing)
+			client := server.Client(t)
 			first := acquired(t, here, "user=42")
 			renewed := acquired(t, here.With(lock.WithLease(shortLease)), "user=renewed")
 			naive := func() bool {
@@ -36,13 +46,26 @@ func TestServerEvictsALock(t *testing.T) {
 				return ok
 			}
 			require.True(t, naive())
-			writes := fill(t, client, "latch:lock:user=42", "latch:lock:user=renewed", "naive")
+			runs := 0
+			run := func(l *lock.Locker) (replayed bool) {
+				require.NoError(t, again(t, func() (err error) {
+					_, replayed, err = l.Once(t.Context(), "order", nil, func(context.Context) ([]byte, error) { runs++; return nil, nil })
+					return err
+				}))
+				return replayed
+			}
+			require.False(t, run(here))
+			entries := append(server.Keys(t, "latch:*"), "naive")
+			o.forget(t, server, entries...)
 			server.Do(t, "CONFIG", "SET", "maxmemory", 0) // or it goes on with the next holder
 
 			requireSecondHolder(t, first, there, "user=42")
 			why := isNotified(t, renewed)
 			require.True(t, naive(), "the twin: a second holder of a plain SETNX, whose first is not notified")
-			t.Logf("evicted after %d writes of 10 kB; the holder that did not ask was notified: %s", writes, why)
+			require.False(t, run(there))
+			require.Equal(t, 2, runs)
+			require.True(t, run(here))
+			t.Logf("the holder that did not ask was notified: %s", why)
 		})
 	}
 }
@@ -71,29 +94,21 @@ func TestServerThatEvictsNothing(t *testing.T) {
 	t.Logf("claims without memory took %v at most", longest)
 }
 
-// fill writes until the server has evicted all of names, and returns how many
-// entries that took.
-func fill(t *testing.T, client *redis.Client, names ...string) (writes int) {
+// fill writes entries that live for longer than locks, until the server has evicted all of names.
+func fill(t *testing.T, server *redistest.Server, names ...string) {
 	t.Helper()
+	client, writes, text := server.Client(t), 0, strings.Repeat("x", 10_000)
 	until(t, func() bool {
-		require.NoError(t, writeFiller(t, client, &writes))
+		_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for range 100 {
+				writes++
+				p.Set(t.Context(), "filler:"+strconv.Itoa(writes), text, 3*time.Hour)
+			}
+			return nil
+		})
+		require.NoError(t, err)
 		n, err := client.Exists(t.Context(), names...).Result()
 		require.NoError(t, err)
 		return n == 0
 	})
-	return writes
-}
-
-// writeFiller writes a hundred entries that live for longer than locks.
-func writeFiller(t *testing.T, client *redis.Client, writes *int) error {
-	t.Helper()
-	text := strings.Repeat("x", 10_000)
-	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
-		for range 100 {
-			*writes++
-			p.Set(t.Context(), "filler:"+strconv.Itoa(*writes), text, 3*time.Hour)
-		}
-		return nil
-	})
-	return err
 }
