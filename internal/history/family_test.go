@@ -29,8 +29,6 @@ type family struct {
 	keep   time.Duration
 	rest   time.Duration // the longest pause between two calls of a client
 	fenced bool
-	// lockers, instead of clients of the store. Their leases are endless.
-	lockers bool
 	// near is the store without a proxy. Histories may share it.
 	near store
 	// plant, if there is one, makes the store of the server at addr wrong.
@@ -43,15 +41,12 @@ var (
 	lapsing   = family{name: "lapsing", lease: 50 * time.Millisecond, linger: 80 * time.Millisecond, keep: 60 * time.Millisecond, rest: 15 * time.Millisecond}
 	lingering = family{name: "lingering", lease: 40 * time.Millisecond, linger: endless, keep: 60 * time.Millisecond, rest: 15 * time.Millisecond}
 	brief     = family{name: "brief", lease: 12 * time.Millisecond, keep: 12 * time.Millisecond, rest: 30 * time.Millisecond, fenced: true}
-	lockers   = family{name: "lockers", rest: 15 * time.Millisecond, lockers: true}
-	guarded   = family{name: "guarded", rest: 15 * time.Millisecond, lockers: true, fenced: true}
 
-	families = []family{lasting, fenced, lapsing, lingering, brief, lockers, guarded}
+	families = []family{lasting, fenced, lapsing, lingering, brief}
 )
 
-// run makes a history and returns what is wrong with it, on the level of the
-// store and on that of Lockers.
-func (f family) run(t *testing.T, seed uint64, c *counts) (byStore, byLease error) {
+// run makes a history and returns what is wrong with it.
+func (f family) run(t *testing.T, seed uint64, c *counts) error {
 	t.Helper()
 	w := f.server.disturb(t, rand.New(rand.NewPCG(seed, 0)))
 	disturbed, undisturbed := f.open(t, w.addr()), f.near
@@ -60,8 +55,7 @@ func (f family) run(t *testing.T, seed uint64, c *counts) (byStore, byLease erro
 	}
 	h := newHistory(c)
 	h.deadlines = f.server.deadlines()
-	w.begin()
-	var users []*user
+	w.begin(c)
 	var all sync.WaitGroup
 	ctx := context.WithoutCancel(t.Context())
 	for i := range rooms {
@@ -71,35 +65,18 @@ func (f family) run(t *testing.T, seed uint64, c *counts) (byStore, byLease erro
 			if j < direct {
 				s.reroute(undisturbed)
 			}
-			rng := rand.New(rand.NewPCG(seed, 1+uint64(s.client)))
-			if f.lockers {
-				u := newUser(f, s, rng)
-				users = append(users, u)
-				all.Go(func() { u.work(ctx, room) })
-			} else {
-				client := &client{family: f, store: s, rng: rng}
-				all.Go(func() { client.work(ctx, room) })
-			}
+			client := &client{family: f, store: s, rng: rand.New(rand.NewPCG(seed, 1+uint64(s.client)))}
+			all.Go(func() { client.work(ctx, room) })
 		}
 	}
 	all.Wait()
-	w.end(c)
-	for _, u := range users {
-		u.store.reroute(undisturbed) // what is done in the background gets its answers
-		u.close(t)
-	}
-
+	w.end()
 	c.add("histories", f.name, 1)
 	c.add("operations", f.name, h.size())
-	j := f.judge(t, seed)
-	byStore = j.check(h.model(), h.partitions())
-	if f.lockers {
-		byLease = j.check(leaseModel(), leases(h, users))
+	if err := f.judge(t, seed).check(h.model(), h.partitions()); err != nil {
+		return err
 	}
-	if byStore == nil {
-		byStore = h.oddities()
-	}
-	return byStore, byLease
+	return h.oddities()
 }
 
 // over is the same kind of history of another server.

@@ -36,10 +36,9 @@ var redisFaults = []struct {
 type redisWeather struct {
 	dice
 
-	proxy *respproxy.Proxy
-	rules []*respproxy.Rule
-	dark  *respproxy.Rule
-	spell map[string]int // how many commands on a key will get no reply
+	proxy  *respproxy.Proxy
+	rules  []*respproxy.Rule
+	counts *counts
 }
 
 // dice are safe for concurrent use.
@@ -54,47 +53,21 @@ func (d *dice) draw(permille int) bool {
 	return d.rng.IntN(1000) < permille
 }
 
-// darkness is the number of commands in a row that get no reply, on one key of darkKeys: enough for
-// a Locker to give up.
-const (
-	darkness = 6
-	darkKeys = 5
-)
-
 func (w *redisWeather) addr() string { return w.proxy.Addr() }
 
 // begin lets faults happen to what passes, the handshakes of new connections apart.
-func (w *redisWeather) begin() {
-	on := func(action respproxy.Action, happens func(args [][]byte) bool) *respproxy.Rule {
-		return w.proxy.On(respproxy.Match{Name: "set|eval|evalsha", Func: happens}, action)
-	}
-	w.dark = on(respproxy.Swallow(respproxy.Hang), w.darkens)
+func (w *redisWeather) begin(c *counts) {
+	w.counts = c
 	for _, f := range redisFaults {
-		w.rules = append(w.rules, on(f.action, func([][]byte) bool { return w.draw(f.permille) }))
+		match := respproxy.Match{Name: "set|eval|evalsha", Func: func([][]byte) bool { return w.draw(f.permille) }}
+		w.rules = append(w.rules, w.proxy.On(match, f.action))
 	}
-}
-
-func (w *redisWeather) darkens(args [][]byte) bool {
-	key := string(args[1])
-	if len(args) > 3 && len(args[0]) > len("set") {
-		key = string(args[3])
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	left, known := w.spell[key]
-	if !known && w.rng.IntN(darkKeys) == 0 {
-		left = darkness
-	}
-	w.spell[key] = max(left-1, 0)
-	return left > 0
 }
 
 // end counts what happened.
-func (w *redisWeather) end(c *counts) {
-	w.dark.Remove()
-	c.add("faults", "all replies lost", w.dark.Hits())
+func (w *redisWeather) end() {
 	for i, r := range w.rules {
 		r.Remove()
-		c.add("faults", redisFaults[i].name, r.Hits())
+		w.counts.add("faults", redisFaults[i].name, r.Hits())
 	}
 }

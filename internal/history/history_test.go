@@ -38,9 +38,7 @@ func makeHistories(t *testing.T, s server, n int) {
 				f := families[i%len(families)].over(s)
 				f.near = near
 				t.Run(fmt.Sprintf("%03d %s", i, f.name), func(t *testing.T) {
-					byStore, byLease := f.run(t, *seedFlag+uint64(i), c)
-					require.NoError(t, byStore)
-					require.NoError(t, byLease)
+					require.NoError(t, f.run(t, *seedFlag+uint64(i), c))
 				})
 			}
 		})
@@ -65,17 +63,12 @@ func requireEventful(t *testing.T, s server, c *counts) {
 	for v := range opFound {
 		require.Positive(t, c.get("calls", v.String()), v)
 	}
-	for a := range actLost {
-		require.Positive(t, c.get("leases", a.String()), a)
-	}
 	for group, names := range map[string][]string{
-		"outcomes":          {"unknown", "not applied"},
-		"events":            {"takeovers", "claims granted to a repetition"},
-		"events of lockers": {"recovered", "unknown", "reaped"},
+		"outcomes": {"unknown", "not applied"},
+		"events":   {"takeovers", "claims granted to a repetition"},
 	} {
 		for _, name := range names {
 			require.Positive(t, c.get(group, name), name)
 		}
 	}
-	require.Zero(t, c.get("leases", actLost.String()), "leases that outlast a history")
 }

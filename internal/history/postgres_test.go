@@ -37,7 +37,7 @@ func (p onPostgres) at(addr string) string {
 
 func (p onPostgres) disturb(t *testing.T, rng *rand.Rand) weather {
 	t.Helper()
-	return &wireWeather{dice: dice{rng: rng}, proxy: sqlproxy.Postgres(t, p.url.Host, nil), faults: postgresFaults}
+	return &wireWeather{dice: dice{rng: rng}, proxy: sqlproxy.Postgres(t, p.url.Host, nil)}
 }
 
 func (p onPostgres) open(t *testing.T, addr string) store {
@@ -71,3 +71,47 @@ var postgresFaults = wireFaults{
 	{"request held beyond its call", 33, sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: patienceOfCall + 10*time.Millisecond}},
 	{"server hears no end", 6, sqlproxy.Fault{Action: sqlproxy.Freeze}},
 }
+
+// wireFaults are the faults of statements that write, and how many of a thousand have each.
+type wireFaults []struct {
+	name     string
+	permille int
+	fault    sqlproxy.Fault
+}
+
+func (fs wireFaults) names() (names []string) {
+	for _, f := range fs {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// wireWeather is the faults of one history over a server of SQL.
+type wireWeather struct {
+	dice
+
+	proxy  *sqlproxy.Proxy
+	counts *counts
+}
+
+func (w *wireWeather) addr() string { return w.proxy.Addr() }
+
+func (w *wireWeather) begin(c *counts) {
+	w.counts = c
+	w.proxy.Decide(w.decide)
+}
+
+func (w *wireWeather) decide(x *sqlproxy.Exchange) sqlproxy.Fault {
+	if x.Cancel || len(x.SQL) == 0 || x.Begins("SELECT") || x.SQL[0] != "COMMIT" && !x.Contains("latch_entries") {
+		return sqlproxy.Fault{}
+	}
+	for _, f := range postgresFaults {
+		if w.draw(f.permille) {
+			w.counts.add("faults", f.name, 1)
+			return f.fault
+		}
+	}
+	return sqlproxy.Fault{}
+}
+
+func (w *wireWeather) end() { w.proxy.Decide(nil) }

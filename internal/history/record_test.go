@@ -36,7 +36,6 @@ type history struct {
 // record is one operation.
 type record struct {
 	client   int
-	label    string // see labelled
 	in       call
 	out      answer
 	returned int64
@@ -154,10 +153,9 @@ func (w *witness) write(ctx context.Context, in call, out answer, err error) {
 	case err != nil && in.verb == opGet:
 		return // nor an entry that no client saw
 	}
-	label, _ := ctx.Value(labelKey{}).(string)
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
-	w.h.records = append(w.h.records, record{w.client, label, in, out, returned})
+	w.h.records = append(w.h.records, record{w.client, in, out, returned})
 }
 
 // deadlineOf is the latest moment at which a call of unknown outcome can take

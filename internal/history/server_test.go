@@ -28,8 +28,8 @@ type server interface {
 // weather is the faults of one history.
 type weather interface {
 	addr() string
-	begin()
-	end(c *counts) // counts what happened
+	begin(c *counts) // in which it counts what happens
+	end()
 }
 
 // onRedis is the one server of Redis of these tests.
@@ -42,7 +42,7 @@ func (onRedis) addr(t *testing.T) string {
 
 func (s onRedis) disturb(t *testing.T, rng *rand.Rand) weather {
 	t.Helper()
-	return &redisWeather{dice: dice{rng: rng}, proxy: respproxy.Start(t, s.addr(t)), spell: map[string]int{}}
+	return &redisWeather{dice: dice{rng: rng}, proxy: respproxy.Start(t, s.addr(t))}
 }
 
 // patient are time-outs for a busy machine. Calls have their own deadlines, and the store gives up a

@@ -30,9 +30,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		{"lease too long", lapsing, plantStretched(2)},
 		{"fence that repeats", fenced, plantCoarse(1_000_000)},
 		{"late fenced claim", brief, plantUnguarded},
-		{"Locker: plain DEL", lockers, plantPlainDel},
-		{"Locker: plain SET NX with retries", lockers, plantPlainSetNX},
-		{"Locker: release in the background", lockers, plantTardy},
+		{"release in the background", lasting, plantTardy},
 	})
 }
 
@@ -56,8 +54,7 @@ func TestPlantedBugsAreFoundOverPostgres(t *testing.T) {
 		{"lease too short", lapsing, plantStretched(0.5)},
 		{"lease too long", lapsing, plantStretched(2)},
 		{"fence that repeats", fenced, plantCoarse(5)},
-		{"Locker: release without token", lockers, plantPlainDelete},
-		{"Locker: release in the background", lockers, plantTardy},
+		{"release in the background", lasting, plantTardy},
 	})
 }
 
@@ -79,11 +76,7 @@ func findPlanted(t *testing.T, s server, bugs []planted) {
 			f.plant = bug.plant
 			c := newCounts()
 			for i := range uint64(enough) {
-				found, byLease := f.run(t, *seedFlag+i, c)
-				if f.lockers {
-					found = byLease
-				}
-				if illegal, ok := errors.AsType[*illegalError](found); ok {
+				if illegal, ok := errors.AsType[*illegalError](f.run(t, *seedFlag+i, c)); ok {
 					t.Logf("found in history %d, in %d operations on a key", i+1, illegal.operations)
 					require.FileExists(t, illegal.picture)
 					return
