@@ -43,37 +43,33 @@ func TestAnyFindsTheFreeSlot(t *testing.T) {
 	slots := lock.Slots("export", 3)
 	for _, where := range []string{"this process", "another process"} {
 		for _, free := range slots {
-			t.Run(where+" "+free, func(t *testing.T) {
-				t.Parallel()
-				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					var kinds []lock.EventKind
-					l := open(lock.WithObserver(func(_ context.Context, e lock.Event) { kinds = append(kinds, e.Kind) }))
-					other := open()
-					if where == "this process" {
-						other = l
+			bubbleCase(t, where+" "+free, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				var kinds []lock.EventKind
+				l := open(lock.WithObserver(func(_ context.Context, e lock.Event) { kinds = append(kinds, e.Kind) }))
+				other := open()
+				if where == "this process" {
+					other = l
+				}
+				for _, key := range slots {
+					if key != free {
+						lease := acquired(t, other, key)
+						defer func() { require.NoError(t, lease.Release(t.Context())) }()
 					}
-					for _, key := range slots {
-						if key != free {
-							lease, err := other.Acquire(t.Context(), key)
-							require.NoError(t, err)
-							defer func() { require.NoError(t, lease.Release(t.Context())) }()
-						}
-					}
-					kinds, claims := nil, s.Count(fault.Claim)
-					for range 10 {
-						require.NoError(t, l.DoAny(t.Context(), slots, func(ctx context.Context, key string) error {
-							require.Equal(t, free, key)
-							lease, ok := lock.FromContext(ctx)
-							require.True(t, ok)
-							require.Equal(t, free, lease.Key())
-							return nil
-						}))
-					}
-					require.Equal(t, slices.Repeat([]lock.EventKind{lock.EventClaimed, lock.EventReleased}, 10), kinds, "a slot that is taken is no refusal")
-					if where == "this process" {
-						require.Equal(t, 10, s.Count(fault.Claim)-claims, "the local table says which are free")
-					}
-				})
+				}
+				kinds, claims := nil, s.Count(fault.Claim)
+				for range 10 {
+					require.NoError(t, l.DoAny(t.Context(), slots, func(ctx context.Context, key string) error {
+						require.Equal(t, free, key)
+						lease, ok := lock.FromContext(ctx)
+						require.True(t, ok)
+						require.Equal(t, free, lease.Key())
+						return nil
+					}))
+				}
+				require.Equal(t, slices.Repeat([]lock.EventKind{lock.EventClaimed, lock.EventReleased}, 10), kinds, "a slot that is taken is no refusal")
+				if where == "this process" {
+					require.Equal(t, 10, s.Count(fault.Claim)-claims, "the local table says which are free")
+				}
 			})
 		}
 	}
@@ -93,33 +89,29 @@ func TestAnyRefusesWithTheShortestTimeLeft(t *testing.T) {
 		"all cool down":   {[]time.Duration{time.Hour, time.Second, time.Minute}, lock.ErrSettled, time.Second},
 		"a long cooldown": {[]time.Duration{time.Hour}, lock.ErrHeld, lease - 10*time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var refused []lock.Event
-				l, other := open(lock.WithObserver(func(_ context.Context, e lock.Event) { refused = append(refused, e) })), open()
-				for i, key := range slots {
-					held, err := other.Acquire(t.Context(), key)
-					require.NoError(t, err)
-					if i < len(tt.cooldowns) {
-						require.NoError(t, held.Settle(t.Context(), nil, tt.cooldowns[i]))
-						continue
-					}
-					defer func() { require.NoError(t, held.Release(t.Context())) }()
-					if i < 2 {
-						time.Sleep(10 * time.Millisecond)
-					}
+		bubbleCase(t, name, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var refused []lock.Event
+			l, other := open(lock.WithObserver(func(_ context.Context, e lock.Event) { refused = append(refused, e) })), open()
+			for i, key := range slots {
+				held := acquired(t, other, key)
+				if i < len(tt.cooldowns) {
+					require.NoError(t, held.Settle(t.Context(), nil, tt.cooldowns[i]))
+					continue
 				}
-				err := l.DoAny(t.Context(), slots, func(context.Context, string) error { panic("it is refused") })
-				var refusal *lock.RefusedError
-				require.ErrorAs(t, err, &refusal)
-				require.ErrorIs(t, err, tt.reason)
-				require.Contains(t, slots, refusal.Entry.Key)
-				require.InDelta(t, tt.left, refusal.Entry.Left, float64(10*time.Millisecond))
-				require.Len(t, refused, 1)
-				require.Equal(t, lock.EventRefused, refused[0].Kind)
-				require.Equal(t, "export", refused[0].Name)
-			})
+				defer func() { require.NoError(t, held.Release(t.Context())) }()
+				if i < 2 {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			err := l.DoAny(t.Context(), slots, func(context.Context, string) error { panic("it is refused") })
+			var refusal *lock.RefusedError
+			require.ErrorAs(t, err, &refusal)
+			require.ErrorIs(t, err, tt.reason)
+			require.Contains(t, slots, refusal.Entry.Key)
+			require.InDelta(t, tt.left, refusal.Entry.Left, float64(10*time.Millisecond))
+			require.Len(t, refused, 1)
+			require.Equal(t, lock.EventRefused, refused[0].Kind)
+			require.Equal(t, "export", refused[0].Name)
 		})
 	}
 }
@@ -193,34 +185,31 @@ func TestEndOfAWaitForAny(t *testing.T) {
 		"context": {func(_ *lock.Locker, leave func()) { leave() }, context.Canceled, time.Second},
 		"close":   {func(l *lock.Locker, _ func()) { go l.Close(context.Background()) }, lock.ErrClosed, time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l, slots := open(lock.WithWait(2*time.Second)), lock.Slots("export", 2)
-				var held []*lock.Lease
-				for range 2 {
-					e, err := l.AcquireAny(t.Context(), slots)
-					require.NoError(t, err)
-					held = append(held, e)
-				}
-				ctx, leave := context.WithCancel(t.Context())
-				defer leave()
-				var waiters sync.WaitGroup
-				for range 3 {
-					waiters.Go(func() {
-						began := time.Now()
-						_, err := l.AcquireAny(ctx, slots)
-						require.ErrorIs(t, err, end.want)
-						require.InDelta(t, end.took, time.Since(began), float64(10*time.Millisecond))
-					})
-				}
-				time.Sleep(time.Second)
-				end.stop(l, leave)
-				waiters.Wait()
-				for _, e := range held {
-					require.NoError(t, e.Release(t.Context()))
-				}
-			})
+		bubbleCase(t, name, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, slots := open(lock.WithWait(2*time.Second)), lock.Slots("export", 2)
+			var held []*lock.Lease
+			for range 2 {
+				e, err := l.AcquireAny(t.Context(), slots)
+				require.NoError(t, err)
+				held = append(held, e)
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			var waiters sync.WaitGroup
+			for range 3 {
+				waiters.Go(func() {
+					began := time.Now()
+					_, err := l.AcquireAny(ctx, slots)
+					require.ErrorIs(t, err, end.want)
+					require.InDelta(t, end.took, time.Since(began), float64(10*time.Millisecond))
+				})
+			}
+			time.Sleep(time.Second)
+			end.stop(l, leave)
+			waiters.Wait()
+			for _, e := range held {
+				require.NoError(t, e.Release(t.Context()))
+			}
 		})
 	}
 }
@@ -275,22 +264,19 @@ func TestLostReplyToAClaimOfAny(t *testing.T) {
 func TestUnansweredClaimOfAnyLeavesNoOrphan(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault.Func{"applied, no answer": fault.HangReply, "applied late": fault.Late(2 * budget)} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l, slots, began := open(), lock.Slots("export", 3), time.Now()
-				s.Every(f, fault.Claim)
-				_, err := l.AcquireAny(t.Context(), slots)
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				require.Equal(t, budget, time.Since(began))
-				s.Every(nil)
-				for range 3 {
-					e, err := l.AcquireAny(t.Context(), slots)
-					require.NoError(t, err, "this process has all slots at once")
-					defer func() { require.NoError(t, e.Release(t.Context())) }()
-				}
-				time.Sleep(lease + s.Lag)
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, slots, began := open(), lock.Slots("export", 3), time.Now()
+			s.Every(f, fault.Claim)
+			_, err := l.AcquireAny(t.Context(), slots)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.Equal(t, budget, time.Since(began))
+			s.Every(nil)
+			for range 3 {
+				e, err := l.AcquireAny(t.Context(), slots)
+				require.NoError(t, err, "this process has all slots at once")
+				defer func() { require.NoError(t, e.Release(t.Context())) }()
+			}
+			time.Sleep(lease + s.Lag)
 		})
 	}
 }
@@ -340,37 +326,34 @@ func TestAnyWaitsForAnAnswerUnderWay(t *testing.T) {
 func TestOutageOfALineTakesOneBudget(t *testing.T) {
 	t.Parallel()
 	for _, failOpen := range []bool{false, true} {
-		t.Run(fmt.Sprint("fail open ", failOpen), func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				opts, slots := []lock.Option{lock.WithWait(4 * budget)}, lock.Slots("export", 10)
-				if failOpen {
-					opts = append(opts, lock.WithFailOpen())
-				}
-				l, began := open(opts...), time.Now()
-				s.Every(fault.HangRequest, fault.Claim)
-				var callers sync.WaitGroup
-				for range len(slots) {
-					callers.Go(func() {
-						e, err := l.AcquireAny(t.Context(), slots)
-						require.Equal(t, budget, time.Since(began))
-						if !failOpen {
-							require.ErrorIs(t, err, lock.ErrUnavailable)
-							return
-						}
-						require.NoError(t, err)
-						time.Sleep(time.Millisecond)
-						require.NoError(t, e.Release(t.Context()))
-					})
-				}
-				callers.Wait()
-				s.Every(nil)
-				require.NoError(t, l.DoAny(t.Context(), slots, func(ctx context.Context, _ string) error {
-					_, protected := lock.FromContext(ctx)
-					require.True(t, protected, "the next caller asks the store again")
-					return nil
-				}))
-			})
+		bubbleCase(t, fmt.Sprint("fail open ", failOpen), func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			opts, slots := []lock.Option{lock.WithWait(4 * budget)}, lock.Slots("export", 10)
+			if failOpen {
+				opts = append(opts, lock.WithFailOpen())
+			}
+			l, began := open(opts...), time.Now()
+			s.Every(fault.HangRequest, fault.Claim)
+			var callers sync.WaitGroup
+			for range len(slots) {
+				callers.Go(func() {
+					e, err := l.AcquireAny(t.Context(), slots)
+					require.Equal(t, budget, time.Since(began))
+					if !failOpen {
+						require.ErrorIs(t, err, lock.ErrUnavailable)
+						return
+					}
+					require.NoError(t, err)
+					time.Sleep(time.Millisecond)
+					require.NoError(t, e.Release(t.Context()))
+				})
+			}
+			callers.Wait()
+			s.Every(nil)
+			require.NoError(t, l.DoAny(t.Context(), slots, func(ctx context.Context, _ string) error {
+				_, protected := lock.FromContext(ctx)
+				require.True(t, protected, "the next caller asks the store again")
+				return nil
+			}))
 		})
 	}
 }
@@ -414,35 +397,31 @@ func TestAnyOverADistantStore(t *testing.T) {
 		"waits and fails open": {[]lock.Option{lock.WithWait(time.Minute), lock.WithFailOpen()}, budget / 30, nil, 2 * time.Second},
 		"waits in vain":        {[]lock.Option{lock.WithWait(time.Millisecond)}, budget / 30, lock.ErrHeld, 64 * budget / 30},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l, other, slots := open(tt.opts...), open(), lock.Slots("export", 64)
-				var held []*lock.Lease
-				for _, key := range slots {
-					e, err := other.Acquire(t.Context(), key)
-					require.NoError(t, err)
-					held = append(held, e)
-				}
-				s.Every(fault.Slow(tt.away), fault.Claim)
-				began := time.Now()
-				if tt.want == nil {
-					time.AfterFunc(time.Second, func() { _ = held[17].Release(context.Background()) })
-				}
-				e, err := l.AcquireAny(t.Context(), slots)
-				require.ErrorIs(t, err, tt.want)
-				require.LessOrEqual(t, time.Since(began), tt.took)
-				if tt.want == nil {
-					_, protected := lock.FromContext(e.Context())
-					require.True(t, protected)
-					require.Equal(t, slots[17], e.Key())
-					require.NoError(t, e.Release(t.Context()))
-				}
-				s.Every(nil, fault.Claim)
-				for _, e := range held {
-					require.NoError(t, e.Release(t.Context()))
-				}
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, other, slots := open(tt.opts...), open(), lock.Slots("export", 64)
+			var held []*lock.Lease
+			for _, key := range slots {
+				e := acquired(t, other, key)
+				held = append(held, e)
+			}
+			s.Every(fault.Slow(tt.away), fault.Claim)
+			began := time.Now()
+			if tt.want == nil {
+				time.AfterFunc(time.Second, func() { _ = held[17].Release(context.Background()) })
+			}
+			e, err := l.AcquireAny(t.Context(), slots)
+			require.ErrorIs(t, err, tt.want)
+			require.LessOrEqual(t, time.Since(began), tt.took)
+			if tt.want == nil {
+				_, protected := lock.FromContext(e.Context())
+				require.True(t, protected)
+				require.Equal(t, slots[17], e.Key())
+				require.NoError(t, e.Release(t.Context()))
+			}
+			s.Every(nil, fault.Claim)
+			for _, e := range held {
+				require.NoError(t, e.Release(t.Context()))
+			}
 		})
 	}
 }
@@ -452,8 +431,7 @@ func TestSilentPollDoesNotEndTheWaitForAny(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(lock.WithWait(10*time.Second)), open()
-		held, err := other.Acquire(t.Context(), "a")
-		require.NoError(t, err)
+		held := acquired(t, other, "a")
 		time.AfterFunc(time.Second, func() { s.Every(fault.HangRequest, fault.Claim) })
 		time.AfterFunc(3*time.Second, func() { s.Every(nil, fault.Claim); _ = held.Release(context.Background()) })
 		var callers sync.WaitGroup
@@ -486,8 +464,7 @@ func TestLineOfAKeyWithASeparator(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Second))
 		for _, key := range []string{"a", "b"} {
-			e, err := l.Acquire(t.Context(), key)
-			require.NoError(t, err)
+			e := acquired(t, l, key)
 			defer func() { require.NoError(t, e.Release(t.Context())) }()
 		}
 		var waiter sync.WaitGroup
@@ -508,8 +485,7 @@ func TestAnyOfHeldKeysAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), "a")
-		require.NoError(t, err)
+		e := acquired(t, l, "a")
 		left, leave := context.WithCancel(t.Context())
 		leave()
 		require.ErrorIs(t, l.DoAny(left, []string{"a"}, nil), context.Canceled)

@@ -67,29 +67,27 @@ func TestARunEndsOnce(t *testing.T) {
 // A call that waits for a run gets the error of the run, or runs itself if there is none to share.
 func TestAFailureIsShared(t *testing.T) {
 	for name, shared := range map[string]error{"shared": errMine, "not shared": nil} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open(lock.WithWait(time.Minute))
-				first, _, err := l.Begin(t.Context(), key, print1, nil)
-				require.NoError(t, err)
-				go func() {
-					next, _, err := l.Begin(t.Context(), key, print1, nil)
-					if shared == nil {
-						if assert.NoError(t, err) {
-							_, _, _ = next.Settle(t.Context(), nil)
-						}
-						return
+		bubbleCase(t, name, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithWait(time.Minute))
+			first, _, err := l.Begin(t.Context(), key, print1, nil)
+			require.NoError(t, err)
+			go func() {
+				next, _, err := l.Begin(t.Context(), key, print1, nil)
+				if shared == nil {
+					if assert.NoError(t, err) {
+						_, _, _ = next.Settle(t.Context(), nil)
 					}
-					var failed *lock.FailedRunError
-					assert.ErrorAs(t, err, &failed)
-					assert.Equal(t, shared, failed.Err)
-					assert.NotErrorIs(t, err, shared, "it is the error of another call")
-				}()
-				synctest.Wait()
-				_, _, err = first.Fail(t.Context(), shared)
-				require.Equal(t, shared, err)
-				synctest.Wait()
-			})
+					return
+				}
+				var failed *lock.FailedRunError
+				assert.ErrorAs(t, err, &failed)
+				assert.Equal(t, shared, failed.Err)
+				assert.NotErrorIs(t, err, shared, "it is the error of another call")
+			}()
+			synctest.Wait()
+			_, _, err = first.Fail(t.Context(), shared)
+			require.Equal(t, shared, err)
+			synctest.Wait()
 		})
 	}
 }

@@ -47,31 +47,29 @@ func TestACallerThatLeavesIsBackSoon(t *testing.T) {
 		}},
 	} {
 		for leaves := time.Millisecond; leaves < budget; leaves += 30 * time.Millisecond {
-			t.Run(fmt.Sprintf("%s, after %v", name, leaves), func(t *testing.T) {
-				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					l := open()
-					if tt.prepare != nil {
-						tt.prepare(t, s, l)
-					}
-					s.Every(tt.fault)
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					var left atomic.Pointer[time.Time]
-					time.AfterFunc(leaves, func() {
-						at := time.Now()
-						left.Store(&at)
-						cancel()
-					})
-					e, err := l.Acquire(ctx, key)
-					if at := left.Load(); at != nil {
-						require.LessOrEqual(t, time.Since(*at), budget/3)
-						if err != nil {
-							require.ErrorIs(t, err, context.Canceled)
-						}
-					}
-					s.Every(nil)
-					_ = e.Release(t.Context())
+			bubbleCase(t, fmt.Sprintf("%s, after %v", name, leaves), func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				if tt.prepare != nil {
+					tt.prepare(t, s, l)
+				}
+				s.Every(tt.fault)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var left atomic.Pointer[time.Time]
+				time.AfterFunc(leaves, func() {
+					at := time.Now()
+					left.Store(&at)
+					cancel()
 				})
+				e, err := l.Acquire(ctx, key)
+				if at := left.Load(); at != nil {
+					require.LessOrEqual(t, time.Since(*at), budget/3)
+					if err != nil {
+						require.ErrorIs(t, err, context.Canceled)
+					}
+				}
+				s.Every(nil)
+				_ = e.Release(t.Context())
 			})
 		}
 	}

@@ -18,23 +18,20 @@ import (
 
 func TestLostReplyOfClaimIsRecovered(t *testing.T) {
 	for name, f := range map[string]fault.Func{"reply lost": fault.LoseReply, "reply hangs": fault.HangReply, "request lost": fault.LoseRequest, "request hangs": fault.HangRequest, "refused once": fault.Refuse} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var seen events
-				l := open(lock.WithObserver(seen.observe))
-				s.Next(fault.Claim, f)
-				began := time.Now()
-				e, err := l.Acquire(t.Context(), key)
-				require.NoError(t, err)
-				require.Less(t, time.Since(began), budget)
-				require.Equal(t, lock.Held, s.State(t, key).State)
-				require.NoError(t, e.Release(t.Context()))
-				require.Equal(t, lock.Free, s.State(t, key).State)
-				if name != "refused once" {
-					require.Equal(t, 1, seen.count(lock.EventRecovered))
-				}
-				time.Sleep(time.Minute)
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var seen events
+			l := open(lock.WithObserver(seen.observe))
+			s.Next(fault.Claim, f)
+			began := time.Now()
+			e := acquired(t, l, key)
+			require.Less(t, time.Since(began), budget)
+			require.Equal(t, lock.Held, s.State(t, key).State)
+			require.NoError(t, e.Release(t.Context()))
+			require.Equal(t, lock.Free, s.State(t, key).State)
+			if name != "refused once" {
+				require.Equal(t, 1, seen.count(lock.EventRecovered))
+			}
+			time.Sleep(time.Minute)
 		})
 	}
 }
@@ -56,9 +53,7 @@ func TestIncidentClaimNeverAnswered(t *testing.T) {
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err, "the process must not be locked out by itself")
 		require.NoError(t, e.Release(t.Context()))
-		e, err = other.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		require.NoError(t, e.Release(t.Context()))
+		granted(t, other)
 		time.Sleep(time.Minute)
 	})
 }
@@ -121,8 +116,7 @@ func TestValidityCountsFromTheFirstSend(t *testing.T) {
 		l := open()
 		s.Next(fault.Claim, fault.HangRequest, fault.Slow(budget/2))
 		began := time.Now()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		require.Greater(t, time.Since(began), budget/2, "what the answer took is gone")
 		s.Every(fault.HangRequest, fault.Renew)
 		<-e.Context().Done()
@@ -158,29 +152,26 @@ func TestAcquireWhoseContextEnds(t *testing.T) {
 		{name: "claim without an answer that was applied", fault: fault.HangReply, took: third},
 		{name: "claim that is answered", fault: fault.Slow(third / 2), took: third / 2, granted: true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open(lock.WithWait(time.Minute))
-				if tt.held {
-					other, err := l.Acquire(t.Context(), key)
-					require.NoError(t, err)
-					defer func() { require.NoError(t, other.Release(context.WithoutCancel(t.Context()))) }()
-				} else {
-					s.Next(fault.Claim, tt.fault)
-				}
-				ctx, leave := context.WithCancelCause(t.Context())
-				time.AfterFunc(hasty, func() { leave(errLeft) })
-				began := time.Now()
-				e, err := l.Acquire(ctx, key)
-				require.Equal(t, tt.took, time.Since(began))
-				if !tt.granted {
-					require.ErrorIs(t, err, errLeft)
-					return
-				}
-				require.NoError(t, err)
-				require.ErrorIs(t, context.Cause(e.Context()), errLeft)
-				require.NoError(t, e.Release(t.Context()))
-			})
+		bubbleOverCase(t, tt.name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithWait(time.Minute))
+			if tt.held {
+				other := acquired(t, l, key)
+				defer func() { require.NoError(t, other.Release(context.WithoutCancel(t.Context()))) }()
+			} else {
+				s.Next(fault.Claim, tt.fault)
+			}
+			ctx, leave := context.WithCancelCause(t.Context())
+			time.AfterFunc(hasty, func() { leave(errLeft) })
+			began := time.Now()
+			e, err := l.Acquire(ctx, key)
+			require.Equal(t, tt.took, time.Since(began))
+			if !tt.granted {
+				require.ErrorIs(t, err, errLeft)
+				return
+			}
+			require.NoError(t, err)
+			require.ErrorIs(t, context.Cause(e.Context()), errLeft)
+			require.NoError(t, e.Release(t.Context()))
 		})
 	}
 }
@@ -188,9 +179,8 @@ func TestAcquireWhoseContextEnds(t *testing.T) {
 func TestHeldElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
-		e, err := other.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		_, err = l.Acquire(t.Context(), key)
+		e := acquired(t, other, key)
+		_, err := l.Acquire(t.Context(), key)
 		var refused *lock.RefusedError
 		require.ErrorAs(t, err, &refused)
 		require.ErrorIs(t, err, lock.ErrHeld)
@@ -241,26 +231,24 @@ func TestAnAnswerAfterTheLeaseIsNoGrant(t *testing.T) {
 		"at its end":      {validity, false},
 		"later":           {lease + time.Second, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var seen events
-				l := open(lock.WithObserver(seen.observe))
-				s.Next(fault.Claim, func(_ context.Context, apply func() error) error {
-					err := apply()
-					time.Sleep(tt.pause)
-					return err
-				})
-				e, err := l.Acquire(t.Context(), key)
-				if tt.granted {
-					require.NoError(t, err)
-					require.NoError(t, e.Release(t.Context()))
-					return
-				}
-				require.ErrorIs(t, err, lock.ErrUnavailable)
-				require.Zero(t, seen.count(lock.EventClaimed)+seen.count(lock.EventLost))
-				synctest.Wait()
-				require.Equal(t, lock.Free, s.State(t, key).State, "an orphan, which is removed")
+		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var seen events
+			l := open(lock.WithObserver(seen.observe))
+			s.Next(fault.Claim, func(_ context.Context, apply func() error) error {
+				err := apply()
+				time.Sleep(tt.pause)
+				return err
 			})
+			e, err := l.Acquire(t.Context(), key)
+			if tt.granted {
+				require.NoError(t, err)
+				require.NoError(t, e.Release(t.Context()))
+				return
+			}
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.Zero(t, seen.count(lock.EventClaimed)+seen.count(lock.EventLost))
+			synctest.Wait()
+			require.Equal(t, lock.Free, s.State(t, key).State, "an orphan, which is removed")
 		})
 	}
 }

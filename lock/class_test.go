@@ -43,18 +43,16 @@ func TestClassOfASilentStoreUnderCallersDeadline(t *testing.T) {
 		"is used up":               {budget / 2, "silent"},
 		"is later than the budget": {2 * budget, "silent"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				s.Every(fault.HangRequest, fault.Claim)
-				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
-				defer cancel()
-				err := open().Do(ctx, key, nothing)
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				require.Equal(t, tt.want, lock.Class(err), err)
-				if tt.deadline < budget {
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-				}
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			s.Every(fault.HangRequest, fault.Claim)
+			ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+			defer cancel()
+			err := open().Do(ctx, key, nothing)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.Equal(t, tt.want, lock.Class(err), err)
+			if tt.deadline < budget {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
 		})
 	}
 }

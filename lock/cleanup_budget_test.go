@@ -127,8 +127,7 @@ func TestCleanUpDuringCloseMakesNoTokens(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const lost = 200
 		l := open()
-		working, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		working := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Claim, fault.Release)
 		var all sync.WaitGroup
 		for i := range lost {
@@ -268,8 +267,7 @@ func TestCallersDoNotWaitForUnansweredReleases(t *testing.T) {
 				close(back)
 			})
 			each(func(i int) {
-				e, err := l.Acquire(t.Context(), fmt.Sprint(key, i))
-				require.NoError(t, err)
+				e := acquired(t, l, fmt.Sprint(key, i))
 				require.Less(t, time.Since(began), 10*trip)
 				require.NoError(t, e.Release(t.Context()))
 			})

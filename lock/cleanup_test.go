@@ -32,18 +32,16 @@ func TestRemovalsOfOneOrphan(t *testing.T) {
 		{"nothing can land late", []fault.Func{fault.LoseRequest, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse}, 0, 2},
 		{"refused", []fault.Func{fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse}, 15 * time.Second, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				s.Lag = tt.lag
-				l := open(lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
-				s.Next(fault.Claim, tt.faults...)
-				_, err := l.Acquire(t.Context(), key)
-				require.ErrorIs(t, err, lock.ErrUnavailable)
-				time.Sleep(time.Hour)
-				require.Equal(t, tt.removals, s.Count(fault.Release))
-				require.Equal(t, lock.Free, s.State(t, key).State)
-				require.Zero(t, l.Stats().Backlog)
-			})
+		bubbleOverCase(t, tt.name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			s.Lag = tt.lag
+			l := open(lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
+			s.Next(fault.Claim, tt.faults...)
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			time.Sleep(time.Hour)
+			require.Equal(t, tt.removals, s.Count(fault.Release))
+			require.Equal(t, lock.Free, s.State(t, key).State)
+			require.Zero(t, l.Stats().Backlog)
 		})
 	}
 }
@@ -59,9 +57,7 @@ func TestIncidentCleanUpFreesTheKeyForOthers(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, lock.Free, s.State(t, key).State, "the clean-up removes the claim at once")
 		require.Equal(t, 1, seen.count(lock.EventReaped))
-		e, err := other.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		require.NoError(t, e.Release(t.Context()))
+		granted(t, other)
 	})
 }
 
@@ -89,8 +85,7 @@ func TestCleanUpNeverDeletesAReceipt(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.Next(fault.Claim, fault.LoseReply)
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		require.NoError(t, e.Settle(t.Context(), []byte("answer"), time.Hour))
 		time.Sleep(10 * time.Minute)
 		require.Equal(t, []byte("answer"), s.State(t, key).Receipt)
@@ -103,10 +98,9 @@ func TestCleanUpNeverDeletesAReceipt(t *testing.T) {
 func TestUnansweredClaimIsCleanedUp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
-		holder, err := other.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		holder := acquired(t, other, key)
 		s.Next(fault.Claim, fault.Late(time.Second))
-		_, err = l.Acquire(t.Context(), key)
+		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.NoError(t, holder.Release(t.Context()))
 		time.Sleep(time.Second - budget/3)
@@ -121,19 +115,13 @@ func TestLateTwinAfterRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
 		s.Next(fault.Claim, fault.Late(2*time.Second))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		require.NoError(t, e.Release(t.Context()))
+		granted(t, l)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		// This process, at once.
-		e, err = l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		require.NoError(t, e.Release(t.Context()))
+		granted(t, l)
 		time.Sleep(time.Second)
-		e, err = other.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		require.NoError(t, e.Release(t.Context()))
+		granted(t, other)
 	})
 }
 
@@ -159,9 +147,7 @@ func TestCleanUpEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.Next(fault.Claim, fault.LoseReply)
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		require.NoError(t, e.Release(t.Context()))
+		granted(t, l)
 		time.Sleep(s.Lag + 2*time.Second)
 		sent := s.Count(fault.Release)
 		time.Sleep(time.Hour)
@@ -388,26 +374,24 @@ func TestLostRunIsNotAnOrphan(t *testing.T) {
 // clean-up of the claim deleted the entry that shows the run.
 func TestCleanUpOfASucceededRun(t *testing.T) {
 	for name, first := range map[string]fault.Func{"all answered": nil, "claim's first reply lost": fault.LoseReply} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				const window = 30 * time.Second // as of Dedupe
-				var f effect
-				l, other := open(lock.WithKeep(window)), open(lock.WithKeep(window))
-				if first != nil {
-					s.Next(fault.Claim, first)
-				}
-				s.Every(fault.Refuse, fault.Settle)
-				_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
-				require.NoError(t, err)
-				time.Sleep(time.Minute + 10*time.Second) // maxHold, and some of linger
-				require.Equal(t, lock.Abandoned, s.State(t, record).State, "linger runs for %v from the last renewal", window)
-				_, _, err = other.Once(t.Context(), key, print1, f.run("again"))
-				require.ErrorIs(t, err, lock.ErrAbandoned)
-				require.EqualValues(t, 1, f.runs.Load())
-				s.Every(nil, fault.Settle)
-				time.Sleep(5 * time.Second)
-				require.Equal(t, lock.Settled, s.State(t, record).State, "the background goes on until lease + linger is over")
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			const window = 30 * time.Second // as of Dedupe
+			var f effect
+			l, other := open(lock.WithKeep(window)), open(lock.WithKeep(window))
+			if first != nil {
+				s.Next(fault.Claim, first)
+			}
+			s.Every(fault.Refuse, fault.Settle)
+			_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
+			require.NoError(t, err)
+			time.Sleep(time.Minute + 10*time.Second) // maxHold, and some of linger
+			require.Equal(t, lock.Abandoned, s.State(t, record).State, "linger runs for %v from the last renewal", window)
+			_, _, err = other.Once(t.Context(), key, print1, f.run("again"))
+			require.ErrorIs(t, err, lock.ErrAbandoned)
+			require.EqualValues(t, 1, f.runs.Load())
+			s.Every(nil, fault.Settle)
+			time.Sleep(5 * time.Second)
+			require.Equal(t, lock.Settled, s.State(t, record).State, "the background goes on until lease + linger is over")
 		})
 	}
 }
@@ -418,9 +402,7 @@ func TestCleanUpThatSendsNothingCostsNoToken(t *testing.T) {
 		l := open()
 		var left leftClaim
 		s.Next(fault.Claim, left.leave)
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		require.NoError(t, e.Release(t.Context()))
+		granted(t, l)
 
 		hung := make(chan struct{})
 		s.Next(fault.Claim, func(_ context.Context, apply func() error) error { <-hung; return apply() })

@@ -16,15 +16,14 @@ import (
 func TestCloseWaitsForHolders(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		time.AfterFunc(2*time.Second, func() { _ = e.Release(context.Background()) })
 		began := time.Now()
 		require.NoError(t, l.Close(t.Context()))
 		require.Equal(t, 2*time.Second, time.Since(began))
 		require.Equal(t, lock.Free, s.State(t, key).State)
 		require.NoError(t, l.Close(t.Context()))
-		_, err = l.Acquire(t.Context(), key)
+		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrClosed)
 	})
 }
@@ -78,8 +77,7 @@ func TestCloseWaitsForTheReportOfALoss(t *testing.T) {
 			}
 		}))
 		s.Every(fault.Refuse, fault.Renew)
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		<-e.Context().Done()
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
 		require.NoError(t, l.Close(t.Context()))
@@ -119,11 +117,10 @@ func TestCloseDrainsCleanUpsWithoutTheNetworksLag(t *testing.T) {
 func TestCloseIsBoundedWhenTheStoreIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Settle, fault.Renew, fault.Claim, fault.Release)
 		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Second), lock.ErrUnknown)
-		_, err = l.Acquire(t.Context(), lock.Key("user", "43"))
+		_, err := l.Acquire(t.Context(), lock.Key("user", "43"))
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -140,11 +137,10 @@ func TestCloseIsBoundedWhenTheStoreIsGone(t *testing.T) {
 func TestCloseDoesNotReleaseUnderWork(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err = l.Close(ctx)
+		err := l.Close(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrClosed)
 		require.Equal(t, lock.Held, s.State(t, key).State)
@@ -181,10 +177,8 @@ func TestCloseExpeditesSettles(t *testing.T) {
 func TestCloseEndsWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(lock.WithWait(time.Minute)), open()
-		mine, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		theirs, err := other.Acquire(t.Context(), lock.Key("user", "43"))
-		require.NoError(t, err)
+		mine := acquired(t, l, key)
+		theirs := acquired(t, other, lock.Key("user", "43"))
 		results := make(chan error, 2)
 		go func() { _, err := l.Acquire(context.Background(), key); results <- err }()
 		go func() { _, err := l.Acquire(context.Background(), lock.Key("user", "43")); results <- err }()

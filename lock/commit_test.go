@@ -23,32 +23,30 @@ func TestNothingFreesTheKeyAfterCommit(t *testing.T) {
 		"goexit": func() ([]byte, error) { runtime.Goexit(); return nil, nil },
 	} {
 		for mode, opts := range map[string][]lock.Option{"refuse": nil, "rerun": {lock.WithRerunAbandoned()}} {
-			t.Run(name+"/"+mode, func(t *testing.T) {
-				bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-					var f effect
-					l := open(append(opts, lock.WithKeep(keep))...)
-					done := make(chan struct{})
-					go func() {
-						defer close(done)
-						defer func() { _ = recover() }()
-						_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
-							f.runs.Add(1)
-							if err := lock.Commit(ctx); err != nil {
-								t.Error(err)
-							}
-							return end()
-						})
-					}()
-					<-done
-					receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
-					require.NoError(t, err)
-					require.True(t, replayed)
-					require.Empty(t, receipt)
-					time.Sleep(keep - time.Minute)
-					_, replayed, _ = l.Once(t.Context(), key, print1, f.run("again"))
-					require.True(t, replayed)
-					require.EqualValues(t, 1, f.runs.Load())
-				})
+			bubbleCase(t, name+"/"+mode, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+				var f effect
+				l := open(append(opts, lock.WithKeep(keep))...)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
+						f.runs.Add(1)
+						if err := lock.Commit(ctx); err != nil {
+							t.Error(err)
+						}
+						return end()
+					})
+				}()
+				<-done
+				receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
+				require.NoError(t, err)
+				require.True(t, replayed)
+				require.Empty(t, receipt)
+				time.Sleep(keep - time.Minute)
+				_, replayed, _ = l.Once(t.Context(), key, print1, f.run("again"))
+				require.True(t, replayed)
+				require.EqualValues(t, 1, f.runs.Load())
 			})
 		}
 	}

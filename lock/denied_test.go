@@ -25,24 +25,21 @@ func TestDeniedEndIsCompletedInTheBackground(t *testing.T) {
 			return e.Settle(t.Context(), []byte("receipt"), time.Hour)
 		}, lock.Settled},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				e, err := open(lock.WithLease(time.Minute)).Acquire(t.Context(), key)
-				require.NoError(t, err)
-				require.NoError(t, e.Extend(t.Context()), "for the whole lease")
-				s.Every(denied, tt.op)
-				began := time.Now()
-				require.ErrorIs(t, tt.end(t, e), lock.ErrDenied)
-				require.Zero(t, time.Since(began))
-				time.Sleep(10 * time.Second)
-				require.Less(t, s.Count(tt.op), 20, "no more often than once a second after the first second")
-				require.Greater(t, s.Count(tt.op), 5)
-				require.Equal(t, lock.Held, s.State(t, key).State)
-				s.Every(nil, tt.op)
-				time.Sleep(time.Second)
-				synctest.Wait()
-				require.Equal(t, tt.left, s.State(t, key).State)
-			})
+		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			e := acquired(t, open(lock.WithLease(time.Minute)), key)
+			require.NoError(t, e.Extend(t.Context()), "for the whole lease")
+			s.Every(denied, tt.op)
+			began := time.Now()
+			require.ErrorIs(t, tt.end(t, e), lock.ErrDenied)
+			require.Zero(t, time.Since(began))
+			time.Sleep(10 * time.Second)
+			require.Less(t, s.Count(tt.op), 20, "no more often than once a second after the first second")
+			require.Greater(t, s.Count(tt.op), 5)
+			require.Equal(t, lock.Held, s.State(t, key).State)
+			s.Every(nil, tt.op)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.Equal(t, tt.left, s.State(t, key).State)
 		})
 	}
 }
@@ -51,8 +48,7 @@ func TestDeniedEndIsCompletedInTheBackground(t *testing.T) {
 // renewal.
 func TestDeniedRenewalComesAgain(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		e, err := open(lock.WithLease(30*time.Second)).Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, open(lock.WithLease(30*time.Second)), key)
 		time.Sleep(2 * time.Second)
 		require.Equal(t, 1, s.Count(fault.Renew), "for the whole lease")
 		s.Every(denied, fault.Renew)

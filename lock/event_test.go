@@ -23,8 +23,7 @@ func TestEventsReportTheWait(t *testing.T) {
 		first := open()
 		for name, waiter := range map[string]*lock.Locker{"of this process": first, "of another": open()} {
 			var seen events
-			e, err := first.Acquire(t.Context(), key)
-			require.NoError(t, err)
+			e := acquired(t, first, key)
 			time.AfterFunc(2*time.Second, func() { _ = e.Release(t.Context()) })
 			began := time.Now()
 			require.NoError(t, waiter.With(lock.WithWait(time.Minute), lock.WithObserver(seen.observe)).Do(t.Context(), key, nothing))
@@ -99,25 +98,23 @@ func TestOriginIsFoundWithTheEntry(t *testing.T) {
 
 func TestFailedCallsAreNamed(t *testing.T) {
 	for call, faulty := range map[string]fault.Op{"claim": fault.Claim, "renew": fault.Renew, "settle": fault.Settle, "release": fault.Release} {
-		t.Run(call, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var seen events
-				l := open(lock.WithObserver(seen.observe))
-				s.Every(fault.Refuse, faulty)
-				time.AfterFunc(lease/2, func() { s.Every(nil, faulty) })
-				if faulty == fault.Settle {
-					_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return nil, nil })
-					require.NoError(t, err)
-				} else {
-					_ = l.Do(t.Context(), key, func(context.Context) error {
-						if faulty == fault.Renew {
-							time.Sleep(lease/3 + budget + time.Millisecond)
-						}
-						return nil
-					})
-				}
-				require.Equal(t, call, seen.only(t, lock.EventUnavailable).Call)
-			})
+		bubbleCase(t, call, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var seen events
+			l := open(lock.WithObserver(seen.observe))
+			s.Every(fault.Refuse, faulty)
+			time.AfterFunc(lease/2, func() { s.Every(nil, faulty) })
+			if faulty == fault.Settle {
+				_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return nil, nil })
+				require.NoError(t, err)
+			} else {
+				_ = l.Do(t.Context(), key, func(context.Context) error {
+					if faulty == fault.Renew {
+						time.Sleep(lease/3 + budget + time.Millisecond)
+					}
+					return nil
+				})
+			}
+			require.Equal(t, call, seen.only(t, lock.EventUnavailable).Call)
 		})
 	}
 }
@@ -140,21 +137,19 @@ func TestLossesHaveClasses(t *testing.T) {
 		"expired":  func(_ *testing.T, s *fault.Store) { s.Every(fault.HangRequest, fault.Renew) },
 		"max_hold": func(*testing.T, *fault.Store) {},
 	} {
-		t.Run(class, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var seen events
-				l := open(lock.WithObserver(seen.observe), lock.WithMaxHold(10*time.Second))
-				err := l.Do(t.Context(), key, func(ctx context.Context) error {
-					lose(t, s)
-					<-ctx.Done()
-					return nil
-				})
-				require.ErrorIs(t, err, lock.ErrLost)
-				synctest.Wait()
-				var classified interface{ Class() string }
-				require.ErrorAs(t, seen.only(t, lock.EventLost).Err, &classified)
-				require.Equal(t, class, classified.Class())
+		bubbleCase(t, class, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var seen events
+			l := open(lock.WithObserver(seen.observe), lock.WithMaxHold(10*time.Second))
+			err := l.Do(t.Context(), key, func(ctx context.Context) error {
+				lose(t, s)
+				<-ctx.Done()
+				return nil
 			})
+			require.ErrorIs(t, err, lock.ErrLost)
+			synctest.Wait()
+			var classified interface{ Class() string }
+			require.ErrorAs(t, seen.only(t, lock.EventLost).Err, &classified)
+			require.Equal(t, class, classified.Class())
 		})
 	}
 }

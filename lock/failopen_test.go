@@ -57,11 +57,10 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 func TestFailOpenBehindAnUnansweredSettle(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Settle)
 		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnavailable)
-		_, err = l.With(lock.WithFailOpen()).Acquire(t.Context(), key)
+		_, err := l.With(lock.WithFailOpen()).Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		time.Sleep(3 * lease)
 		require.Equal(t, lock.Held, s.State(t, key).State)
@@ -77,8 +76,7 @@ func TestAReleaseIsDeadAfterFailOpenTookItsKey(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithFailOpen())
 		for range 10 {
-			e, err := l.Acquire(t.Context(), key)
-			require.NoError(t, err)
+			e := acquired(t, l, key)
 			s.Every(fault.HangRequest, fault.Claim, fault.Renew, fault.Release)
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 			unprotected, err := l.Acquire(t.Context(), key)
@@ -103,8 +101,7 @@ func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
 		s.Every(nil, fault.Claim)
 		time.Sleep(lease)
 		synctest.Wait()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		require.NoError(t, hung.Release(t.Context()))
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld, "the end of the old work does not free the key of the new one")
@@ -115,9 +112,8 @@ func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
 func TestFailOpenIsNotForRefusals(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(lock.WithFailOpen()), open()
-		e, err := other.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		_, err = l.Acquire(t.Context(), key)
+		e := acquired(t, other, key)
+		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.NoError(t, e.Release(t.Context()))
 	})
@@ -128,8 +124,7 @@ func TestFailOpenIsNotForRefusals(t *testing.T) {
 func TestFailOpenBehindAnUnansweredRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(30 * time.Second))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Claim, fault.Renew, fault.Release)
 		require.Error(t, e.Release(t.Context()))
 		var atOnce sideBySide
@@ -185,38 +180,36 @@ func TestOnceThatFailsOpenLeavesNothing(t *testing.T) {
 		"panic":   func() ([]byte, error) { panic("mine") },
 		"goexit":  func() ([]byte, error) { runtime.Goexit(); return nil, nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open(lock.WithFailOpen())
-				s.Every(fault.Refuse, fault.Claim)
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					defer func() { _ = recover() }()
-					receipt, replayed, err := l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
-						assert.Zero(t, lock.Attempt(ctx))
-						assert.Error(t, lock.Commit(ctx))
-						_, _, err := l.Once(ctx, key, print1, nil)
-						assert.ErrorIs(t, err, lock.ErrHeld)
-						return end()
-					})
-					assert.False(t, replayed)
-					if err != nil {
-						assert.ErrorIs(t, err, errMine)
-						assert.Nil(t, receipt)
-					} else {
-						assert.Equal(t, "answer", string(receipt))
-					}
-				}()
-				<-done
-				require.Zero(t, l.Stats().Active)
-				require.Zero(t, s.Count(fault.Settle)+s.Count(fault.Release))
-				s.Every(nil, fault.Claim)
-				var f effect
-				_, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
-				require.NoError(t, err)
-				require.False(t, replayed, "it left no receipt")
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithFailOpen())
+			s.Every(fault.Refuse, fault.Claim)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				receipt, replayed, err := l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
+					assert.Zero(t, lock.Attempt(ctx))
+					assert.Error(t, lock.Commit(ctx))
+					_, _, err := l.Once(ctx, key, print1, nil)
+					assert.ErrorIs(t, err, lock.ErrHeld)
+					return end()
+				})
+				assert.False(t, replayed)
+				if err != nil {
+					assert.ErrorIs(t, err, errMine)
+					assert.Nil(t, receipt)
+				} else {
+					assert.Equal(t, "answer", string(receipt))
+				}
+			}()
+			<-done
+			require.Zero(t, l.Stats().Active)
+			require.Zero(t, s.Count(fault.Settle)+s.Count(fault.Release))
+			s.Every(nil, fault.Claim)
+			var f effect
+			_, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
+			require.NoError(t, err)
+			require.False(t, replayed, "it left no receipt")
 		})
 	}
 }
@@ -251,16 +244,14 @@ func TestWhatFailsOpen(t *testing.T) {
 		"full":        {lock.ErrFull, true},
 		"unsupported": {fmt.Errorf("%w: %w", lock.ErrNotApplied, errors.ErrUnsupported), false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				s.Every(func(context.Context, func() error) error { return tt.err }, fault.Claim)
-				l, ran := open(lock.WithFailOpen()), false
-				err := l.Do(t.Context(), key, func(context.Context) error { ran = true; return nil })
-				require.Equal(t, tt.runs, ran)
-				require.Equal(t, tt.runs, err == nil)
-				require.NoError(t, l.Close(t.Context()))
-				require.ErrorIs(t, l.Do(t.Context(), key, nothing), lock.ErrClosed)
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			s.Every(func(context.Context, func() error) error { return tt.err }, fault.Claim)
+			l, ran := open(lock.WithFailOpen()), false
+			err := l.Do(t.Context(), key, func(context.Context) error { ran = true; return nil })
+			require.Equal(t, tt.runs, ran)
+			require.Equal(t, tt.runs, err == nil)
+			require.NoError(t, l.Close(t.Context()))
+			require.ErrorIs(t, l.Do(t.Context(), key, nothing), lock.ErrClosed)
 		})
 	}
 }
@@ -306,8 +297,7 @@ func TestUnprotectedWorkCanBeDetached(t *testing.T) {
 func TestFailOpenAfterALongWaitForAClaimThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Minute))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		strict := make(chan error, 1)
 		go func() { strict <- l.With(lock.WithWait(2*lease)).Do(context.Background(), key, nothing) }()
 		synctest.Wait()
@@ -334,8 +324,7 @@ func TestFailOpenAfterALongWaitForAClaimThatFails(t *testing.T) {
 func TestFailOpenBehindAFullQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(30 * time.Second))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Claim, fault.Renew, fault.Release)
 		require.Error(t, e.Release(t.Context()))
 		var atOnce sideBySide
@@ -381,23 +370,21 @@ func TestWaitersDoNotFailOpenBesideAHolderElsewhere(t *testing.T) {
 			return l.DoAny(context.Background(), slots, func(ctx context.Context, _ string) error { return work(ctx) })
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				other, l := open(), open(lock.WithFailOpen(), lock.WithWait(lease))
-				elsewhere, err := other.AcquireAll(t.Context(), slots)
-				require.NoError(t, err)
-				var ran sideBySide
-				time.AfterFunc(lease/4, func() { s.Every(fault.Refuse, fault.Claim) })
-				for _, err := range meet(3, func(int) error { return do(l, ran.work) }) {
-					require.ErrorIs(t, err, lock.ErrHeld)
-				}
-				require.Zero(t, ran.runs)
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			other, l := open(), open(lock.WithFailOpen(), lock.WithWait(lease))
+			elsewhere, err := other.AcquireAll(t.Context(), slots)
+			require.NoError(t, err)
+			var ran sideBySide
+			time.AfterFunc(lease/4, func() { s.Every(fault.Refuse, fault.Claim) })
+			for _, err := range meet(3, func(int) error { return do(l, ran.work) }) {
+				require.ErrorIs(t, err, lock.ErrHeld)
+			}
+			require.Zero(t, ran.runs)
 
-				// The holder has ended, and a caller that has not met it is not refused.
-				require.NoError(t, elsewhere.Release(t.Context()))
-				require.NoError(t, do(l, ran.work))
-				require.Equal(t, 1, ran.runs)
-			})
+			// The holder has ended, and a caller that has not met it is not refused.
+			require.NoError(t, elsewhere.Release(t.Context()))
+			require.NoError(t, do(l, ran.work))
+			require.Equal(t, 1, ran.runs)
 		})
 	}
 }
@@ -410,27 +397,25 @@ func TestRepeatsOfAnUnprotectedRunDoNotRun(t *testing.T) {
 		"error":   func() ([]byte, error) { return nil, errMine },
 		"goexit":  func() ([]byte, error) { runtime.Goexit(); return nil, nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open(lock.WithFailOpen(), lock.WithWait(lease))
-				s.Every(fault.HangRequest, fault.Claim)
-				runs := 0
-				work := func(context.Context) ([]byte, error) { runs++; time.Sleep(lease / 2); return end() }
-				go func() { _, _, _ = l.Once(context.Background(), key, print1, work) }()
-				synctest.Wait()
-				repeat := func(fingerprint []byte) error {
-					_, replayed, err := l.Once(context.Background(), key, fingerprint, work)
-					require.False(t, replayed)
-					return err
-				}
-				for i, err := range meet(5, func(i int) error {
-					time.Sleep(time.Duration(i) * budget / 2) // some before it runs, some after
-					return repeat([][]byte{print1, print2}[i/4])
-				}) {
-					require.ErrorIs(t, err, []error{lock.ErrHeld, lock.ErrMismatch}[i/4])
-				}
-				require.Equal(t, 1, runs)
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithFailOpen(), lock.WithWait(lease))
+			s.Every(fault.HangRequest, fault.Claim)
+			runs := 0
+			work := func(context.Context) ([]byte, error) { runs++; time.Sleep(lease / 2); return end() }
+			go func() { _, _, _ = l.Once(context.Background(), key, print1, work) }()
+			synctest.Wait()
+			repeat := func(fingerprint []byte) error {
+				_, replayed, err := l.Once(context.Background(), key, fingerprint, work)
+				require.False(t, replayed)
+				return err
+			}
+			for i, err := range meet(5, func(i int) error {
+				time.Sleep(time.Duration(i) * budget / 2) // some before it runs, some after
+				return repeat([][]byte{print1, print2}[i/4])
+			}) {
+				require.ErrorIs(t, err, []error{lock.ErrHeld, lock.ErrMismatch}[i/4])
+			}
+			require.Equal(t, 1, runs)
 		})
 	}
 }
@@ -439,8 +424,7 @@ func TestRepeatsOfAnUnprotectedRunDoNotRun(t *testing.T) {
 // silent. When its time was over, it took the silence for an outage, and entered again and again.
 func TestFailOpenBehindAPollWithoutAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		holder, err := open().Acquire(t.Context(), key)
-		require.NoError(t, err)
+		holder := acquired(t, open(), key)
 		l := open(lock.WithWait(3 * lease))
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -452,7 +436,7 @@ func TestFailOpenBehindAPollWithoutAnswer(t *testing.T) {
 		s.Every(fault.HangRequest, fault.Claim)
 		time.Sleep(2 * budget)
 		began := time.Now()
-		_, err = l.With(lock.WithFailOpen(), lock.WithWait(budget)).Acquire(t.Context(), key)
+		_, err := l.With(lock.WithFailOpen(), lock.WithWait(budget)).Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.LessOrEqual(t, time.Since(began), 2*budget)
 		s.Every(nil)

@@ -43,48 +43,46 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 			fn: func(ctx context.Context) ([]byte, error) { return nil, errors.Join(errCard, lock.Commit(ctx)) },
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var runs atomic.Int64
-				var seen events
-				l := open(lock.WithWait(time.Minute), lock.WithObserver(seen.observe))
-				run := func(fingerprint []byte) (receipt []byte, replayed bool, err error) {
-					return l.Once(context.Background(), key, fingerprint, func(ctx context.Context) ([]byte, error) {
-						runs.Add(1)
-						time.Sleep(time.Second)
-						return tt.fn(ctx)
-					})
-				}
-				go onItsOwn(func() { _, _, _ = run(print1) })
-				synctest.Wait()
-				began := time.Now()
-				var wg sync.WaitGroup
-				for range crowd {
-					wg.Go(func() {
-						_, replayed, err := run(print1)
-						assert.True(t, replayed, "it has run nothing")
-						if tt.says == "" {
-							assert.ErrorIs(t, err, tt.want)
-						} else {
-							assert.ErrorContains(t, err, tt.says)
-							assert.NotContains(t, err.Error(), "secret")
-						}
-						assert.Equal(t, time.Second, time.Since(began))
-					})
-				}
-				_, _, err := run(print2)
-				require.ErrorIs(t, err, lock.ErrMismatch)
-				wg.Wait()
-				require.Equal(t, tt.runs, runs.Load(), "effects")
-				synctest.Wait()
-				if tt.want == nil && tt.says == "" {
-					require.Equal(t, lock.Settled, s.State(t, record).State, "a committed failure leaves a receipt")
-					return
-				}
-				require.Equal(t, crowd+1, seen.count(lock.EventRefused))
-				onItsOwn(func() { _, _, _ = run(print1) })
-				require.Equal(t, tt.runs+1, runs.Load(), "a later call runs")
-			})
+		bubbleCase(t, tt.name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var runs atomic.Int64
+			var seen events
+			l := open(lock.WithWait(time.Minute), lock.WithObserver(seen.observe))
+			run := func(fingerprint []byte) (receipt []byte, replayed bool, err error) {
+				return l.Once(context.Background(), key, fingerprint, func(ctx context.Context) ([]byte, error) {
+					runs.Add(1)
+					time.Sleep(time.Second)
+					return tt.fn(ctx)
+				})
+			}
+			go onItsOwn(func() { _, _, _ = run(print1) })
+			synctest.Wait()
+			began := time.Now()
+			var wg sync.WaitGroup
+			for range crowd {
+				wg.Go(func() {
+					_, replayed, err := run(print1)
+					assert.True(t, replayed, "it has run nothing")
+					if tt.says == "" {
+						assert.ErrorIs(t, err, tt.want)
+					} else {
+						assert.ErrorContains(t, err, tt.says)
+						assert.NotContains(t, err.Error(), "secret")
+					}
+					assert.Equal(t, time.Second, time.Since(began))
+				})
+			}
+			_, _, err := run(print2)
+			require.ErrorIs(t, err, lock.ErrMismatch)
+			wg.Wait()
+			require.Equal(t, tt.runs, runs.Load(), "effects")
+			synctest.Wait()
+			if tt.want == nil && tt.says == "" {
+				require.Equal(t, lock.Settled, s.State(t, record).State, "a committed failure leaves a receipt")
+				return
+			}
+			require.Equal(t, crowd+1, seen.count(lock.EventRefused))
+			onItsOwn(func() { _, _, _ = run(print1) })
+			require.Equal(t, tt.runs+1, runs.Load(), "a later call runs")
 		})
 	}
 }

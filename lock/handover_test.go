@@ -25,9 +25,8 @@ const patience = time.Minute
 // handOver takes key with l, and hands it over.
 func handOver(t *testing.T, l *lock.Locker, patience time.Duration) (e *lock.Lease, ticket string) {
 	t.Helper()
-	e, err := l.Acquire(t.Context(), key)
-	require.NoError(t, err)
-	ticket, err = e.HandOver(t.Context(), patience)
+	e = acquired(t, l, key)
+	ticket, err := e.HandOver(t.Context(), patience)
 	require.NoError(t, err)
 	require.NotEmpty(t, ticket)
 	return e, ticket
@@ -55,8 +54,7 @@ func TestHandOver(t *testing.T) {
 			}
 		})
 		web, worker, other := open(see), open(see), open()
-		e, err := web.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, web, key)
 		ticket, err := e.HandOver(t.Context(), patience)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(ticket), 512)
@@ -93,24 +91,21 @@ func TestHandOver(t *testing.T) {
 func TestTicketThatNoProcessResumes(t *testing.T) {
 	t.Parallel()
 	for _, patience := range []time.Duration{time.Nanosecond, lease / 10, 10 * lease} {
-		t.Run(patience.String(), func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open()
-				_, ticket := handOver(t, l, patience)
-				time.Sleep(patience - patience/100)
-				if patience > time.Millisecond {
-					requireHeld(t, l)
-				}
-				time.Sleep(patience/100 + time.Millisecond)
-				requireFree(t, s, key)
-				_, err := open().Resume(t.Context(), ticket)
-				require.ErrorIs(t, err, lock.ErrLost)
-				require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
-				_, err = l.Resume(t.Context(), ticket)
-				require.ErrorIs(t, err, lock.ErrLost)
-				requireFree(t, s, key)
-			})
+		bubbleCase(t, patience.String(), func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open()
+			_, ticket := handOver(t, l, patience)
+			time.Sleep(patience - patience/100)
+			if patience > time.Millisecond {
+				requireHeld(t, l)
+			}
+			time.Sleep(patience/100 + time.Millisecond)
+			requireFree(t, s, key)
+			_, err := open().Resume(t.Context(), ticket)
+			require.ErrorIs(t, err, lock.ErrLost)
+			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+			_, err = l.Resume(t.Context(), ticket)
+			require.ErrorIs(t, err, lock.ErrLost)
+			requireFree(t, s, key)
 		})
 	}
 }
@@ -157,24 +152,20 @@ func TestTicketIsResumedOnce(t *testing.T) {
 func TestLostReplyOfAHandOver(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault.Func{"reply": fault.LoseReply, "request": fault.LoseRequest, "refused": fault.Refuse} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l, worker := open(), open()
-				e, err := l.Acquire(t.Context(), key)
-				require.NoError(t, err)
-				s.Next(fault.Claim, f)
-				ticket, err := e.HandOver(t.Context(), patience)
-				require.NoError(t, err)
-				s.Next(fault.Claim, f)
-				resumed, err := worker.Resume(t.Context(), ticket)
-				require.NoError(t, err)
-				time.Sleep(3 * lease)
-				require.NoError(t, resumed.Extend(t.Context()))
-				require.NoError(t, resumed.Release(t.Context()))
-				requireFree(t, s, key)
-				require.Empty(t, l.Snapshot(9, nil).Holds)
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, worker := open(), open()
+			e := acquired(t, l, key)
+			s.Next(fault.Claim, f)
+			ticket, err := e.HandOver(t.Context(), patience)
+			require.NoError(t, err)
+			s.Next(fault.Claim, f)
+			resumed, err := worker.Resume(t.Context(), ticket)
+			require.NoError(t, err)
+			time.Sleep(3 * lease)
+			require.NoError(t, resumed.Extend(t.Context()))
+			require.NoError(t, resumed.Release(t.Context()))
+			requireFree(t, s, key)
+			require.Empty(t, l.Snapshot(9, nil).Holds)
 		})
 	}
 }
@@ -187,32 +178,28 @@ func TestHandOverWithoutAnswer(t *testing.T) {
 		"applied, then silence": fault.HangReply, "not applied": fault.HangRequest, "lost": fault.LoseReply,
 		"late": fault.Late(4 * time.Second), "stuck": fault.Stuck(2 * time.Second), "refused": fault.Refuse,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l, other := open(lock.WithWait(10*time.Millisecond), lock.WithObserver(func(_ context.Context, e lock.Event) {
-					assert.NotEqual(t, lock.EventLost, e.Kind, "it is its own command that has taken the key")
-				})), open()
-				e, err := l.Acquire(t.Context(), key)
-				require.NoError(t, err)
-				s.Every(f, fault.Claim)
-				began := time.Now()
-				_, err = e.HandOver(t.Context(), time.Hour)
-				require.ErrorIs(t, err, lock.ErrUnavailable)
-				require.Equal(t, name == "refused", !errors.Is(err, lock.ErrUnknown), "%v", err)
-				if name != "stuck" {
-					require.LessOrEqual(t, time.Since(began), budget)
-				}
-				require.ErrorIs(t, context.Cause(e.Context()), lock.ErrHandedOver)
-				require.NoError(t, e.Release(t.Context()))
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, other := open(lock.WithWait(10*time.Millisecond), lock.WithObserver(func(_ context.Context, e lock.Event) {
+				assert.NotEqual(t, lock.EventLost, e.Kind, "it is its own command that has taken the key")
+			})), open()
+			e := acquired(t, l, key)
+			s.Every(f, fault.Claim)
+			began := time.Now()
+			_, err := e.HandOver(t.Context(), time.Hour)
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.Equal(t, name == "refused", !errors.Is(err, lock.ErrUnknown), "%v", err)
+			if name != "stuck" {
+				require.LessOrEqual(t, time.Since(began), budget)
+			}
+			require.ErrorIs(t, context.Cause(e.Context()), lock.ErrHandedOver)
+			require.NoError(t, e.Release(t.Context()))
 
-				s.Every(nil)
-				require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }), "by its own call")
-				time.Sleep(s.Lag + 5*time.Second)
-				requireFree(t, s, key)
-				require.NoError(t, other.Do(t.Context(), key, func(context.Context) error { return nil }))
-				require.Zero(t, l.Stats().Active)
-			})
+			s.Every(nil)
+			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }), "by its own call")
+			time.Sleep(s.Lag + 5*time.Second)
+			requireFree(t, s, key)
+			require.NoError(t, other.Do(t.Context(), key, func(context.Context) error { return nil }))
+			require.Zero(t, l.Stats().Active)
 		})
 	}
 }
@@ -224,8 +211,7 @@ func TestLateHandOverAfterALateClaim(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, worker := open(), open()
 		s.Next(fault.Claim, fault.Late(2*time.Second))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Next(fault.Claim, fault.Late(2*time.Second-time.Millisecond))
 		ticket, err := e.HandOver(t.Context(), time.Hour)
 		if err == nil {
@@ -251,8 +237,7 @@ func TestHolderIsOverBeforeItsTicketIs(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open(lock.WithWait(time.Second))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		var overlap, granted atomic.Bool
 		s.Next(fault.Claim, fault.HangReply)
 		var all sync.WaitGroup
@@ -278,10 +263,9 @@ func TestTicketThatIsOverBeforeItIsWritten(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Next(fault.Claim, fault.HangReply)
-		_, err = e.HandOver(t.Context(), 10*time.Millisecond)
+		_, err := e.HandOver(t.Context(), 10*time.Millisecond)
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		require.NotErrorIs(t, err, lock.ErrLost)
 		require.Zero(t, seen.count(lock.EventLost))
@@ -305,29 +289,26 @@ func TestResumeWithoutAnswer(t *testing.T) {
 		"not applied":           {fault.HangRequest, false},
 		"refused":               {fault.Refuse, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l, worker, other := open(), open(), open()
-				_, ticket := handOver(t, l, patience)
-				s.Every(tt.meets, fault.Claim)
-				_, err := worker.Resume(t.Context(), ticket)
-				require.ErrorIs(t, err, lock.ErrUnavailable)
-				s.Every(nil)
-				require.Zero(t, worker.Stats().Active)
-				time.Sleep(time.Second)
-				again, err := other.Resume(t.Context(), ticket)
-				if !tt.used {
-					require.NoError(t, err)
-					time.Sleep(s.Lag + 5*time.Second)
-					require.NoError(t, again.Extend(t.Context()), "the removal of what may be left takes nothing away")
-					require.NoError(t, again.Release(t.Context()))
-				} else {
-					requireTicketGone(t, err)
-				}
-				requireFree(t, s, key)
-				require.NoError(t, other.Do(t.Context(), key, func(context.Context) error { return nil }))
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, worker, other := open(), open(), open()
+			_, ticket := handOver(t, l, patience)
+			s.Every(tt.meets, fault.Claim)
+			_, err := worker.Resume(t.Context(), ticket)
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			s.Every(nil)
+			require.Zero(t, worker.Stats().Active)
+			time.Sleep(time.Second)
+			again, err := other.Resume(t.Context(), ticket)
+			if !tt.used {
+				require.NoError(t, err)
+				time.Sleep(s.Lag + 5*time.Second)
+				require.NoError(t, again.Extend(t.Context()), "the removal of what may be left takes nothing away")
+				require.NoError(t, again.Release(t.Context()))
+			} else {
+				requireTicketGone(t, err)
+			}
+			requireFree(t, s, key)
+			require.NoError(t, other.Do(t.Context(), key, func(context.Context) error { return nil }))
 		})
 	}
 }
@@ -418,8 +399,7 @@ func TestHostileTickets(t *testing.T) {
 			require.Less(t, len(err.Error()), 200, name)
 		}
 		calls := s.Count(fault.Claim)
-		held, err := l.Acquire(t.Context(), "user=43")
-		require.NoError(t, err)
+		held := acquired(t, l, "user=43")
 		for _, key := range []string{key, "user=43", "user=44"} { // a sum is no secret, and a token is
 			forged := forge(tickettext.Lock, key)
 			_, err := l.Resume(t.Context(), forged)
@@ -445,8 +425,7 @@ func TestFencesGrowAcrossAHandOver(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithFencing())
 		last := int64(0)
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		for range 3 {
 			fence, ok := e.Fence()
 			require.True(t, ok)
@@ -478,8 +457,7 @@ func TestHandOverThatCannotBe(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		return e.Extend(ctx)
 	}))
-	e, err := l.Acquire(t.Context(), long[1:])
-	require.NoError(t, err)
+	e := acquired(t, l, long[1:])
 	_, err = e.HandOver(t.Context(), patience)
 	require.NoError(t, err)
 }
@@ -488,9 +466,8 @@ func TestHandOverOfUnprotectedWork(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		s.Every(fault.HangRequest, fault.Claim)
-		e, err := open(lock.WithFailOpen()).Acquire(t.Context(), key)
-		require.NoError(t, err)
-		_, err = e.HandOver(t.Context(), patience)
+		e := acquired(t, open(lock.WithFailOpen()), key)
+		_, err := e.HandOver(t.Context(), patience)
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.NoError(t, e.Context().Err())
 		require.NoError(t, e.Release(t.Context()))
@@ -501,9 +478,8 @@ func TestHandOverOfUnprotectedWork(t *testing.T) {
 func TestHandOverOverAStoreThatKeepsTheHolder(t *testing.T) {
 	t.Parallel()
 	l := lockerOver(t, keeper{memstore.New()})
-	e, err := l.Acquire(t.Context(), key)
-	require.NoError(t, err)
-	_, err = e.HandOver(t.Context(), patience)
+	e := acquired(t, l, key)
+	_, err := e.HandOver(t.Context(), patience)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.Error(t, e.Context().Err())
 	require.NoError(t, l.With(lock.WithWait(time.Second)).Do(t.Context(), key, func(context.Context) error { return nil }))
@@ -521,12 +497,10 @@ func TestHandOverOfALostLease(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Free(t, key)
-		held, err := other.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		_, err = e.HandOver(t.Context(), patience)
+		held := acquired(t, other, key)
+		_, err := e.HandOver(t.Context(), patience)
 		require.ErrorIs(t, err, lock.ErrLost)
 		require.NoError(t, held.Extend(t.Context()))
 
@@ -717,8 +691,7 @@ func TestResumedLeaseEndsAfterTheMaximumHold(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const most = time.Minute
-		e, err := open(lock.WithMaxHold(most)).Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, open(lock.WithMaxHold(most)), key)
 		time.Sleep(most / 2)
 		ticket, err := e.HandOver(t.Context(), patience)
 		require.NoError(t, err)
@@ -756,10 +729,9 @@ func TestOrphanOfATicketIsKnownForItsPatience(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.HangReply, fault.Claim).Every(fault.Refuse, fault.Release)
-		_, err = e.HandOver(t.Context(), time.Hour)
+		_, err := e.HandOver(t.Context(), time.Hour)
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		for range 5 {
 			time.Sleep(10 * time.Minute)

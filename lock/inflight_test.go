@@ -26,36 +26,34 @@ func TestArrivalEndsTheCleanUp(t *testing.T) {
 	for name, outcome := range map[string]send.Landing{"answered": send.Answered, "lost": send.Lost} {
 		t.Run(name, func(t *testing.T) {
 			for when, land := range map[string]bool{"landed": true, "not landed": false} {
-				t.Run(when, func(t *testing.T) {
-					bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-						s.Lag = longLag
-						var left leftClaim
-						l := open()
-						s.Next(fault.Claim, left.leave)
-						require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
-						time.Sleep(soon)
-						require.Equal(t, 1, s.Count(fault.Release), "what is likely to be answered is waited for")
-						if land {
-							require.NoError(t, left.apply())
-						}
-						left.flight.Arrive(outcome)
-						synctest.Wait()
-						require.Equal(t, 2, s.Count(fault.Release))
+				bubbleOverCase(t, when, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+					s.Lag = longLag
+					var left leftClaim
+					l := open()
+					s.Next(fault.Claim, left.leave)
+					require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+					time.Sleep(soon)
+					require.Equal(t, 1, s.Count(fault.Release), "what is likely to be answered is waited for")
+					if land {
+						require.NoError(t, left.apply())
+					}
+					left.flight.Arrive(outcome)
+					synctest.Wait()
+					require.Equal(t, 2, s.Count(fault.Release))
+					require.Equal(t, lock.Free, s.State(t, key).State)
+					time.Sleep(longLag / 2)
+					enough := outcome == send.Answered || land
+					require.Equal(t, enough, s.Count(fault.Release) == 2, "one is enough only if nothing can land any more")
+					if !enough {
+						require.NoError(t, left.apply())
+						time.Sleep(longLag/2 + time.Second)
 						require.Equal(t, lock.Free, s.State(t, key).State)
-						time.Sleep(longLag / 2)
-						enough := outcome == send.Answered || land
-						require.Equal(t, enough, s.Count(fault.Release) == 2, "one is enough only if nothing can land any more")
-						if !enough {
-							require.NoError(t, left.apply())
-							time.Sleep(longLag/2 + time.Second)
-							require.Equal(t, lock.Free, s.State(t, key).State)
-						}
-						began := time.Now()
-						require.NoError(t, l.Close(t.Context()))
-						if enough {
-							require.Zero(t, time.Since(began), "there is nothing left to do")
-						}
-					})
+					}
+					began := time.Now()
+					require.NoError(t, l.Close(t.Context()))
+					if enough {
+						require.Zero(t, time.Since(began), "there is nothing left to do")
+					}
 				})
 			}
 		})
@@ -65,25 +63,23 @@ func TestArrivalEndsTheCleanUp(t *testing.T) {
 // The same if no caller got the key, and if the reply comes only when Close waits.
 func TestArrivalEndsClose(t *testing.T) {
 	for name, outcome := range map[string]send.Landing{"answered": send.Answered, "lost": send.Lost} {
-		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				s.Lag = longLag
-				var left leftClaim
-				l := open()
-				s.Next(fault.Claim, left.leave, full)
-				_, err := l.Acquire(t.Context(), key)
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				time.AfterFunc(10*time.Second, func() {
-					_ = left.apply()
-					left.flight.Arrive(outcome)
-				})
-				began := time.Now()
-				require.NoError(t, l.Close(t.Context()))
-				took := time.Since(began)
-				require.GreaterOrEqual(t, took, 10*time.Second, "it may land until then")
-				require.Less(t, took, 11*time.Second)
-				require.Equal(t, lock.Free, s.State(t, key).State)
+		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			s.Lag = longLag
+			var left leftClaim
+			l := open()
+			s.Next(fault.Claim, left.leave, full)
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			time.AfterFunc(10*time.Second, func() {
+				_ = left.apply()
+				left.flight.Arrive(outcome)
 			})
+			began := time.Now()
+			require.NoError(t, l.Close(t.Context()))
+			took := time.Since(began)
+			require.GreaterOrEqual(t, took, 10*time.Second, "it may land until then")
+			require.Less(t, took, 11*time.Second)
+			require.Equal(t, lock.Free, s.State(t, key).State)
 		})
 	}
 }

@@ -27,7 +27,6 @@ func TestBadKeys(t *testing.T) {
 			require.NotErrorIs(t, err, lock.ErrUnavailable)
 		})
 	}
-	e, err := l.Acquire(t.Context(), string(make([]byte, keytext.MaxBytes)))
-	require.NoError(t, err)
+	e := acquired(t, l, string(make([]byte, keytext.MaxBytes)))
 	require.NoError(t, e.Release(t.Context()))
 }

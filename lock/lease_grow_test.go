@@ -83,28 +83,25 @@ func TestOutagesOfYoungAndOldLeases(t *testing.T) {
 		"old":          {2 * time.Second, 28 * time.Second, 0},
 		"older":        {time.Minute, 18 * time.Second, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				began := time.Now()
-				e, err := open(lock.WithLease(30*time.Second), lock.WithMaxHold(time.Hour)).Acquire(t.Context(), key)
-				require.NoError(t, err)
-				time.Sleep(tt.age)
-				s.Every(fault.HangRequest)
-				ended := make(chan time.Duration, 1)
-				stop := context.AfterFunc(e.Context(), func() { ended <- time.Since(began) })
-				time.Sleep(tt.outage)
-				s.Every(nil)
-				time.Sleep(2 * time.Second)
-				if tt.lives == 0 {
-					require.NoError(t, e.Context().Err())
-					stop()
-					require.NoError(t, e.Release(t.Context()))
-					return
-				}
-				require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
-				require.Equal(t, tt.lives, <-ended)
-				require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
-			})
+		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			began := time.Now()
+			e := acquired(t, open(lock.WithLease(30*time.Second), lock.WithMaxHold(time.Hour)), key)
+			time.Sleep(tt.age)
+			s.Every(fault.HangRequest)
+			ended := make(chan time.Duration, 1)
+			stop := context.AfterFunc(e.Context(), func() { ended <- time.Since(began) })
+			time.Sleep(tt.outage)
+			s.Every(nil)
+			time.Sleep(2 * time.Second)
+			if tt.lives == 0 {
+				require.NoError(t, e.Context().Err())
+				stop()
+				require.NoError(t, e.Release(t.Context()))
+				return
+			}
+			require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
+			require.Equal(t, tt.lives, <-ended)
+			require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
 		})
 	}
 }
@@ -119,18 +116,15 @@ func TestExtendPutsOffTheRenewal(t *testing.T) {
 		"long hold": {time.Hour, 2},
 		"all of it": {30 * time.Second, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				e, err := open(lock.WithLease(30*time.Second), lock.WithMaxHold(tt.hold)).Acquire(t.Context(), key)
-				require.NoError(t, err)
-				time.Sleep(time.Second)
-				require.NoError(t, e.Extend(t.Context()))
-				time.Sleep(9 * time.Second)
-				require.Equal(t, 1, s.Count(fault.Renew))
-				time.Sleep(2 * time.Second)
-				require.Equal(t, tt.then, s.Count(fault.Renew))
-				require.NoError(t, e.Release(t.Context()))
-			})
+		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			e := acquired(t, open(lock.WithLease(30*time.Second), lock.WithMaxHold(tt.hold)), key)
+			time.Sleep(time.Second)
+			require.NoError(t, e.Extend(t.Context()))
+			time.Sleep(9 * time.Second)
+			require.Equal(t, 1, s.Count(fault.Renew))
+			time.Sleep(2 * time.Second)
+			require.Equal(t, tt.then, s.Count(fault.Renew))
+			require.NoError(t, e.Release(t.Context()))
 		})
 	}
 }

@@ -53,35 +53,33 @@ func TestLeaseContextIsTheSameWhenItIsAskedForLate(t *testing.T) {
 	}
 	for _, c := range cases {
 		for when, ask := range asked {
-			t.Run(c.name+" asked "+when, func(t *testing.T) {
-				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "value"))
-					defer cancel(nil)
-					e, err := open(c.opts...).Acquire(parent, key)
-					require.NoError(t, err)
-					ctx := e.Context()
-					ask(ctx)
-					for _, do := range c.steps {
-						do(cancel, e, s)
+			bubbleCase(t, c.name+" asked "+when, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "value"))
+				defer cancel(nil)
+				e, err := open(c.opts...).Acquire(parent, key)
+				require.NoError(t, err)
+				ctx := e.Context()
+				ask(ctx)
+				for _, do := range c.steps {
+					do(cancel, e, s)
+				}
+				child, stop := context.WithCancel(ctx)
+				defer stop()
+				for _, ctx := range []context.Context{ctx, child} {
+					require.ErrorIs(t, ctx.Err(), c.err)
+					require.ErrorIs(t, context.Cause(ctx), c.cause)
+					require.Equal(t, "value", ctx.Value(valueKey{}))
+					held, ok := lock.FromContext(ctx)
+					require.True(t, ok)
+					require.Same(t, e, held)
+					select {
+					case <-ctx.Done():
+						require.Error(t, c.err, "ended")
+					default:
+						require.NoError(t, c.err, "did not end")
 					}
-					child, stop := context.WithCancel(ctx)
-					defer stop()
-					for _, ctx := range []context.Context{ctx, child} {
-						require.ErrorIs(t, ctx.Err(), c.err)
-						require.ErrorIs(t, context.Cause(ctx), c.cause)
-						require.Equal(t, "value", ctx.Value(valueKey{}))
-						held, ok := lock.FromContext(ctx)
-						require.True(t, ok)
-						require.Same(t, e, held)
-						select {
-						case <-ctx.Done():
-							require.Error(t, c.err, "ended")
-						default:
-							require.NoError(t, c.err, "did not end")
-						}
-					}
-					require.NoError(t, ignoreLost(e.Release(context.Background())))
-				})
+				}
+				require.NoError(t, ignoreLost(e.Release(context.Background())))
 			})
 		}
 	}
@@ -97,8 +95,7 @@ func ignoreLost(err error) error {
 // Cause does not look at the clock, nor does it ask for Done.
 func TestCauseOfALostLeaseWithoutAskingBefore(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		e, err := open().Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, open(), key)
 		s.Free(t, key)
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
 		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
@@ -107,8 +104,7 @@ func TestCauseOfALostLeaseWithoutAskingBefore(t *testing.T) {
 }
 
 func TestLeaseContextPrintsNothingOfTheLease(t *testing.T) {
-	e, err := lock.New(memstore.New()).Acquire(t.Context(), "user=42")
-	require.NoError(t, err)
+	e := acquired(t, lock.New(memstore.New()), "user=42")
 	defer func() { _ = e.Release(context.Background()) }()
 	require.Equal(t, "lock.Lease.Context", fmt.Sprint(e.Context()))
 	require.NotContains(t, fmt.Sprintf("%+v", e.Context()), "42")

@@ -114,24 +114,22 @@ func TestLogLines(t *testing.T) {
 			require.NoError(t, err)
 		}, []string{"level=WARN", "runs again", "attempt=2", "took effect twice", `console="?key=` + record + `"`}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var b logbook
-				tt.happens(t, s, open, b.option())
-				synctest.Wait()
-				var lines []string
-				for _, line := range b.lines() {
-					require.NotContains(t, line, key)
-					require.Contains(t, line, "do=")
-					if strings.Contains(line, tt.want[1]) {
-						lines = append(lines, line)
-					}
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var b logbook
+			tt.happens(t, s, open, b.option())
+			synctest.Wait()
+			var lines []string
+			for _, line := range b.lines() {
+				require.NotContains(t, line, key)
+				require.Contains(t, line, "do=")
+				if strings.Contains(line, tt.want[1]) {
+					lines = append(lines, line)
 				}
-				require.Len(t, lines, 1, "%v", b.lines())
-				for _, text := range tt.want {
-					require.Contains(t, lines[0], text)
-				}
-			})
+			}
+			require.Len(t, lines, 1, "%v", b.lines())
+			for _, text := range tt.want {
+				require.Contains(t, lines[0], text)
+			}
 		})
 	}
 }

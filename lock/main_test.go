@@ -55,6 +55,18 @@ func bubble(t *testing.T, run func(t *testing.T, s *fault.Store, open func(...lo
 	}
 }
 
+// bubbleCase is bubble for one case of a test.
+func bubbleCase(t *testing.T, name string, run func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { t.Helper(); bubble(t, run) })
+}
+
+// bubbleOverCase is bubbleOver for one case of a test.
+func bubbleOverCase(t *testing.T, name string, as func(*fault.Store) lock.Store, run func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { t.Helper(); bubbleOver(t, as, run) })
+}
+
 func bubbleOver(t *testing.T, as func(*fault.Store) lock.Store, run func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -84,6 +96,20 @@ func lockerOver(t *testing.T, s lock.Store, opts ...lock.Option) *lock.Locker {
 		require.NoError(t, l.Close(ctx))
 	})
 	return l
+}
+
+// acquired returns a lease on key, which is free.
+func acquired(t *testing.T, l *lock.Locker, key string) *lock.Lease {
+	t.Helper()
+	e, err := l.Acquire(t.Context(), key)
+	require.NoErrorf(t, err, "%s is free", key)
+	return e
+}
+
+// granted requires that key is free.
+func granted(t *testing.T, l *lock.Locker) {
+	t.Helper()
+	require.NoError(t, acquired(t, l, key).Release(t.Context()))
 }
 
 // heap is not for tests that are parallel.

@@ -116,10 +116,9 @@ func TestDetachedWorkOutlivesItsCaller(t *testing.T) {
 func TestRefusalThatEndsTheContextIsNoReplay(t *testing.T) {
 	t.Parallel()
 	l := lockerOver(t, memstore.New())
-	lease, err := l.Acquire(t.Context(), "order=7")
-	require.NoError(t, err)
+	lease := acquired(t, l, "order=7")
 	require.NoError(t, lease.Settle(t.Context(), []byte("shipped"), time.Hour))
-	_, err = l.Acquire(t.Context(), "order=7")
+	_, err := l.Acquire(t.Context(), "order=7")
 	require.ErrorIs(t, err, lock.ErrSettled)
 
 	ctx, end := context.WithCancelCause(t.Context())

@@ -15,9 +15,8 @@ func TestWithSharesEverything(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		slow := l.With(lock.WithMaxHold(time.Hour))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		_, err = slow.Acquire(t.Context(), key)
+		e := acquired(t, l, key)
+		_, err := slow.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.Equal(t, 1, s.Count(fault.Claim))
 		require.NoError(t, e.Release(t.Context()))

@@ -3,18 +3,14 @@ package lock_test
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/overload"
 	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
-	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -158,52 +154,6 @@ func TestOverloadCatches(t *testing.T) {
 			wrong, _ := underLoad(t, overloads[tt.load], tt.twin)
 			require.NotEmpty(t, wrong)
 			t.Log(wrong)
-		})
-	}
-}
-
-// A server that refuses everything for a while, for example while it loads its data, gets a fifth
-// more sends than there are calls, and the retries that were saved before.
-func TestRetriesAreAFifthOfCalls(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "measures time")
-	t.Parallel()
-	const callers = 64
-	for name, tt := range map[string]struct {
-		lockers int
-		holds   bool
-	}{
-		"of a process":   {1, true},
-		"of each caller": {callers, false}, // the must-fail twin
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const loading, saved = 2 * time.Second, 100
-			p := respproxy.Start(t, redistest.Start(t).Addr())
-			store, err := redisstore.Open(t.Context(), "redis://"+p.Addr())
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = store.Close() })
-			lockers := make([]*lock.Locker, tt.lockers)
-			for i := range lockers {
-				lockers[i] = lock.New(store, lock.WithLogger(quiet))
-			}
-			rule := p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("LOADING Redis is loading the dataset in memory"))
-			var calls atomic.Int64
-			var all sync.WaitGroup
-			for i, began := 0, time.Now(); i < callers; i++ {
-				all.Go(func() {
-					for time.Since(began) < loading {
-						calls.Add(1)
-						_, err := lockers[i%len(lockers)].Acquire(t.Context(), lock.Key("loading", fmt.Sprint(i)))
-						assert.ErrorIs(t, err, lock.ErrUnavailable)
-						time.Sleep(20 * time.Millisecond)
-					}
-				})
-			}
-			all.Wait()
-			retries := rule.Hits() - int(calls.Load())
-			most := saved + 10*int(2*loading/time.Second) // none of the calls was answered
-			t.Logf("%d calls, %d retries; %d at the most", calls.Load(), retries, most)
-			require.Equal(t, tt.holds, retries <= most)
 		})
 	}
 }

@@ -25,80 +25,66 @@ func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 	for store, as := range map[string]func(*fault.Store) lock.Store{"apart": apart, "direct": direct} {
 		for when, f := range panics {
 			name := store + ", " + when + " "
-			t.Run(name+"every claim", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					l := open()
-					s.Every(f, fault.Claim)
-					_, err := l.Acquire(t.Context(), key)
-					require.ErrorIs(t, err, lock.ErrUnknown)
-					require.ErrorContains(t, err, "the store panicked: a hook's")
-					s.Every(nil, fault.Claim)
-					time.Sleep(time.Minute)
-					require.Equal(t, lock.Free, s.State(t, key).State, "it is cleaned up")
-				})
+			bubbleOverCase(t, name+"every claim", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				s.Every(f, fault.Claim)
+				_, err := l.Acquire(t.Context(), key)
+				require.ErrorIs(t, err, lock.ErrUnknown)
+				require.ErrorContains(t, err, "the store panicked: a hook's")
+				s.Every(nil, fault.Claim)
+				time.Sleep(time.Minute)
+				require.Equal(t, lock.Free, s.State(t, key).State, "it is cleaned up")
 			})
-			t.Run(name+"one of each", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					l := open()
-					s.Next(fault.Claim, f).Next(fault.Renew, f).Next(fault.Release, f)
-					e, err := l.Acquire(t.Context(), key)
-					require.NoError(t, err, "the same claim again finds out")
-					time.Sleep(3 * lease)
-					require.NoError(t, e.Context().Err(), "it is renewed all the same")
-					require.Greater(t, s.Count(fault.Renew), 1)
-					require.NoError(t, e.Release(t.Context()))
-					require.Equal(t, lock.Free, s.State(t, key).State)
-				})
+			bubbleOverCase(t, name+"one of each", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				s.Next(fault.Claim, f).Next(fault.Renew, f).Next(fault.Release, f)
+				e, err := l.Acquire(t.Context(), key)
+				require.NoError(t, err, "the same claim again finds out")
+				time.Sleep(3 * lease)
+				require.NoError(t, e.Context().Err(), "it is renewed all the same")
+				require.Greater(t, s.Count(fault.Renew), 1)
+				require.NoError(t, e.Release(t.Context()))
+				require.Equal(t, lock.Free, s.State(t, key).State)
 			})
-			t.Run(name+"every release", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					e, err := open().Acquire(t.Context(), key)
-					require.NoError(t, err)
-					s.Every(f, fault.Release)
-					require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
-					time.Sleep(lease / 2)
-					s.Every(nil, fault.Release)
-					time.Sleep(lease / 2)
-					require.Equal(t, lock.Free, s.State(t, key).State, "it is completed in the background")
-				})
+			bubbleOverCase(t, name+"every release", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				e := acquired(t, open(), key)
+				s.Every(f, fault.Release)
+				require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
+				time.Sleep(lease / 2)
+				s.Every(nil, fault.Release)
+				time.Sleep(lease / 2)
+				require.Equal(t, lock.Free, s.State(t, key).State, "it is completed in the background")
 			})
-			t.Run(name+"every settle", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					e, err := open().Acquire(t.Context(), key)
-					require.NoError(t, err)
-					s.Every(f, fault.Settle)
-					require.ErrorIs(t, e.Settle(t.Context(), []byte("receipt"), time.Hour), lock.ErrUnknown)
-					time.Sleep(lease / 2)
-					s.Every(nil, fault.Settle)
-					time.Sleep(lease / 2)
-					require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
-					s.Free(t, key)
-				})
+			bubbleOverCase(t, name+"every settle", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				e := acquired(t, open(), key)
+				s.Every(f, fault.Settle)
+				require.ErrorIs(t, e.Settle(t.Context(), []byte("receipt"), time.Hour), lock.ErrUnknown)
+				time.Sleep(lease / 2)
+				s.Every(nil, fault.Settle)
+				time.Sleep(lease / 2)
+				require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
+				s.Free(t, key)
 			})
-			t.Run(name+"clean-up", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					l := open()
-					s.Every(fault.LoseReply, fault.Claim)
-					s.Every(f, fault.Release)
-					_, err := l.Acquire(t.Context(), key)
-					require.ErrorIs(t, err, lock.ErrUnknown)
-					time.Sleep(time.Second)
-					s.Every(nil, fault.Claim, fault.Release)
-					time.Sleep(5 * time.Second)
-					require.Equal(t, lock.Free, s.State(t, key).State)
-				})
+			bubbleOverCase(t, name+"clean-up", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				s.Every(fault.LoseReply, fault.Claim)
+				s.Every(f, fault.Release)
+				_, err := l.Acquire(t.Context(), key)
+				require.ErrorIs(t, err, lock.ErrUnknown)
+				time.Sleep(time.Second)
+				s.Every(nil, fault.Claim, fault.Release)
+				time.Sleep(5 * time.Second)
+				require.Equal(t, lock.Free, s.State(t, key).State)
 			})
-			t.Run(name+"get", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					l := open()
-					s.Every(f, fault.Get)
-					_, _, err := l.Once(t.Context(), key, []byte("f"), func(context.Context) ([]byte, error) {
-						s.Free(t, record) // so that the run that has taken over is looked for
-						return []byte("r"), nil
-					})
-					require.ErrorIs(t, err, lock.ErrLost)
-					require.Positive(t, s.Count(fault.Get))
+			bubbleOverCase(t, name+"get", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				s.Every(f, fault.Get)
+				_, _, err := l.Once(t.Context(), key, []byte("f"), func(context.Context) ([]byte, error) {
+					s.Free(t, record) // so that the run that has taken over is looked for
+					return []byte("r"), nil
 				})
+				require.ErrorIs(t, err, lock.ErrLost)
+				require.Positive(t, s.Count(fault.Get))
 			})
 		}
 	}
@@ -128,13 +114,12 @@ func (inProcess) Describe() lock.Description { return lock.Description{Local: tr
 func TestPanicsOfAStoreInThisProcess(t *testing.T) {
 	f := func(context.Context, func() error) error { panic("an AEAD's") }
 	bubbleOver(t, func(s *fault.Store) lock.Store { return inProcess{s} }, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		e, err := open().Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, open(), key)
 		s.Next(fault.Renew, f)
 		time.Sleep(2 * lease)
 		require.NoError(t, e.Context().Err(), "it is renewed all the same")
 		s.Every(f, fault.Settle)
-		err = e.Settle(t.Context(), []byte("receipt"), time.Hour)
+		err := e.Settle(t.Context(), []byte("receipt"), time.Hour)
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.ErrorContains(t, err, "the store panicked: an AEAD's")
 		time.Sleep(lease)
@@ -155,32 +140,28 @@ func TestPanicsOfHooksCostNoKey(t *testing.T) {
 		"a logger":    lock.WithLogger(slog.New(panickingHandler{slog.DiscardHandler}).With("a", "b").WithGroup("c")),
 		"an origin":   lock.WithOrigin(func(context.Context) string { panic("an origin's") }),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open(opt, lock.WithKeep(time.Second))
-				works := func(context.Context) error { return nil }
-				require.NoError(t, l.Do(t.Context(), key, works))
-				require.NoError(t, l.DoAll(t.Context(), setKeys, works))
-				_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return nil, nil })
-				require.NoError(t, err)
-				s.Next(fault.Release, fault.Refuse)
-				require.NoError(t, l.Do(t.Context(), key, works), "an end without an answer")
-				set, err := l.AcquireAll(t.Context(), setKeys)
-				require.NoError(t, err)
-				s.Free(t, setKeys[0])
-				require.ErrorIs(t, set.Release(t.Context()), lock.ErrLost)
-				e, err := l.Acquire(t.Context(), key)
-				require.NoError(t, err)
-				ticket, err := e.HandOver(t.Context(), time.Minute)
-				require.NoError(t, err)
-				e, err = l.Resume(t.Context(), ticket)
-				require.NoError(t, err)
-				require.NoError(t, e.Release(t.Context()))
-				time.Sleep(time.Minute)
-				require.Zero(t, busy(l))
-				requireFree(t, s, append(setKeys, key)...)
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(opt, lock.WithKeep(time.Second))
+			works := func(context.Context) error { return nil }
+			require.NoError(t, l.Do(t.Context(), key, works))
+			require.NoError(t, l.DoAll(t.Context(), setKeys, works))
+			_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return nil, nil })
+			require.NoError(t, err)
+			s.Next(fault.Release, fault.Refuse)
+			require.NoError(t, l.Do(t.Context(), key, works), "an end without an answer")
+			set, err := l.AcquireAll(t.Context(), setKeys)
+			require.NoError(t, err)
+			s.Free(t, setKeys[0])
+			require.ErrorIs(t, set.Release(t.Context()), lock.ErrLost)
+			e := acquired(t, l, key)
+			ticket, err := e.HandOver(t.Context(), time.Minute)
+			require.NoError(t, err)
+			e, err = l.Resume(t.Context(), ticket)
+			require.NoError(t, err)
+			require.NoError(t, e.Release(t.Context()))
+			time.Sleep(time.Minute)
+			require.Zero(t, busy(l))
+			requireFree(t, s, append(setKeys, key)...)
 		})
 	}
 }

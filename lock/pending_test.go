@@ -115,8 +115,7 @@ func TestCallersThatMeetShareOneClaim(t *testing.T) {
 			name: "submissions within a cool-down",
 			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) {
 				t.Helper()
-				e, err := other.Acquire(t.Context(), key)
-				require.NoError(t, err)
+				e := acquired(t, other, key)
 				require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
 			},
 			call: acquire,
@@ -134,18 +133,16 @@ func TestCallersThatMeetShareOneClaim(t *testing.T) {
 			want: lock.ErrFull,
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open(tt.opts...)
-				tt.before(t, s, open())
-				s.Every(fault.Slow(answersIn), fault.Claim)
-				claims, began := s.Count(fault.Claim), time.Now()
-				for _, err := range meet(meeting, tt.call(l)) {
-					require.ErrorIs(t, err, tt.want)
-				}
-				require.Equal(t, claims+1, s.Count(fault.Claim), "round trips")
-				require.Equal(t, answersIn, time.Since(began))
-			})
+		bubbleCase(t, tt.name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(tt.opts...)
+			tt.before(t, s, open())
+			s.Every(fault.Slow(answersIn), fault.Claim)
+			claims, began := s.Count(fault.Claim), time.Now()
+			for _, err := range meet(meeting, tt.call(l)) {
+				require.ErrorIs(t, err, tt.want)
+			}
+			require.Equal(t, claims+1, s.Count(fault.Claim), "round trips")
+			require.Equal(t, answersIn, time.Since(began))
 		})
 	}
 }
@@ -267,29 +264,27 @@ func TestCallersThatMeetOneThatLeaves(t *testing.T) {
 		// That is a failure of its first send, which it repeats.
 		"a hook panics under it": {asks, func(context.Context, func() error) error { panic("a hook's") }, time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var f effect
-				_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
-				require.NoError(t, err)
-				l := open()
-				s.Next(fault.Claim, func(ctx context.Context, apply func() error) error {
-					fault.Sleep(ctx, answersIn)
-					return leaves.fault(ctx, apply)
-				})
-				s.Every(fault.Slow(answersIn), fault.Claim)
-				ctx, leave := context.WithTimeout(t.Context(), leaves.after)
-				defer leave()
-				go onItsOwn(func() { leaves.first(ctx, l) })
-				synctest.Wait()
-				for _, err := range meet(meeting, func(int) error {
-					_, _, err := l.Once(context.Background(), key, print1, f.run("again"))
-					return err
-				}) {
-					require.NoError(t, err)
-				}
-				require.Equal(t, 3, s.Count(fault.Claim), "of the first, of the one that left or failed, and one more")
+		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
+			require.NoError(t, err)
+			l := open()
+			s.Next(fault.Claim, func(ctx context.Context, apply func() error) error {
+				fault.Sleep(ctx, answersIn)
+				return leaves.fault(ctx, apply)
 			})
+			s.Every(fault.Slow(answersIn), fault.Claim)
+			ctx, leave := context.WithTimeout(t.Context(), leaves.after)
+			defer leave()
+			go onItsOwn(func() { leaves.first(ctx, l) })
+			synctest.Wait()
+			for _, err := range meet(meeting, func(int) error {
+				_, _, err := l.Once(context.Background(), key, print1, f.run("again"))
+				return err
+			}) {
+				require.NoError(t, err)
+			}
+			require.Equal(t, 3, s.Count(fault.Claim), "of the first, of the one that left or failed, and one more")
 		})
 	}
 }
@@ -343,8 +338,7 @@ func TestAShortWaitMeetsAClaim(t *testing.T) {
 		time.Sleep(2 * time.Second)
 
 		s.Every(fault.Slow(3*answersIn), fault.Claim)
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
 		for _, err := range meet(meeting, func(int) error { _, err := l.Acquire(t.Context(), key); return err }) {
 			require.ErrorIs(t, err, lock.ErrSettled, "a claim is waited for up to the budget")

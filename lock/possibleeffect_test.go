@@ -51,35 +51,33 @@ func TestPossibleEffectKeepsTheKey(t *testing.T) {
 	for name, step := range steps {
 		for endName, end := range ends {
 			for mode, opts := range map[string][]lock.Option{"refuse": nil, "rerun": {lock.WithRerunAbandoned()}} {
-				t.Run(name+"/"+endName+"/"+mode, func(t *testing.T) {
-					bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-						var f effect
-						var out bytes.Buffer
-						l := open(append(opts, lock.WithKeep(keep), lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))))...)
-						done := make(chan struct{})
-						go func() {
-							defer close(done)
-							defer func() { _ = recover() }()
-							guarded(context.Background(), t, l, func(ctx context.Context, r *lock.Run) ([]byte, error) {
-								f.runs.Add(1)
-								step.calls(t, ctx, r)
-								return end()
-							})
-						}()
-						<-done
-						receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
-						require.NoError(t, err)
-						require.Equal(t, !step.frees, replayed)
-						if step.frees {
-							require.EqualValues(t, 2, f.runs.Load())
-							require.Empty(t, out.String())
-							return
-						}
-						require.Equal(t, unknown, receipt)
-						require.EqualValues(t, 1, f.runs.Load())
-						require.Contains(t, out.String(), "Check whether the request had an effect")
-						require.Contains(t, out.String(), `"console":"?key=once:`)
-					})
+				bubbleCase(t, name+"/"+endName+"/"+mode, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+					var f effect
+					var out bytes.Buffer
+					l := open(append(opts, lock.WithKeep(keep), lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))))...)
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						defer func() { _ = recover() }()
+						guarded(context.Background(), t, l, func(ctx context.Context, r *lock.Run) ([]byte, error) {
+							f.runs.Add(1)
+							step.calls(t, ctx, r)
+							return end()
+						})
+					}()
+					<-done
+					receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
+					require.NoError(t, err)
+					require.Equal(t, !step.frees, replayed)
+					if step.frees {
+						require.EqualValues(t, 2, f.runs.Load())
+						require.Empty(t, out.String())
+						return
+					}
+					require.Equal(t, unknown, receipt)
+					require.EqualValues(t, 1, f.runs.Load())
+					require.Contains(t, out.String(), "Check whether the request had an effect")
+					require.Contains(t, out.String(), `"console":"?key=once:`)
 				})
 			}
 		}

@@ -73,8 +73,7 @@ func TestSettleSaysThatItsReceiptWasNotKept(t *testing.T) {
 	var book logbook
 	s := fullMemory()
 	l := lock.New(s, book.option())
-	e, err := l.Acquire(t.Context(), key)
-	require.NoError(t, err)
+	e := acquired(t, l, key)
 	require.ErrorIs(t, e.Settle(t.Context(), large, keep), lock.ErrFull)
 	got, err := s.Get(t.Context(), key)
 	require.NoError(t, err)
@@ -97,35 +96,29 @@ func TestStoreThatHasNoRoomForATombstone(t *testing.T) {
 		require.Equal(t, large, receipt)
 		return l
 	}
-	t.Run("for ever", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l := prepare(t, s, open)
-			time.Sleep(keep - time.Second)
-			require.NotEqual(t, lock.Free, s.State(t, record).State)
-			time.Sleep(10 * time.Second)
-			require.Equal(t, lock.Free, s.State(t, record).State)
-			time.Sleep(time.Minute)
-			require.Zero(t, busy(l))
-		})
+	bubbleCase(t, "for ever", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := prepare(t, s, open)
+		time.Sleep(keep - time.Second)
+		require.NotEqual(t, lock.Free, s.State(t, record).State)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, lock.Free, s.State(t, record).State)
+		time.Sleep(time.Minute)
+		require.Zero(t, busy(l))
 	})
-	t.Run("for a while", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l := prepare(t, s, open)
-			time.Sleep(keep / 2)
-			s.Every(nil, fault.Settle)
-			time.Sleep(10 * time.Second)
-			require.Equal(t, lock.Settled, s.State(t, record).State)
-			require.Zero(t, busy(l))
-		})
+	bubbleCase(t, "for a while", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := prepare(t, s, open)
+		time.Sleep(keep / 2)
+		s.Every(nil, fault.Settle)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, lock.Settled, s.State(t, record).State)
+		require.Zero(t, busy(l))
 	})
-	t.Run("until Close", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l := prepare(t, s, open)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			require.NoError(t, l.Close(ctx))
-			require.NotEqual(t, lock.Free, s.State(t, record).State)
-		})
+	bubbleCase(t, "until Close", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := prepare(t, s, open)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, l.Close(ctx))
+		require.NotEqual(t, lock.Free, s.State(t, record).State)
 	})
 }
 
@@ -217,8 +210,7 @@ func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
 func TestDroppedReceiptTakesNoMemory(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Settle)
 		require.ErrorIs(t, e.Settle(t.Context(), make([]byte, 1<<20), time.Hour), lock.ErrUnavailable)
 		require.EqualValues(t, 1<<20, l.Stats().BacklogBytes)

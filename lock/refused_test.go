@@ -91,8 +91,7 @@ func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, v := fault.New(), &events{}
 				l := lock.New(s, lock.WithLogger(quiet), lock.WithObserver(v.observe))
-				e, err := l.Acquire(t.Context(), key)
-				require.NoError(t, err)
+				e := acquired(t, l, key)
 				refusedTwice(t, l)
 				require.Equal(t, 2, v.count(lock.EventRefused))
 				happens(t, s, l, e)
@@ -114,13 +113,6 @@ func refusedTwice(t *testing.T, l *lock.Locker) {
 	require.ErrorIs(t, refused[1], lock.ErrHeld)
 	require.NotSame(t, refused[0], refused[1])
 	require.NotEmpty(t, refused[1].Entry.Owner)
-}
-
-func granted(t *testing.T, l *lock.Locker) {
-	t.Helper()
-	e, err := l.Acquire(t.Context(), key)
-	require.NoError(t, err)
-	require.NoError(t, e.Release(t.Context()))
 }
 
 // A duplicate is compared with the request that runs, independently of earlier

@@ -41,8 +41,7 @@ func TestRefusedSendsAreNotUnanswered(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.Refuse, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 		assert.Zero(t, seen.count(lock.EventUnknown), "nothing was unknown")
@@ -59,8 +58,7 @@ func TestRefusedSendsAreNotUnanswered(t *testing.T) {
 func TestFullQueueBehindAnUnansweredRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Release)
 		require.Error(t, e.Release(t.Context()))
 		var wg sync.WaitGroup
@@ -78,39 +76,34 @@ func TestFullQueueBehindAnUnansweredRelease(t *testing.T) {
 // A release without an answer keeps this process from the key no longer than the lease was valid,
 // whether it was applied or not. Then other processes get the key, too.
 func TestUnansweredReleaseEndsWithTheValidity(t *testing.T) {
-	t.Run("lock", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l := open(lock.WithLease(30 * time.Second))
-			s.Every(fault.HangRequest, fault.Release)
-			e, err := l.Acquire(t.Context(), key)
-			require.NoError(t, err)
-			require.Error(t, e.Release(t.Context()))
-			time.Sleep(30 * time.Second)
-			require.Equal(t, lock.Free, s.State(t, key).State)
-			began := time.Now()
-			e, err = l.Acquire(t.Context(), key)
-			require.NoError(t, err, "a free key")
-			assert.Zero(t, time.Since(began))
-			s.Every(nil, fault.Release)
-			require.NoError(t, e.Release(t.Context()))
-		})
+	bubbleCase(t, "lock", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithLease(30 * time.Second))
+		s.Every(fault.HangRequest, fault.Release)
+		e := acquired(t, l, key)
+		require.Error(t, e.Release(t.Context()))
+		time.Sleep(30 * time.Second)
+		require.Equal(t, lock.Free, s.State(t, key).State)
+		began := time.Now()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err, "a free key")
+		assert.Zero(t, time.Since(began))
+		s.Every(nil, fault.Release)
+		require.NoError(t, e.Release(t.Context()))
 	})
-	t.Run("failed run", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			var f effect
-			l, other := open(lock.WithKeep(keep)), open(lock.WithKeep(keep))
-			s.Every(fault.Refuse, fault.Release)
-			_, _, err := l.Once(t.Context(), key, print1, f.fail(errors.New("mine")))
-			require.ErrorContains(t, err, "mine")
-			time.Sleep(10 * lease)
-			_, _, err = other.Once(t.Context(), key, print1, f.run("again"))
-			require.ErrorIs(t, err, lock.ErrAbandoned)
-			_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
-			require.ErrorIs(t, err, lock.ErrUnavailable, "its own release is what is missing")
-			s.Every(nil, fault.Release)
-			_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
-			require.NoError(t, err)
-		})
+	bubbleCase(t, "failed run", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l, other := open(lock.WithKeep(keep)), open(lock.WithKeep(keep))
+		s.Every(fault.Refuse, fault.Release)
+		_, _, err := l.Once(t.Context(), key, print1, f.fail(errors.New("mine")))
+		require.ErrorContains(t, err, "mine")
+		time.Sleep(10 * lease)
+		_, _, err = other.Once(t.Context(), key, print1, f.run("again"))
+		require.ErrorIs(t, err, lock.ErrAbandoned)
+		_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
+		require.ErrorIs(t, err, lock.ErrUnavailable, "its own release is what is missing")
+		s.Every(nil, fault.Release)
+		_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
+		require.NoError(t, err)
 	})
 }
 
@@ -122,12 +115,11 @@ func TestFreedInTheInstantTheWaitEnds(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open()
 			began := time.Now()
-			e, err := l.Acquire(t.Context(), key)
-			require.NoError(t, err)
+			e := acquired(t, l, key)
 			s.Every(fault.HangRequest, fault.Release)
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 			time.Sleep(validity - budget - time.Since(began))
-			_, err = l.Acquire(t.Context(), key)
+			_, err := l.Acquire(t.Context(), key)
 			require.ErrorIs(t, err, lock.ErrUnavailable, "no caller holds it")
 		})
 	}
@@ -138,8 +130,7 @@ func TestLostReplyOfReleaseIsNotALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Next(fault.Release, fault.LoseReply)
 		require.NoError(t, e.Release(t.Context()))
 		require.Equal(t, 1, seen.count(lock.EventReleased))
@@ -177,8 +168,7 @@ func TestIncidentReleaseNeverAnswered(t *testing.T) {
 
 		s.Every(nil, fault.Release)
 		began = time.Now()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		require.LessOrEqual(t, time.Since(began), budget)
 		require.NoError(t, e.Release(t.Context()))
 	})
@@ -203,8 +193,7 @@ func TestReleaseIsNotAskedForEver(t *testing.T) {
 func TestAReleaseThatIsAskedForIsRepeatedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(time.Minute))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		var came time.Time
 		var mu sync.Mutex
 		asked, began := make(chan struct{}), time.Now()
@@ -235,8 +224,7 @@ func TestAReleaseThatIsAskedForIsRepeatedAtOnce(t *testing.T) {
 func TestReleaseAfterSettleIsNoOp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Next(fault.Settle, fault.LoseRequest, fault.HangRequest, fault.HangRequest, fault.HangRequest)
 		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnknown)
 		require.NoError(t, e.Release(t.Context()))
@@ -275,8 +263,7 @@ func TestAReleasedLeaseIsNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		ctx, began := e.Context(), time.Now()
 		s.Every(fault.HangRequest, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
@@ -299,8 +286,7 @@ func TestAwaitedEndGoesBeforeDueTasks(t *testing.T) {
 		var all sync.WaitGroup
 		leases := make([]*lock.Lease, n)
 		for i := range leases {
-			e, err := l.Acquire(t.Context(), fmt.Sprint(i))
-			require.NoError(t, err)
+			e := acquired(t, l, fmt.Sprint(i))
 			leases[i] = e
 		}
 		s.Every(fault.HangRequest, fault.Release)
@@ -311,8 +297,7 @@ func TestAwaitedEndGoesBeforeDueTasks(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.Every(fault.Slow(20*time.Millisecond), fault.Release)
 		for i := range 20 {
-			e, err := l.Acquire(t.Context(), fmt.Sprint(n-1-50*i))
-			require.NoError(t, err)
+			e := acquired(t, l, fmt.Sprint(n-1-50*i))
 			require.NoError(t, e.Release(t.Context()))
 		}
 		s.Every(nil)
@@ -328,8 +313,7 @@ func TestEventOfALateRelease(t *testing.T) {
 				took = e.Took
 			}
 		}))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		time.Sleep(lease / 2)
 		s.Every(fault.HangRequest, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
@@ -350,8 +334,7 @@ func TestUnansweredReleaseBesideASendOfItsClaim(t *testing.T) {
 			<-letGo
 			return fault.Refuse(ctx, apply)
 		})
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 		s.Every(nil)

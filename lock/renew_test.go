@@ -41,8 +41,7 @@ func TestEachLeaseIsRenewedAtItsOwnTime(t *testing.T) {
 		const each = 100 // more than there are shards
 		var leases []*lock.Lease
 		acquire := func(name string, of *lock.Locker, i int) *lock.Lease {
-			e, err := of.Acquire(t.Context(), lock.Key(name, string(rune('A'+i))))
-			require.NoError(t, err)
+			e := acquired(t, of, lock.Key(name, string(rune('A'+i))))
 			return e
 		}
 		for i := range each {
@@ -186,36 +185,21 @@ func TestTransientRenewalFailureIsSurvived(t *testing.T) {
 // A renewal that blocks, even beyond its context, must not extend the validity.
 func TestNotifiedNoLaterThanTheEndOfValidity(t *testing.T) {
 	for name, f := range map[string]fault.Func{"hangs": fault.HangRequest, "stuck": fault.Stuck(time.Minute), "refused": fault.Refuse, "lost": fault.LoseRequest} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open()
-				s.Every(f, fault.Renew)
-				began := time.Now()
-				err := l.Do(t.Context(), key, func(ctx context.Context) error {
-					<-ctx.Done()
-					require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-					require.Less(t, time.Since(began), lease)
-					require.Greater(t, time.Since(began), lease*9/10)
-					return nil
-				})
-				require.ErrorIs(t, err, lock.ErrLost)
-				time.Sleep(2 * time.Minute)
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open()
+			s.Every(f, fault.Renew)
+			began := time.Now()
+			err := l.Do(t.Context(), key, func(ctx context.Context) error {
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+				require.Less(t, time.Since(began), lease)
+				require.Greater(t, time.Since(began), lease*9/10)
+				return nil
 			})
+			require.ErrorIs(t, err, lock.ErrLost)
+			time.Sleep(2 * time.Minute)
 		})
 	}
-}
-
-// The must-fail twin: a holder that trusts its renewer instead of its own
-// clock would not be notified while the renewal blocks.
-func TestStuckRenewalDoesBlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := fault.New().Next(fault.Renew, fault.Stuck(time.Minute))
-		_, err := s.Claim(t.Context(), key, lock.Claim{Token: "t", Lease: lease})
-		require.NoError(t, err)
-		began := time.Now()
-		_, _ = s.Renew(t.Context(), key, lock.Claim{Token: "t", Lease: lease})
-		require.Greater(t, time.Since(began), lease)
-	})
 }
 
 func TestRemovedKeyIsNeverCreatedAgain(t *testing.T) {
@@ -235,8 +219,7 @@ func TestRemovedKeyIsNeverCreatedAgain(t *testing.T) {
 func TestExtend(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		time.Sleep(lease / 4)
 		require.NoError(t, e.Extend(t.Context()))
 		require.Equal(t, lease, s.State(t, key).Left)
@@ -251,9 +234,7 @@ func TestExtend(t *testing.T) {
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
 		require.NoError(t, e.Release(t.Context()), "the second call")
 
-		e, err = l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		require.NoError(t, e.Release(t.Context()))
+		granted(t, l)
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
 	})
 }
@@ -265,32 +246,28 @@ func TestHungHandler(t *testing.T) {
 		"freed by an operator": func(t *testing.T, s *fault.Store) { t.Helper(); s.Free(t, key) },
 		"store gone":           func(t *testing.T, s *fault.Store) { t.Helper(); s.Every(fault.HangRequest, fault.Renew) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var seen events
-				l, other := open(lock.WithObserver(seen.observe)), open()
-				hung, err := l.Acquire(t.Context(), key)
-				require.NoError(t, err)
-				began := time.Now()
-				lost(t, s)
-				if s.State(t, key).State == lock.Free {
-					e, err := other.Acquire(t.Context(), key)
-					require.NoError(t, err, "other processes go on at once")
-					require.NoError(t, e.Release(t.Context()))
-				}
-				<-hung.Context().Done()
-				require.ErrorIs(t, context.Cause(hung.Context()), lock.ErrLost)
-				require.LessOrEqual(t, time.Since(began), lease)
-				s.Every(nil, fault.Renew)
-				synctest.Wait()
-				e, err := l.Acquire(t.Context(), key)
-				require.NoError(t, err)
-				require.NoError(t, e.Context().Err())
-				require.ErrorIs(t, hung.Release(t.Context()), lock.ErrLost)
-				require.Equal(t, lock.Held, s.State(t, key).State, "the successor's entry is not the old holder's to release")
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var seen events
+			l, other := open(lock.WithObserver(seen.observe)), open()
+			hung := acquired(t, l, key)
+			began := time.Now()
+			lost(t, s)
+			if s.State(t, key).State == lock.Free {
+				e, err := other.Acquire(t.Context(), key)
+				require.NoError(t, err, "other processes go on at once")
 				require.NoError(t, e.Release(t.Context()))
-				require.Equal(t, 1, seen.count(lock.EventLost))
-			})
+			}
+			<-hung.Context().Done()
+			require.ErrorIs(t, context.Cause(hung.Context()), lock.ErrLost)
+			require.LessOrEqual(t, time.Since(began), lease)
+			s.Every(nil, fault.Renew)
+			synctest.Wait()
+			e := acquired(t, l, key)
+			require.NoError(t, e.Context().Err())
+			require.ErrorIs(t, hung.Release(t.Context()), lock.ErrLost)
+			require.Equal(t, lock.Held, s.State(t, key).State, "the successor's entry is not the old holder's to release")
+			require.NoError(t, e.Release(t.Context()))
+			require.Equal(t, 1, seen.count(lock.EventLost))
 		})
 	}
 }
@@ -303,8 +280,7 @@ func TestContextIsOverInTheInstantItsValidityIs(t *testing.T) {
 			l := open()
 			s.Every(fault.HangRequest, fault.Renew)
 			began := time.Now()
-			e, err := l.Acquire(t.Context(), key)
-			require.NoError(t, err)
+			e := acquired(t, l, key)
 			ctx := e.Context()
 			time.Sleep(validity - time.Since(began))
 			if i%2 == 0 {
@@ -327,22 +303,19 @@ func TestContextIsOverInTheInstantItsValidityIs(t *testing.T) {
 func TestExtendInTheInstantTheValidityIsOver(t *testing.T) {
 	for range 20 {
 		for name, hold := range map[string]time.Duration{"hold": 2 * lease, "validity": time.Minute} {
-			t.Run(name, func(t *testing.T) {
-				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					l := open(lock.WithMaxHold(hold))
-					end := hold
-					if name == "validity" {
-						s.Every(fault.HangRequest, fault.Renew)
-						end = validity
-					}
-					began := time.Now()
-					e, err := l.Acquire(t.Context(), key)
-					require.NoError(t, err)
-					time.Sleep(end - time.Since(began))
-					s.Every(nil, fault.Renew)
-					require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
-					require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
-				})
+			bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open(lock.WithMaxHold(hold))
+				end := hold
+				if name == "validity" {
+					s.Every(fault.HangRequest, fault.Renew)
+					end = validity
+				}
+				began := time.Now()
+				e := acquired(t, l, key)
+				time.Sleep(end - time.Since(began))
+				s.Every(nil, fault.Renew)
+				require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
+				require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
 			})
 		}
 	}
@@ -351,22 +324,20 @@ func TestExtendInTheInstantTheValidityIsOver(t *testing.T) {
 // notified, events: a renewal that meets the lease's own receipt is not a loss.
 func TestRenewalMeetsOwnReceipt(t *testing.T) {
 	for name, f := range map[string]fault.Func{"reply lost": fault.HangReply, "reply slow": fault.Slow(budget - 50*time.Millisecond)} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var seen events
-				l := open(lock.WithKeep(keep), lock.WithObserver(seen.observe))
-				s.Every(f, fault.Settle)
-				_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
-					time.Sleep(lease/3 - 100*time.Millisecond)
-					return []byte("answer"), nil
-				})
-				require.NoError(t, err)
-				time.Sleep(lease)
-				s.Every(nil, fault.Settle)
-				time.Sleep(10 * time.Second)
-				require.Equal(t, 1, seen.count(lock.EventSettled))
-				require.Zero(t, seen.count(lock.EventLost), "it was settled, by us")
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var seen events
+			l := open(lock.WithKeep(keep), lock.WithObserver(seen.observe))
+			s.Every(f, fault.Settle)
+			_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
+				time.Sleep(lease/3 - 100*time.Millisecond)
+				return []byte("answer"), nil
 			})
+			require.NoError(t, err)
+			time.Sleep(lease)
+			s.Every(nil, fault.Settle)
+			time.Sleep(10 * time.Second)
+			require.Equal(t, 1, seen.count(lock.EventSettled))
+			require.Zero(t, seen.count(lock.EventLost), "it was settled, by us")
 		})
 	}
 }
@@ -378,8 +349,7 @@ func TestRenewalOfAReleasedLease(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open()
 			s.Every(fault.HangRequest, fault.Release)
-			e, err := l.Acquire(t.Context(), key)
-			require.NoError(t, err)
+			e := acquired(t, l, key)
 			time.Sleep(lease / 3)
 			_ = e.Release(t.Context())
 			sent := s.Count(fault.Renew)
@@ -411,8 +381,7 @@ func TestExtendOvertakenByRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Next(fault.Renew, func(_ context.Context, apply func() error) error { time.Sleep(50 * time.Millisecond); return apply() })
 		s.Next(fault.Release, fault.Slow(80*time.Millisecond))
 		extended := make(chan error, 1)

@@ -40,24 +40,21 @@ func TestSendsOfAClaim(t *testing.T) {
 		{"applied and failed", []fault.Func{fault.LoseReply}, 2, time.Millisecond, 5 * time.Millisecond, true},
 		{"refused", []fault.Func{fault.Refuse}, 2, time.Millisecond, 5 * time.Millisecond, false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var seen events
-				l := open(lock.WithObserver(seen.observe))
-				s.Next(fault.Claim, tt.faults...)
-				began := time.Now()
-				e, err := l.Acquire(t.Context(), key)
-				require.NoError(t, err)
-				took := time.Since(began)
-				require.GreaterOrEqual(t, took, tt.from)
-				require.LessOrEqual(t, took, tt.to)
-				require.Equal(t, tt.sends, s.Count(fault.Claim))
-				require.Equal(t, tt.recovered, seen.count(lock.EventRecovered) == 1)
-				require.NoError(t, e.Release(t.Context()))
-				require.Equal(t, lock.Free, s.State(t, key).State)
-				synctest.Wait()
-				require.Equal(t, tt.recovered, s.Count(fault.Release) > 1, "what may still land is removed, and nothing else")
-			})
+		bubbleOverCase(t, tt.name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var seen events
+			l := open(lock.WithObserver(seen.observe))
+			s.Next(fault.Claim, tt.faults...)
+			began := time.Now()
+			e := acquired(t, l, key)
+			took := time.Since(began)
+			require.GreaterOrEqual(t, took, tt.from)
+			require.LessOrEqual(t, took, tt.to)
+			require.Equal(t, tt.sends, s.Count(fault.Claim))
+			require.Equal(t, tt.recovered, seen.count(lock.EventRecovered) == 1)
+			require.NoError(t, e.Release(t.Context()))
+			require.Equal(t, lock.Free, s.State(t, key).State)
+			synctest.Wait()
+			require.Equal(t, tt.recovered, s.Count(fault.Release) > 1, "what may still land is removed, and nothing else")
 		})
 	}
 }
@@ -98,41 +95,37 @@ func TestRetryBudget(t *testing.T) {
 		{"failed", fault.LoseRequest, lock.ErrUnknown, 0},
 		{"refused", fault.Refuse, lock.ErrUnavailable, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open(lock.WithBudget(brief))
-				spend(t, l, s)
-				s.Every(tt.fault, fault.Claim)
-				before, began := s.Count(fault.Claim), time.Now()
-				e, err := l.Acquire(t.Context(), key)
-				require.ErrorIs(t, err, tt.err)
-				require.Equal(t, tt.took, time.Since(began))
-				require.Equal(t, before+1, s.Count(fault.Claim))
-				s.Every(nil, fault.Claim)
-				if err == nil {
-					require.NoError(t, e.Release(t.Context()))
-				}
-			})
+		bubbleOverCase(t, tt.name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithBudget(brief))
+			spend(t, l, s)
+			s.Every(tt.fault, fault.Claim)
+			before, began := s.Count(fault.Claim), time.Now()
+			e, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, tt.err)
+			require.Equal(t, tt.took, time.Since(began))
+			require.Equal(t, before+1, s.Count(fault.Claim))
+			s.Every(nil, fault.Claim)
+			if err == nil {
+				require.NoError(t, e.Release(t.Context()))
+			}
 		})
 	}
-	t.Run("filled", func(t *testing.T) {
-		bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l := open()
-			spend(t, l, s)
-			require.Zero(t, l.Stats().Retries)
-			time.Sleep(time.Second)
-			require.Equal(t, 10, l.Stats().Retries)
-			time.Sleep(time.Hour)
-			require.Equal(t, 100, l.Stats().Retries, "time alone saves no more")
-			for range 50 {
-				require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
-			}
-			require.Equal(t, 120, l.Stats().Retries, "a fifth of a hundred answered calls")
-			for range 5000 {
-				require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
-			}
-			require.Equal(t, 1000, l.Stats().Retries)
-		})
+	bubbleOverCase(t, "filled", direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		spend(t, l, s)
+		require.Zero(t, l.Stats().Retries)
+		time.Sleep(time.Second)
+		require.Equal(t, 10, l.Stats().Retries)
+		time.Sleep(time.Hour)
+		require.Equal(t, 100, l.Stats().Retries, "time alone saves no more")
+		for range 50 {
+			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		}
+		require.Equal(t, 120, l.Stats().Retries, "a fifth of a hundred answered calls")
+		for range 5000 {
+			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		}
+		require.Equal(t, 1000, l.Stats().Retries)
 	})
 }
 
@@ -151,19 +144,17 @@ func TestAnswersThatAreErrors(t *testing.T) {
 		{"refused, then full", []fault.Func{fault.Refuse, full}, lock.ErrFull, false},
 		{"unsupported", []fault.Func{unsupported}, errors.ErrUnsupported, false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open()
-				s.Next(fault.Claim, tt.faults...)
-				began := time.Now()
-				_, err := l.Acquire(t.Context(), key)
-				require.ErrorIs(t, err, tt.is)
-				require.Equal(t, tt.unknown, errors.Is(err, lock.ErrUnknown))
-				require.Less(t, time.Since(began), 10*time.Millisecond)
-				require.Equal(t, len(tt.faults), s.Count(fault.Claim))
-				synctest.Wait()
-				require.Equal(t, tt.unknown, s.Count(fault.Release) > 0, "it is cleaned up")
-			})
+		bubbleOverCase(t, tt.name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open()
+			s.Next(fault.Claim, tt.faults...)
+			began := time.Now()
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, tt.is)
+			require.Equal(t, tt.unknown, errors.Is(err, lock.ErrUnknown))
+			require.Less(t, time.Since(began), 10*time.Millisecond)
+			require.Equal(t, len(tt.faults), s.Count(fault.Claim))
+			synctest.Wait()
+			require.Equal(t, tt.unknown, s.Count(fault.Release) > 0, "it is cleaned up")
 		})
 	}
 }
@@ -192,21 +183,19 @@ func TestCallerGoesDuringItsOwnSend(t *testing.T) {
 			return eager{ctx, end}, cancel
 		}, context.DeadlineExceeded, after},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open()
-				ctx, cancel := tt.ctx(t.Context())
-				defer cancel()
-				s.Every(fault.HangReply, fault.Claim)
-				began := time.Now()
-				_, err := l.Acquire(ctx, key)
-				require.ErrorIs(t, err, tt.want)
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				require.InDelta(t, tt.took, time.Since(began), float64(time.Millisecond))
-				require.Equal(t, 1, s.Count(fault.Claim))
-				synctest.Wait()
-				require.Equal(t, lock.Free, s.State(t, key).State, "it is cleaned up")
-			})
+		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open()
+			ctx, cancel := tt.ctx(t.Context())
+			defer cancel()
+			s.Every(fault.HangReply, fault.Claim)
+			began := time.Now()
+			_, err := l.Acquire(ctx, key)
+			require.ErrorIs(t, err, tt.want)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.InDelta(t, tt.took, time.Since(began), float64(time.Millisecond))
+			require.Equal(t, 1, s.Count(fault.Claim))
+			synctest.Wait()
+			require.Equal(t, lock.Free, s.State(t, key).State, "it is cleaned up")
 		})
 	}
 }
@@ -236,24 +225,22 @@ func TestEndsForCallersThatHaveGone(t *testing.T) {
 			fault.Release: func(ctx context.Context, e *lock.Lease) error { return e.Release(ctx) },
 			fault.Settle:  func(ctx context.Context, e *lock.Lease) error { return e.Settle(ctx, []byte("receipt"), time.Hour) },
 		} {
-			t.Run(name+"/"+string(end), func(t *testing.T) {
-				bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					ctx, cancel := context.WithCancel(t.Context())
-					e, err := open().Acquire(ctx, key)
-					require.NoError(t, err)
-					cancel()
-					s.Next(end, tt.faults...)
-					began := time.Now()
-					require.NoError(t, do(ctx, e))
-					require.Equal(t, tt.took, time.Since(began))
-					require.Equal(t, tt.sends, s.Count(end))
-					if end == fault.Release {
-						require.Equal(t, lock.Free, s.State(t, key).State)
-						return
-					}
-					require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
-					s.Free(t, key)
-				})
+			bubbleOverCase(t, name+"/"+string(end), direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				ctx, cancel := context.WithCancel(t.Context())
+				e, err := open().Acquire(ctx, key)
+				require.NoError(t, err)
+				cancel()
+				s.Next(end, tt.faults...)
+				began := time.Now()
+				require.NoError(t, do(ctx, e))
+				require.Equal(t, tt.took, time.Since(began))
+				require.Equal(t, tt.sends, s.Count(end))
+				if end == fault.Release {
+					require.Equal(t, lock.Free, s.State(t, key).State)
+					return
+				}
+				require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
+				s.Free(t, key)
 			})
 		}
 	}

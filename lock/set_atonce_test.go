@@ -49,20 +49,16 @@ func TestSetIsClaimedInOrder(t *testing.T) {
 		"that fails open":        {opts: []lock.Option{lock.WithFailOpen()}, claims: 3, releases: 3},
 		"after a holder was met": {opts: []lock.Option{lock.WithWait(time.Minute)}, held: setKeys[2], claims: 1 + 1 + 3 + 1, releases: 1 + 3},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l, other := open(tt.opts...), open()
-				if tt.held != "" {
-					lease, err := other.Acquire(t.Context(), tt.held)
-					require.NoError(t, err)
-					time.AfterFunc(time.Millisecond, func() { _ = lease.Release(context.Background()) })
-				}
-				require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error { return ctx.Err() }))
-				require.Equal(t, tt.claims, s.Count(fault.Claim))
-				require.Equal(t, tt.releases, s.Count(fault.Release))
-				requireFree(t, s, setKeys...)
-			})
+		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, other := open(tt.opts...), open()
+			if tt.held != "" {
+				lease := acquired(t, other, tt.held)
+				time.AfterFunc(time.Millisecond, func() { _ = lease.Release(context.Background()) })
+			}
+			require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error { return ctx.Err() }))
+			require.Equal(t, tt.claims, s.Count(fault.Claim))
+			require.Equal(t, tt.releases, s.Count(fault.Release))
+			requireFree(t, s, setKeys...)
 		})
 	}
 }
@@ -97,21 +93,18 @@ func TestSetWithAKeyOfThisProcessIsRefusedWithoutACall(t *testing.T) {
 func TestLostReplyToTheClaimOfASet(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault.Func{"applied": fault.LoseReply, "not applied": fault.LoseRequest} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var recovered []string
-				l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == lock.EventRecovered {
-						recovered = append(recovered, e.Key)
-					}
-				}))
-				s.Next(fault.Claim, f)
-				require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error { return ctx.Err() }))
-				require.Equal(t, setKeys, recovered)
-				require.Equal(t, 2, s.Count(fault.Claim))
-				requireFree(t, s, setKeys...)
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var recovered []string
+			l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
+				if e.Kind == lock.EventRecovered {
+					recovered = append(recovered, e.Key)
+				}
+			}))
+			s.Next(fault.Claim, f)
+			require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error { return ctx.Err() }))
+			require.Equal(t, setKeys, recovered)
+			require.Equal(t, 2, s.Count(fault.Claim))
+			requireFree(t, s, setKeys...)
 		})
 	}
 }
@@ -123,23 +116,20 @@ func TestUnansweredClaimOfASetLeavesNoOrphan(t *testing.T) {
 	for name, f := range map[string]fault.Func{
 		"applied, no answer": fault.HangReply, "never applied": fault.HangRequest, "applied late": fault.Late(2 * budget),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l, began := open(), time.Now()
-				s.Next(fault.Claim, f, f, f, f)
-				_, err := l.AcquireAll(t.Context(), setKeys)
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				require.Equal(t, budget, time.Since(began))
-				s.Skip(fault.Claim)
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, began := open(), time.Now()
+			s.Next(fault.Claim, f, f, f, f)
+			_, err := l.AcquireAll(t.Context(), setKeys)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.Equal(t, budget, time.Since(began))
+			s.Skip(fault.Claim)
 
-				for range 2 {
-					require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
-				}
-				require.NoError(t, l.Do(t.Context(), setKeys[1], func(context.Context) error { return nil }))
-				time.Sleep(lease + s.Lag)
-				requireFree(t, s, setKeys...)
-			})
+			for range 2 {
+				require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+			}
+			require.NoError(t, l.Do(t.Context(), setKeys[1], func(context.Context) error { return nil }))
+			time.Sleep(lease + s.Lag)
+			requireFree(t, s, setKeys...)
 		})
 	}
 }
@@ -175,24 +165,21 @@ func TestReleaseOfASet(t *testing.T) {
 		"refused at first":       {faults: []fault.Func{fault.Refuse}, releases: 4},
 		"one key was taken away": {removed: setKeys[1], releases: 4, want: lock.ErrLost}, // and one removal of an entry that may remain
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open()
-				set, err := l.AcquireAll(t.Context(), setKeys)
-				require.NoError(t, err)
-				if tt.removed != "" {
-					s.Free(t, tt.removed)
-				}
-				s.Next(fault.Release, tt.faults...)
-				require.ErrorIs(t, set.Release(t.Context()), tt.want)
-				require.NoError(t, set.Release(t.Context()), "the second call does nothing")
-				time.Sleep(2 * lease)
-				require.ErrorIs(t, set.Context().Err(), context.Canceled)
-				require.Equal(t, tt.releases, s.Count(fault.Release))
-				requireFree(t, s, setKeys...)
-				require.Zero(t, l.Stats().Active)
-			})
+		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open()
+			set, err := l.AcquireAll(t.Context(), setKeys)
+			require.NoError(t, err)
+			if tt.removed != "" {
+				s.Free(t, tt.removed)
+			}
+			s.Next(fault.Release, tt.faults...)
+			require.ErrorIs(t, set.Release(t.Context()), tt.want)
+			require.NoError(t, set.Release(t.Context()), "the second call does nothing")
+			time.Sleep(2 * lease)
+			require.ErrorIs(t, set.Context().Err(), context.Canceled)
+			require.Equal(t, tt.releases, s.Count(fault.Release))
+			requireFree(t, s, setKeys...)
+			require.Zero(t, l.Stats().Active)
 		})
 	}
 }
@@ -229,28 +216,24 @@ func TestCallerThatMeetsThePendingClaimOfASet(t *testing.T) {
 		"refused by this key":    {held: setKeys[1], of: setKeys[1], want: lock.ErrHeld},
 		"refused by another key": {held: setKeys[1], of: setKeys[0]},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l, other := open(), open()
-				if tt.held != "" {
-					lease, err := other.Acquire(t.Context(), tt.held)
-					require.NoError(t, err)
-					defer func() { require.NoError(t, lease.Release(t.Context())) }()
-				}
-				s.Next(fault.Claim, fault.Slow(50*time.Millisecond))
-				done := make(chan error)
-				go func() {
-					done <- l.DoAll(t.Context(), setKeys, func(context.Context) error { time.Sleep(time.Second); return nil })
-				}()
-				time.Sleep(time.Millisecond)
-				began := time.Now()
-				err := l.Do(t.Context(), tt.of, func(context.Context) error { return nil })
-				require.ErrorIs(t, err, tt.want)
-				require.Less(t, time.Since(began), time.Second)
-				err = <-done
-				require.Equal(t, tt.held != "", errors.Is(err, lock.ErrHeld))
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, other := open(), open()
+			if tt.held != "" {
+				lease := acquired(t, other, tt.held)
+				defer func() { require.NoError(t, lease.Release(t.Context())) }()
+			}
+			s.Next(fault.Claim, fault.Slow(50*time.Millisecond))
+			done := make(chan error)
+			go func() {
+				done <- l.DoAll(t.Context(), setKeys, func(context.Context) error { time.Sleep(time.Second); return nil })
+			}()
+			time.Sleep(time.Millisecond)
+			began := time.Now()
+			err := l.Do(t.Context(), tt.of, func(context.Context) error { return nil })
+			require.ErrorIs(t, err, tt.want)
+			require.Less(t, time.Since(began), time.Second)
+			err = <-done
+			require.Equal(t, tt.held != "", errors.Is(err, lock.ErrHeld))
 		})
 	}
 }

@@ -88,8 +88,7 @@ func TestRefusedSetHoldsNothing(t *testing.T) {
 				if where == "this process" {
 					of = l
 				}
-				other, err := of.Acquire(t.Context(), setKeys[1])
-				require.NoError(t, err)
+				other := acquired(t, of, setKeys[1])
 				if where == "a cool-down" {
 					require.NoError(t, other.Settle(t.Context(), nil, time.Second))
 					reason = lock.ErrSettled
@@ -115,21 +114,18 @@ func TestRefusedSetHoldsNothing(t *testing.T) {
 func TestLostReplyInTheMiddleOfASet(t *testing.T) {
 	t.Parallel()
 	for i, key := range setKeys {
-		t.Run(key, func(t *testing.T) {
-			t.Parallel()
-			bubbleOver(t, inOrder, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var recovered []string
-				l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == lock.EventRecovered {
-						recovered = append(recovered, e.Key)
-					}
-				}))
-				s.Next(fault.Claim, make([]fault.Func, i)...).Next(fault.Claim, fault.LoseReply)
-				require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error { return ctx.Err() }))
-				require.Equal(t, []string{key}, recovered)
-				require.Equal(t, 4, s.Count(fault.Claim))
-				requireFree(t, s, setKeys...)
-			})
+		bubbleOverCase(t, key, inOrder, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var recovered []string
+			l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
+				if e.Kind == lock.EventRecovered {
+					recovered = append(recovered, e.Key)
+				}
+			}))
+			s.Next(fault.Claim, make([]fault.Func, i)...).Next(fault.Claim, fault.LoseReply)
+			require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error { return ctx.Err() }))
+			require.Equal(t, []string{key}, recovered)
+			require.Equal(t, 4, s.Count(fault.Claim))
+			requireFree(t, s, setKeys...)
 		})
 	}
 }
@@ -141,21 +137,18 @@ func TestUnansweredClaimInASetLeavesNoOrphan(t *testing.T) {
 	for name, f := range map[string]fault.Func{
 		"applied, no answer": fault.HangReply, "never applied": fault.HangRequest, "applied late": fault.Late(2 * budget),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubbleOver(t, inOrder, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l, began := open(), time.Now()
-				s.Next(fault.Claim, nil, f, f, f, f)
-				_, err := l.AcquireAll(t.Context(), setKeys)
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				require.Equal(t, budget, time.Since(began))
-				s.Skip(fault.Claim)
-				require.Equal(t, lock.Free, s.State(t, setKeys[0]).State)
+		bubbleOverCase(t, name, inOrder, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, began := open(), time.Now()
+			s.Next(fault.Claim, nil, f, f, f, f)
+			_, err := l.AcquireAll(t.Context(), setKeys)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.Equal(t, budget, time.Since(began))
+			s.Skip(fault.Claim)
+			require.Equal(t, lock.Free, s.State(t, setKeys[0]).State)
 
-				require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
-				time.Sleep(lease + s.Lag)
-				requireFree(t, s, setKeys...)
-			})
+			require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+			time.Sleep(lease + s.Lag)
+			requireFree(t, s, setKeys...)
 		})
 	}
 }
@@ -291,13 +284,11 @@ func TestSetWaitsForAllItsKeysTogether(t *testing.T) {
 				if where == "another process" {
 					of = open()
 				}
-				first, err := of.Acquire(t.Context(), setKeys[0])
-				require.NoError(t, err)
-				second, err := of.Acquire(t.Context(), setKeys[1])
-				require.NoError(t, err)
+				first := acquired(t, of, setKeys[0])
+				second := acquired(t, of, setKeys[1])
 				began := time.Now()
 				time.AfterFunc(time.Second, func() { _ = first.Release(context.Background()) })
-				_, err = l.AcquireAll(t.Context(), setKeys)
+				_, err := l.AcquireAll(t.Context(), setKeys)
 				var refused *lock.RefusedError
 				require.ErrorAs(t, err, &refused)
 				require.Equal(t, setKeys[1], refused.Entry.Key)
@@ -330,8 +321,7 @@ func TestSetThatLosesAKeyWhileItWaits(t *testing.T) {
 					if where == "another process" {
 						of = open()
 					}
-					held, err := of.Acquire(t.Context(), setKeys[2])
-					require.NoError(t, err)
+					held := acquired(t, of, setKeys[2])
 					began := time.Now()
 					time.AfterFunc(lease/10, func() { s.Free(t, setKeys[0]) })
 					set, err := l.AcquireAll(t.Context(), setKeys)
@@ -356,8 +346,7 @@ func TestSetThatLosesAKeyDuringItsLastClaim(t *testing.T) {
 	t.Parallel()
 	bubbleOver(t, inOrder, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Minute))
-		held, err := l.Acquire(t.Context(), setKeys[1])
-		require.NoError(t, err)
+		held := acquired(t, l, setKeys[1])
 		renewal := lease / 3
 		time.AfterFunc(renewal/2, func() { s.Free(t, setKeys[0]) })
 		time.AfterFunc(renewal-20*time.Millisecond, func() {
@@ -399,13 +388,12 @@ func TestCallerOfASetLeavesWhileItWaits(t *testing.T) {
 	for range 20 {
 		bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l, other := open(lock.WithWait(time.Hour)), open()
-			held, err := other.Acquire(t.Context(), setKeys[2])
-			require.NoError(t, err)
+			held := acquired(t, other, setKeys[2])
 			ctx, leave := context.WithCancelCause(t.Context())
 			left := errors.New("left")
 			time.AfterFunc(time.Second, func() { leave(left) })
 			began := time.Now()
-			_, err = l.AcquireAll(ctx, setKeys)
+			_, err := l.AcquireAll(ctx, setKeys)
 			require.ErrorIs(t, err, left)
 			require.Equal(t, time.Second, time.Since(began))
 			require.NoError(t, held.Release(t.Context()))
@@ -418,8 +406,7 @@ func TestCloseEndsTheWaitOfASet(t *testing.T) {
 	t.Parallel()
 	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(lock.WithWait(time.Hour)), open()
-		held, err := other.Acquire(t.Context(), setKeys[1])
-		require.NoError(t, err)
+		held := acquired(t, other, setKeys[1])
 		var ended sync.WaitGroup
 		ended.Go(func() {
 			_, err := l.AcquireAll(t.Context(), setKeys)

@@ -15,21 +15,18 @@ import (
 func TestSettleIsACoolDown(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		require.NoError(t, e.Settle(t.Context(), nil, 10*time.Second))
 		require.Error(t, e.Context().Err())
 		time.Sleep(time.Second)
-		_, err = l.Acquire(t.Context(), key)
+		_, err := l.Acquire(t.Context(), key)
 		var refused *lock.RefusedError
 		require.ErrorAs(t, err, &refused)
 		require.ErrorIs(t, err, lock.ErrSettled)
 		require.Equal(t, 9*time.Second, refused.Entry.Left)
 		require.NotContains(t, err.Error(), key)
 		time.Sleep(9 * time.Second)
-		e, err = l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		require.NoError(t, e.Release(t.Context()))
+		granted(t, l)
 		require.Panics(t, func() { _ = e.Settle(t.Context(), nil, 0) })
 	})
 }
@@ -39,12 +36,11 @@ func TestSettleIsACoolDown(t *testing.T) {
 func TestDuplicateDuringBackgroundSettle(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Settle)
 		require.ErrorIs(t, e.Settle(t.Context(), []byte("answer"), time.Hour), lock.ErrUnknown)
 
-		_, err = l.Acquire(t.Context(), key)
+		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnavailable, "not refused: its own call is what is missing")
 		require.NotErrorIs(t, err, lock.ErrHeld)
 		require.Equal(t, lock.Held, s.State(t, key).State, "the claim was not deleted")
@@ -62,28 +58,26 @@ func TestDuplicateDuringBackgroundSettle(t *testing.T) {
 // A settle without an answer loses neither the answer nor the key.
 func TestSettleInTheBackground(t *testing.T) {
 	for name, f := range map[string]fault.Func{"not applied": fault.Refuse, "request lost": fault.HangRequest, "reply lost": fault.HangReply} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var runs effect
-				l, other := open(lock.WithKeep(keep)), open(lock.WithKeep(keep))
-				s.Every(f, fault.Settle)
-				receipt, replayed, err := l.Once(t.Context(), key, print1, runs.run("answer"))
-				require.NoError(t, err)
-				require.False(t, replayed)
-				require.Equal(t, "answer", string(receipt))
-				time.Sleep(10 * lease)
-				_, _, err = other.Once(t.Context(), key, print1, runs.run("again"))
-				if err != nil {
-					require.ErrorIs(t, err, lock.ErrHeld)
-				}
-				s.Every(nil, fault.Settle)
-				time.Sleep(6 * time.Second)
-				receipt, replayed, err = other.Once(t.Context(), key, print1, runs.run("again"))
-				require.NoError(t, err)
-				require.True(t, replayed)
-				require.Equal(t, "answer", string(receipt))
-				require.EqualValues(t, 1, runs.runs.Load())
-			})
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var runs effect
+			l, other := open(lock.WithKeep(keep)), open(lock.WithKeep(keep))
+			s.Every(f, fault.Settle)
+			receipt, replayed, err := l.Once(t.Context(), key, print1, runs.run("answer"))
+			require.NoError(t, err)
+			require.False(t, replayed)
+			require.Equal(t, "answer", string(receipt))
+			time.Sleep(10 * lease)
+			_, _, err = other.Once(t.Context(), key, print1, runs.run("again"))
+			if err != nil {
+				require.ErrorIs(t, err, lock.ErrHeld)
+			}
+			s.Every(nil, fault.Settle)
+			time.Sleep(6 * time.Second)
+			receipt, replayed, err = other.Once(t.Context(), key, print1, runs.run("again"))
+			require.NoError(t, err)
+			require.True(t, replayed)
+			require.Equal(t, "answer", string(receipt))
+			require.EqualValues(t, 1, runs.runs.Load())
 		})
 	}
 }
@@ -111,13 +105,11 @@ func TestANoAfterAnUnansweredSettleIsALoss(t *testing.T) {
 		require.True(t, replayed)
 		require.Equal(t, "theirs", string(receipt), "there is one answer only")
 
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Next(fault.Settle, func(context.Context, func() error) error { s.Free(t, key); return io.EOF })
 		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrLost)
 
-		e, err = l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e = acquired(t, l, key)
 		time.Sleep(2 * lease)
 		s.Next(fault.Settle, func(context.Context, func() error) error { s.Free(t, key); return io.EOF })
 		require.ErrorIs(t, e.Settle(t.Context(), nil, lease), lock.ErrLost, "the receipt would still be there, however long the lease was held before")
@@ -198,8 +190,7 @@ func TestShortKeep(t *testing.T) {
 func TestASettleOfAnEntryThatIsGoneIsGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Settle)
 		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnavailable)
 		require.Equal(t, 1, l.Stats().Backlog)

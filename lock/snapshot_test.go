@@ -24,8 +24,7 @@ func TestSnapshotHolds(t *testing.T) {
 		require.Empty(t, l.Snapshot(10, nil))
 
 		began := time.Now()
-		first, err := l.Acquire(t.Context(), "user=1")
-		require.NoError(t, err)
+		first := acquired(t, l, "user=1")
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
 		go func() {
@@ -33,8 +32,7 @@ func TestSnapshotHolds(t *testing.T) {
 			left <- err
 		}()
 		time.Sleep(65 * time.Second)
-		second, err := l.With(lock.WithMaxHold(30*time.Second)).Acquire(t.Context(), "user=2")
-		require.NoError(t, err)
+		second := acquired(t, l.With(lock.WithMaxHold(30*time.Second)), "user=2")
 
 		holds := l.Snapshot(10, nil).Holds
 		require.Len(t, holds, 2)
@@ -71,8 +69,7 @@ func TestSnapshotTellsTheOldest(t *testing.T) {
 		l := lockerOver(t, store, lock.WithBudget(time.Second))
 		var held []*lock.Lease
 		for i := range many {
-			lease, err := l.Acquire(t.Context(), lock.Key("held", fmt.Sprint(i)))
-			require.NoError(t, err)
+			lease := acquired(t, l, lock.Key("held", fmt.Sprint(i)))
 			held = append(held, lease)
 			time.Sleep(time.Millisecond)
 		}
@@ -152,8 +149,7 @@ func TestSnapshotRecoveries(t *testing.T) {
 		l := lockerOver(t, store)
 		for i := range n {
 			store.Next(fault.Claim, fault.LoseReply)
-			lease, err := l.Acquire(t.Context(), fmt.Sprint("user=", i))
-			require.NoError(t, err)
+			lease := acquired(t, l, fmt.Sprint("user=", i))
 			require.NoError(t, lease.Release(t.Context()))
 		}
 		all := l.Snapshot(1000, nil).Recoveries

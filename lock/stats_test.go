@@ -16,8 +16,7 @@ func TestStats(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		require.Zero(t, busy(l))
-		e, err := l.With().Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l.With(), key)
 		require.Equal(t, lock.Stats{Active: 1}, busy(l))
 		s.Every(fault.HangRequest, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)

@@ -160,28 +160,26 @@ func TestAnUnconfirmedStepHasNoResult(t *testing.T) {
 		"result late":      {fault.Settle, fault.Late(time.Second), 2, "has run"},
 		"result refused":   {fault.Settle, fault.Refuse, 2, "has run"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var p provider
-				l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
-				_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-					s.Every(c.fault, c.op)
-					_, err := stepsOf(ctx, &p, "charge")
-					s.Every(nil)
-					return nil, err
-				})
-				require.ErrorIs(t, err, lock.ErrUnavailable)
-				require.ErrorContains(t, err, c.ran)
-				var kept []string
-				_, _, err = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-					kept, err = stepsOf(ctx, &p, "charge")
-					return nil, err
-				})
-				require.NoError(t, err)
-				require.Equal(t, c.runs, p.calls["charge"])
-				time.Sleep(10 * time.Second) // what is late lands, and changes nothing
-				require.Contains(t, string(s.State(t, record+"/charge").Receipt), kept[0])
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var p provider
+			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
+			_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				s.Every(c.fault, c.op)
+				_, err := stepsOf(ctx, &p, "charge")
+				s.Every(nil)
+				return nil, err
 			})
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.ErrorContains(t, err, c.ran)
+			var kept []string
+			_, _, err = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				kept, err = stepsOf(ctx, &p, "charge")
+				return nil, err
+			})
+			require.NoError(t, err)
+			require.Equal(t, c.runs, p.calls["charge"])
+			time.Sleep(10 * time.Second) // what is late lands, and changes nothing
+			require.Contains(t, string(s.State(t, record+"/charge").Receipt), kept[0])
 		})
 	}
 }

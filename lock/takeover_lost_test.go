@@ -24,36 +24,34 @@ func TestLostTakeoverIsContinued(t *testing.T) {
 		"not applied":                    {fault.HangRequest, 0},
 		"not applied, and a while later": {fault.LoseRequest, 2 * lease},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var f effect
-				opts := []lock.Option{lock.WithKeep(time.Hour), lock.WithRerunAbandoned()}
-				crash(t, s, func(context.Context) {}, opts...)
-				s.Every(nil, fault.Settle, fault.Release, fault.Renew)
-				time.Sleep(lease)
-				l, other := open(opts...), open(opts...)
-				s.Next(fault.Claim, nil).Every(tt.lost, fault.Claim) // the first claim finds the abandoned entry
-				_, _, err := l.Once(t.Context(), key, print1, f.run("never"))
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				s.Every(nil, fault.Claim)
-				time.Sleep(tt.later)
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			opts := []lock.Option{lock.WithKeep(time.Hour), lock.WithRerunAbandoned()}
+			crash(t, s, func(context.Context) {}, opts...)
+			s.Every(nil, fault.Settle, fault.Release, fault.Renew)
+			time.Sleep(lease)
+			l, other := open(opts...), open(opts...)
+			s.Next(fault.Claim, nil).Every(tt.lost, fault.Claim) // the first claim finds the abandoned entry
+			_, _, err := l.Once(t.Context(), key, print1, f.run("never"))
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			s.Every(nil, fault.Claim)
+			time.Sleep(tt.later)
 
-				_, _, err = l.Once(t.Context(), key, []byte("another"), f.run("never"))
-				require.ErrorIs(t, err, lock.ErrMismatch)
-				receipt, replayed, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-					require.Equal(t, 2, lock.Attempt(ctx))
-					_, _, err := other.Once(t.Context(), key, print1, f.run("never"))
-					require.ErrorIs(t, err, lock.ErrHeld)
-					time.Sleep(2 * lease) // it is renewed like any other
-					return []byte("answer"), nil
-				})
-				require.NoError(t, err)
-				require.False(t, replayed)
-				require.Equal(t, "answer", string(receipt))
-				require.Equal(t, 2, s.State(t, record).Attempt)
-				require.Zero(t, f.runs.Load())
-				s.Free(t, record)
+			_, _, err = l.Once(t.Context(), key, []byte("another"), f.run("never"))
+			require.ErrorIs(t, err, lock.ErrMismatch)
+			receipt, replayed, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				require.Equal(t, 2, lock.Attempt(ctx))
+				_, _, err := other.Once(t.Context(), key, print1, f.run("never"))
+				require.ErrorIs(t, err, lock.ErrHeld)
+				time.Sleep(2 * lease) // it is renewed like any other
+				return []byte("answer"), nil
 			})
+			require.NoError(t, err)
+			require.False(t, replayed)
+			require.Equal(t, "answer", string(receipt))
+			require.Equal(t, 2, s.State(t, record).Attempt)
+			require.Zero(t, f.runs.Load())
+			s.Free(t, record)
 		})
 	}
 }
@@ -106,37 +104,35 @@ func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 		"renew denied":    {denied},
 		"entry gone":      {func(context.Context, func() error) error { return nil }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var f1 effect
-				opts := []lock.Option{lock.WithKeep(10 * time.Second), lock.WithRerunAbandoned()}
-				crash(t, s, func(context.Context) {}, opts...)
-				time.Sleep(lease)
-				l := open(opts...)
-				s.Next(fault.Claim, nil, fault.HangReply, fault.HangReply)
-				_, _, err := l.Once(t.Context(), key, print1, f1.run("a"))
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				s.Next(fault.Renew, f...)
-				done := make(chan error, 1)
-				go func() {
-					err := context.Canceled
-					defer func() { done <- err }()
-					_, _, err = l.With(lock.WithLease(2*lease), lock.WithBudget(budget/2)).Once(context.Background(), key, print1, f1.run("b"))
-				}()
-				err = <-done
-				s.Skip(fault.Renew)
-				if err == nil {
-					return
-				}
-				_, _, err = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-					require.Equal(t, 2, lock.Attempt(ctx))
-					return []byte("c"), nil
-				})
-				require.NoError(t, err, "no-self-conflict")
-				time.Sleep(time.Minute)
-				require.Zero(t, l.Stats().Backlog)
-				require.Zero(t, l.Stats().Active)
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f1 effect
+			opts := []lock.Option{lock.WithKeep(10 * time.Second), lock.WithRerunAbandoned()}
+			crash(t, s, func(context.Context) {}, opts...)
+			time.Sleep(lease)
+			l := open(opts...)
+			s.Next(fault.Claim, nil, fault.HangReply, fault.HangReply)
+			_, _, err := l.Once(t.Context(), key, print1, f1.run("a"))
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			s.Next(fault.Renew, f...)
+			done := make(chan error, 1)
+			go func() {
+				err := context.Canceled
+				defer func() { done <- err }()
+				_, _, err = l.With(lock.WithLease(2*lease), lock.WithBudget(budget/2)).Once(context.Background(), key, print1, f1.run("b"))
+			}()
+			err = <-done
+			s.Skip(fault.Renew)
+			if err == nil {
+				return
+			}
+			_, _, err = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				require.Equal(t, 2, lock.Attempt(ctx))
+				return []byte("c"), nil
 			})
+			require.NoError(t, err, "no-self-conflict")
+			time.Sleep(time.Minute)
+			require.Zero(t, l.Stats().Backlog)
+			require.Zero(t, l.Stats().Active)
 		})
 	}
 }

@@ -67,66 +67,60 @@ func TestTakeoverOfAnEndedEntryIsAFirstAttempt(t *testing.T) {
 }
 
 func TestCrash(t *testing.T) {
-	t.Run("refuse", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			var f effect
-			l := open(lock.WithKeep(keep))
-			crash(t, s, func(context.Context) { f.runs.Add(1) })
-			_, _, err := l.Once(t.Context(), key, print1, f.run("again"))
-			require.ErrorIs(t, err, lock.ErrHeld)
-			time.Sleep(lease)
-			for range 3 {
-				_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
-				require.ErrorIs(t, err, lock.ErrAbandoned)
-				// Another request does not get the key, and its error says so.
-				_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
-				require.ErrorIs(t, err, lock.ErrMismatch)
-				time.Sleep(keep / 4)
-			}
-			require.EqualValues(t, 1, f.runs.Load())
-			s.Free(t, record)
+	bubbleCase(t, "refuse", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l := open(lock.WithKeep(keep))
+		crash(t, s, func(context.Context) { f.runs.Add(1) })
+		_, _, err := l.Once(t.Context(), key, print1, f.run("again"))
+		require.ErrorIs(t, err, lock.ErrHeld)
+		time.Sleep(lease)
+		for range 3 {
+			_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
+			require.ErrorIs(t, err, lock.ErrAbandoned)
+			// Another request does not get the key, and its error says so.
 			_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
-			require.NoError(t, err, "an operator has freed it")
-		})
-	})
-	t.Run("rerun", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			var f effect
-			var seen events
-			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned(), lock.WithObserver(seen.observe))
-			crash(t, s, func(context.Context) { f.runs.Add(1) }, lock.WithRerunAbandoned())
-			time.Sleep(lease)
-			_, _, err := l.Once(t.Context(), key, print2, f.run("again"))
 			require.ErrorIs(t, err, lock.ErrMismatch)
-			_, replayed, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-				f.runs.Add(1)
-				require.Equal(t, 2, lock.Attempt(ctx))
-				return nil, nil
-			})
-			require.NoError(t, err)
-			require.False(t, replayed)
-			require.EqualValues(t, 2, f.runs.Load())
-			require.Equal(t, 1, seen.count(lock.EventTakenOver))
-		})
+			time.Sleep(keep / 4)
+		}
+		require.EqualValues(t, 1, f.runs.Load())
+		s.Free(t, record)
+		_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
+		require.NoError(t, err, "an operator has freed it")
 	})
-	t.Run("rerun after commit", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			var f effect
-			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
-			crash(t, s, func(ctx context.Context) {
-				f.runs.Add(1)
-				if err := lock.Commit(ctx); err != nil {
-					t.Error(err)
-				}
-			}, lock.WithRerunAbandoned())
-			for range 3 {
-				time.Sleep(keep / 4)
-				_, _, err := l.Once(t.Context(), key, print1, f.run("again"))
-				require.Error(t, err)
-			}
-			require.EqualValues(t, 1, f.runs.Load())
-			s.Free(t, record)
+	bubbleCase(t, "rerun", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		var seen events
+		l := open(lock.WithKeep(keep), lock.WithRerunAbandoned(), lock.WithObserver(seen.observe))
+		crash(t, s, func(context.Context) { f.runs.Add(1) }, lock.WithRerunAbandoned())
+		time.Sleep(lease)
+		_, _, err := l.Once(t.Context(), key, print2, f.run("again"))
+		require.ErrorIs(t, err, lock.ErrMismatch)
+		_, replayed, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			f.runs.Add(1)
+			require.Equal(t, 2, lock.Attempt(ctx))
+			return nil, nil
 		})
+		require.NoError(t, err)
+		require.False(t, replayed)
+		require.EqualValues(t, 2, f.runs.Load())
+		require.Equal(t, 1, seen.count(lock.EventTakenOver))
+	})
+	bubbleCase(t, "rerun after commit", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
+		crash(t, s, func(ctx context.Context) {
+			f.runs.Add(1)
+			if err := lock.Commit(ctx); err != nil {
+				t.Error(err)
+			}
+		}, lock.WithRerunAbandoned())
+		for range 3 {
+			time.Sleep(keep / 4)
+			_, _, err := l.Once(t.Context(), key, print1, f.run("again"))
+			require.Error(t, err)
+		}
+		require.EqualValues(t, 1, f.runs.Load())
+		s.Free(t, record)
 	})
 }
 
@@ -157,53 +151,51 @@ func TestTakeoverRace(t *testing.T) {
 // an error that says that it lost.
 func TestLateSettleAfterTakeover(t *testing.T) {
 	for name, settled := range map[string]bool{"settled": true, "still running": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				first, second := open(lock.WithKeep(keep), lock.WithRerunAbandoned()), open(lock.WithKeep(keep), lock.WithRerunAbandoned())
-				comeBack, finish := make(chan struct{}), make(chan struct{})
-				type end struct {
-					receipt  []byte
-					replayed bool
-					err      error
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			first, second := open(lock.WithKeep(keep), lock.WithRerunAbandoned()), open(lock.WithKeep(keep), lock.WithRerunAbandoned())
+			comeBack, finish := make(chan struct{}), make(chan struct{})
+			type end struct {
+				receipt  []byte
+				replayed bool
+				err      error
+			}
+			ended := make(chan end, 1)
+			go func() {
+				r, replayed, err := first.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
+					s.Every(fault.HangRequest, fault.Renew)
+					<-comeBack
+					return []byte("first"), nil
+				})
+				ended <- end{r, replayed, err}
+			}()
+			time.Sleep(2 * lease)
+			s.Every(nil, fault.Renew)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _, err := second.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
+					<-finish
+					return []byte("second"), nil
+				})
+				if err != nil {
+					t.Error(err)
 				}
-				ended := make(chan end, 1)
-				go func() {
-					r, replayed, err := first.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
-						s.Every(fault.HangRequest, fault.Renew)
-						<-comeBack
-						return []byte("first"), nil
-					})
-					ended <- end{r, replayed, err}
-				}()
-				time.Sleep(2 * lease)
-				s.Every(nil, fault.Renew)
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					_, _, err := second.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
-						<-finish
-						return []byte("second"), nil
-					})
-					if err != nil {
-						t.Error(err)
-					}
-				}()
-				synctest.Wait()
-				if settled {
-					close(finish)
-					<-done
-					close(comeBack)
-					e := <-ended
-					require.NoError(t, e.err)
-					require.True(t, e.replayed)
-					require.Equal(t, "second", string(e.receipt))
-					return
-				}
-				close(comeBack)
-				require.ErrorIs(t, (<-ended).err, lock.ErrLost)
+			}()
+			synctest.Wait()
+			if settled {
 				close(finish)
 				<-done
-			})
+				close(comeBack)
+				e := <-ended
+				require.NoError(t, e.err)
+				require.True(t, e.replayed)
+				require.Equal(t, "second", string(e.receipt))
+				return
+			}
+			close(comeBack)
+			require.ErrorIs(t, (<-ended).err, lock.ErrLost)
+			close(finish)
+			<-done
 		})
 	}
 }
@@ -249,34 +241,32 @@ func TestFreedBeforeItsTakeover(t *testing.T) {
 // unknown outcome of the first attempt.
 func TestATakeoverThatFailedKeepsTheAttempt(t *testing.T) {
 	for name, lost := range map[string]bool{"takeover failed": false, "takeover's claim unknown": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var f effect
-				l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
-				careful := open(lock.WithKeep(keep))
-				crash(t, s, func(context.Context) { f.runs.Add(1) }, lock.WithRerunAbandoned())
-				time.Sleep(lease)
-				if lost {
-					s.Next(fault.Claim, nil)
-					for range 8 {
-						s.Next(fault.Claim, fault.HangReply)
-					}
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
+			careful := open(lock.WithKeep(keep))
+			crash(t, s, func(context.Context) { f.runs.Add(1) }, lock.WithRerunAbandoned())
+			time.Sleep(lease)
+			if lost {
+				s.Next(fault.Claim, nil)
+				for range 8 {
+					s.Next(fault.Claim, fault.HangReply)
 				}
-				_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-					require.Equal(t, 2, lock.Attempt(ctx))
-					return nil, errors.New("mine")
-				})
-				require.Error(t, err)
-				s.Skip(fault.Claim)
-				time.Sleep(2 * lease)
-				_, _, err = careful.Once(t.Context(), key, print1, f.run("again"))
-				require.ErrorIs(t, err, lock.ErrAbandoned, "a caller that refuses the abandoned runs it")
-				_, _, err = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-					require.Greater(t, lock.Attempt(ctx), 1)
-					return nil, nil
-				})
-				require.NoError(t, err)
+			}
+			_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				require.Equal(t, 2, lock.Attempt(ctx))
+				return nil, errors.New("mine")
 			})
+			require.Error(t, err)
+			s.Skip(fault.Claim)
+			time.Sleep(2 * lease)
+			_, _, err = careful.Once(t.Context(), key, print1, f.run("again"))
+			require.ErrorIs(t, err, lock.ErrAbandoned, "a caller that refuses the abandoned runs it")
+			_, _, err = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				require.Greater(t, lock.Attempt(ctx), 1)
+				return nil, nil
+			})
+			require.NoError(t, err)
 		})
 	}
 }

@@ -480,11 +480,10 @@ func TestNoTransactionForLocks(t *testing.T) {
 			require.Error(t, faketx.Insert(ctx, "row"))
 			return nil
 		}))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		require.NoError(t, e.Settle(t.Context(), nil, time.Second))
 		require.Zero(t, s.Count(faketx.Begin))
-		_, _, err = l.With(lock.WithKeep(time.Second)).Once(t.Context(), "of a derived one", nil, insert("row"))
+		_, _, err := l.With(lock.WithKeep(time.Second)).Once(t.Context(), "of a derived one", nil, insert("row"))
 		require.NoError(t, err)
 		require.Equal(t, []string{"row"}, s.Effects())
 	})

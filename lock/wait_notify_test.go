@@ -91,14 +91,14 @@ func TestLostHintCostsAPollAtMost(t *testing.T) {
 	hintBubble(t, func(t *testing.T, s *hinted, open func(...lock.Option) *lock.Locker) {
 		s.mute = true
 		here, there := open(), open()
-		held, err := here.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		held := acquired(t, here, key)
 		time.AfterFunc(time.Second, func() { _ = held.Release(context.Background()) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		wake, stop := s.watch(key)
 		defer stop()
-		for _, err = there.Acquire(ctx, key); errors.Is(err, lock.ErrHeld); _, err = there.Acquire(ctx, key) {
+		_, err := there.Acquire(ctx, key)
+		for ; errors.Is(err, lock.ErrHeld); _, err = there.Acquire(ctx, key) {
 			select {
 			case <-wake:
 			case <-ctx.Done():
@@ -115,15 +115,13 @@ func TestEarlyHintIsKept(t *testing.T) {
 	hintBubble(t, func(t *testing.T, _ *hinted, open func(...lock.Option) *lock.Locker) {
 		here, there := open(), open(lock.WithWait(time.Minute))
 		for range 50 {
-			held, err := here.Acquire(t.Context(), key)
-			require.NoError(t, err)
+			held := acquired(t, here, key)
 			began := time.Now()
 			go func() {
 				synctest.Wait() // until it rests
 				_ = held.Release(context.Background())
 			}()
-			e, err := there.Acquire(t.Context(), key)
-			require.NoError(t, err)
+			e := acquired(t, there, key)
 			require.LessOrEqual(t, time.Since(began), hintPause)
 			require.Positive(t, time.Since(began))
 			require.NoError(t, e.Release(t.Context()))
@@ -140,9 +138,8 @@ func TestHintsAreBounded(t *testing.T) {
 	hintBubble(t, func(t *testing.T, s *hinted, open func(...lock.Option) *lock.Locker) {
 		s.flood = true
 		here, there := open(), open(lock.WithWait(d))
-		e, err := here.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		_, err = there.Acquire(t.Context(), key)
+		e := acquired(t, here, key)
+		_, err := there.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		claims := s.Count(fault.Claim)
 		require.False(t, tooMany(claims, d), claims)
@@ -191,8 +188,7 @@ func TestWatchEndsWithTheWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			hintBubble(t, func(t *testing.T, s *hinted, open func(...lock.Option) *lock.Locker) {
 				here, there := open(), open(tt.opts...)
-				e, err := here.Acquire(t.Context(), key)
-				require.NoError(t, err)
+				e := acquired(t, here, key)
 				require.Zero(t, s.begun, "a caller who gets it at once does not watch")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -200,7 +196,7 @@ func TestWatchEndsWithTheWait(t *testing.T) {
 				if tt.during != nil {
 					time.AfterFunc(100*time.Millisecond, func() { tt.during(s, there, cancel) })
 				}
-				_, err = there.Acquire(ctx, key)
+				_, err := there.Acquire(ctx, key)
 				require.ErrorIs(t, err, tt.want)
 				require.Equal(t, tt.watches, s.begun)
 				require.Empty(t, s.watched())

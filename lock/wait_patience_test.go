@@ -27,29 +27,26 @@ func TestAPollThatIsNotServedEndsNoWait(t *testing.T) {
 	const callers = 30
 	for name, why := range unserved {
 		for where, elsewhere := range map[string]bool{"another process": true, "this process": false} {
-			t.Run(name+", held by "+where, func(t *testing.T) {
-				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					l := open()
-					holder := l
-					if elsewhere {
-						holder = open()
-					}
-					e, err := holder.Acquire(t.Context(), key)
-					require.NoError(t, err)
-					patient := l.With(lock.WithWait(20 * time.Second))
-					var all sync.WaitGroup
-					for range callers {
-						all.Go(func() {
-							assert.NoError(t, patient.Do(t.Context(), key, func(context.Context) error { return nil }))
-						})
-					}
-					time.Sleep(time.Second)
-					s.Every(why, fault.Claim)
-					require.NoError(t, e.Release(t.Context()))
-					time.Sleep(3 * time.Second)
-					s.Every(nil, fault.Claim)
-					all.Wait()
-				})
+			bubbleCase(t, name+", held by "+where, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				holder := l
+				if elsewhere {
+					holder = open()
+				}
+				e := acquired(t, holder, key)
+				patient := l.With(lock.WithWait(20 * time.Second))
+				var all sync.WaitGroup
+				for range callers {
+					all.Go(func() {
+						assert.NoError(t, patient.Do(t.Context(), key, func(context.Context) error { return nil }))
+					})
+				}
+				time.Sleep(time.Second)
+				s.Every(why, fault.Claim)
+				require.NoError(t, e.Release(t.Context()))
+				time.Sleep(3 * time.Second)
+				s.Every(nil, fault.Claim)
+				all.Wait()
 			})
 		}
 	}
@@ -59,39 +56,37 @@ func TestAPollThatIsNotServedEndsNoWait(t *testing.T) {
 // the holder that it had named before.
 func TestAWaitOverASilentStoreEndsWithItsTime(t *testing.T) {
 	for name, why := range unserved {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				free := heldElsewhere(t, open)
-				l := open(lock.WithBudget(budget))
-				time.AfterFunc(time.Second, func() { s.Every(why, fault.Claim) })
-				var all sync.WaitGroup
-				for i := range 10 {
-					wait := time.Duration(5+i) * time.Second
-					all.Go(func() {
-						began := time.Now()
-						_, err := l.With(lock.WithWait(wait)).Acquire(t.Context(), key)
-						assert.ErrorIs(t, err, lock.ErrUnavailable)
-						assert.ErrorContains(t, err, "known before: lock: key is held")
-						assert.GreaterOrEqual(t, time.Since(began), wait)
-						assert.LessOrEqual(t, time.Since(began), wait+budget)
-					})
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-				defer cancel()
-				began := time.Now()
-				_, err := l.With(lock.WithWait(time.Minute)).Acquire(ctx, key)
-				assert.ErrorIs(t, err, lock.ErrUnavailable)
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Equal(t, 4*time.Second, time.Since(began))
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			free := heldElsewhere(t, open)
+			l := open(lock.WithBudget(budget))
+			time.AfterFunc(time.Second, func() { s.Every(why, fault.Claim) })
+			var all sync.WaitGroup
+			for i := range 10 {
+				wait := time.Duration(5+i) * time.Second
+				all.Go(func() {
+					began := time.Now()
+					_, err := l.With(lock.WithWait(wait)).Acquire(t.Context(), key)
+					assert.ErrorIs(t, err, lock.ErrUnavailable)
+					assert.ErrorContains(t, err, "known before: lock: key is held")
+					assert.GreaterOrEqual(t, time.Since(began), wait)
+					assert.LessOrEqual(t, time.Since(began), wait+budget)
+				})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			began := time.Now()
+			_, err := l.With(lock.WithWait(time.Minute)).Acquire(ctx, key)
+			assert.ErrorIs(t, err, lock.ErrUnavailable)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Equal(t, 4*time.Second, time.Since(began))
 
-				began = time.Now()
-				_, err = l.Acquire(t.Context(), key)
-				assert.ErrorIs(t, err, lock.ErrUnavailable)
-				assert.LessOrEqual(t, time.Since(began), 2*budget, "one that does not wait hears of the next poll")
-				all.Wait()
-				s.Every(nil, fault.Claim)
-				free()
-			})
+			began = time.Now()
+			_, err = l.Acquire(t.Context(), key)
+			assert.ErrorIs(t, err, lock.ErrUnavailable)
+			assert.LessOrEqual(t, time.Since(began), 2*budget, "one that does not wait hears of the next poll")
+			all.Wait()
+			s.Every(nil, fault.Claim)
+			free()
 		})
 	}
 }

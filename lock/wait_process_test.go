@@ -17,8 +17,7 @@ import (
 // heldElsewhere makes another process hold key for the rest of the test.
 func heldElsewhere(t *testing.T, open func(...lock.Option) *lock.Locker) (free func()) {
 	t.Helper()
-	e, err := open().Acquire(t.Context(), key)
-	require.NoError(t, err)
+	e := acquired(t, open(), key)
 	return func() { require.NoError(t, e.Release(context.Background())) }
 }
 
@@ -66,27 +65,25 @@ func TestWaitersForAnotherProcessAreBounded(t *testing.T) {
 // A caller that does not wait is answered as fast as without a caller that waits.
 func TestOneThatWaitsDoesNotDelayTheOthers(t *testing.T) {
 	for name, opts := range map[string][]lock.Option{"": nil, "short budget": {lock.WithBudget(50 * time.Millisecond)}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				free := heldElsewhere(t, open)
-				strict := open(opts...)
-				l := strict.With(lock.WithWait(time.Minute))
-				s.Every(fault.Slow(answersIn), fault.Claim)
-				go func() {
-					_ = l.Do(context.Background(), key, func(context.Context) error { return nil })
-				}()
-				time.Sleep(5 * time.Second)
-				for range 20 {
-					for _, of := range []*lock.Locker{strict, strict.With(lock.WithWait(answersIn))} {
-						time.Sleep(70 * time.Millisecond)
-						began := time.Now()
-						_, err := of.Acquire(t.Context(), key)
-						require.ErrorIs(t, err, lock.ErrHeld)
-						require.LessOrEqual(t, time.Since(began), 3*answersIn)
-					}
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			free := heldElsewhere(t, open)
+			strict := open(opts...)
+			l := strict.With(lock.WithWait(time.Minute))
+			s.Every(fault.Slow(answersIn), fault.Claim)
+			go func() {
+				_ = l.Do(context.Background(), key, func(context.Context) error { return nil })
+			}()
+			time.Sleep(5 * time.Second)
+			for range 20 {
+				for _, of := range []*lock.Locker{strict, strict.With(lock.WithWait(answersIn))} {
+					time.Sleep(70 * time.Millisecond)
+					began := time.Now()
+					_, err := of.Acquire(t.Context(), key)
+					require.ErrorIs(t, err, lock.ErrHeld)
+					require.LessOrEqual(t, time.Since(began), 3*answersIn)
 				}
-				free()
-			})
+			}
+			free()
 		})
 	}
 }
@@ -140,8 +137,7 @@ func TestAShortBudgetEndsNoLongerOne(t *testing.T) {
 		hastyErr := make(chan error, 1)
 		go func() { _, err := hasty.Acquire(context.Background(), key); hastyErr <- err }()
 		synctest.Wait()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		require.ErrorIs(t, <-hastyErr, lock.ErrUnavailable)
 		require.NoError(t, e.Release(t.Context()))
 	})

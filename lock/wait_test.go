@@ -48,8 +48,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 func TestWaitersAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(10 * time.Second))
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 64 {
@@ -62,7 +61,7 @@ func TestWaitersAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		began := time.Now()
-		_, err = l.Acquire(t.Context(), key)
+		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.Zero(t, time.Since(began), "the 65th is refused at once")
 		require.Equal(t, 1, s.Count(fault.Claim), "no caller in the queue asks the store")
@@ -80,8 +79,7 @@ func TestWaiterThatLeavesPassesTheKeyOn(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Minute))
 		for range 100 {
-			e, err := l.Acquire(t.Context(), key)
-			require.NoError(t, err)
+			e := acquired(t, l, key)
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -93,9 +91,7 @@ func TestWaiterThatLeavesPassesTheKeyOn(t *testing.T) {
 			wg.Go(cancel)
 			wg.Go(func() { _ = e.Release(context.Background()) })
 			wg.Wait()
-			e, err = l.Acquire(t.Context(), key)
-			require.NoError(t, err)
-			require.NoError(t, e.Release(t.Context()))
+			granted(t, l)
 		}
 	})
 }
@@ -103,8 +99,7 @@ func TestWaiterThatLeavesPassesTheKeyOn(t *testing.T) {
 func TestWaitForAnotherProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		here, there := open(), open(lock.WithWait(time.Minute))
-		e, err := here.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, here, key)
 		time.AfterFunc(4*lease, func() { _ = e.Release(context.Background()) })
 		began := time.Now()
 		var wg sync.WaitGroup
@@ -124,10 +119,9 @@ func TestWaitForAnotherProcess(t *testing.T) {
 func TestWaitIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		here, there := open(), open(lock.WithWait(time.Second))
-		e, err := here.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, here, key)
 		began := time.Now()
-		_, err = there.Acquire(t.Context(), key)
+		_, err := there.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.Equal(t, time.Second, time.Since(began))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -143,44 +137,42 @@ func TestWaitIsBounded(t *testing.T) {
 // too, and the waiters in other processes run.
 func TestOnceWaiters(t *testing.T) {
 	for name, fails := range map[string]bool{"settled": false, "released": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var f effect
-				lockers := []*lock.Locker{open(lock.WithWait(time.Minute)), open(lock.WithWait(time.Minute))}
-				work := func(context.Context) ([]byte, error) {
-					n := f.runs.Add(1)
-					time.Sleep(time.Second)
-					if fails && n == 1 {
-						return nil, errors.New("the first one fails")
+		bubbleCase(t, name, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			lockers := []*lock.Locker{open(lock.WithWait(time.Minute)), open(lock.WithWait(time.Minute))}
+			work := func(context.Context) ([]byte, error) {
+				n := f.runs.Add(1)
+				time.Sleep(time.Second)
+				if fails && n == 1 {
+					return nil, errors.New("the first one fails")
+				}
+				return []byte("answer"), nil
+			}
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			failed, answers := 0, 0
+			for i := range 40 {
+				wg.Go(func() {
+					receipt, _, err := lockers[i%2].Once(context.Background(), key, print1, work)
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err != nil:
+						failed++
+					case string(receipt) == "answer":
+						answers++
 					}
-					return []byte("answer"), nil
-				}
-				var wg sync.WaitGroup
-				var mu sync.Mutex
-				failed, answers := 0, 0
-				for i := range 40 {
-					wg.Go(func() {
-						receipt, _, err := lockers[i%2].Once(context.Background(), key, print1, work)
-						mu.Lock()
-						defer mu.Unlock()
-						switch {
-						case err != nil:
-							failed++
-						case string(receipt) == "answer":
-							answers++
-						}
-					})
-				}
-				wg.Wait()
-				if fails {
-					require.EqualValues(t, 2, f.runs.Load())
-					require.Equal(t, 20, failed, "all that waited in its process")
-					require.Equal(t, 20, answers)
-					return
-				}
-				require.EqualValues(t, 1, f.runs.Load())
-				require.Equal(t, 40, answers)
-			})
+				})
+			}
+			wg.Wait()
+			if fails {
+				require.EqualValues(t, 2, f.runs.Load())
+				require.Equal(t, 20, failed, "all that waited in its process")
+				require.Equal(t, 20, answers)
+				return
+			}
+			require.EqualValues(t, 1, f.runs.Load())
+			require.Equal(t, 40, answers)
 		})
 	}
 }
@@ -218,11 +210,10 @@ func TestAWaiterThatLeavesDoesNotKeepTheKeyItWasGiven(t *testing.T) {
 	l := lock.New(memstore.New())
 	waits := l.With(lock.WithWait(time.Minute))
 	for range 100 {
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
+		e := acquired(t, l, key)
 		ctx := &leaving{Context: t.Context(), ended: make(chan struct{})}
 		ctx.leave = func() { require.NoError(t, e.Release(t.Context())) }
-		_, err = waits.Acquire(ctx, key)
+		_, err := waits.Acquire(ctx, key)
 		require.ErrorIs(t, err, context.Canceled)
 		granted(t, l)
 	}

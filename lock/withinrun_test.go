@@ -247,42 +247,40 @@ func TestAFailedTakeoverIsGivenBackAsItWas(t *testing.T) {
 		"it is refused":     {meets: []fault.Func{fault.Refuse}},
 		"nothing arrives":   {meets: []fault.Func{fault.HangRequest, fault.HangRequest, fault.HangRequest, fault.HangRequest}, lapses: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				rerun := []lock.Option{lock.WithKeep(keep), lock.WithRerunAbandoned()}
-				l, other, careful := open(rerun...), open(rerun...), open(lock.WithKeep(keep))
-				crash(t, s, func(context.Context) {}, rerun...)
-				time.Sleep(lease)
-				refused := errors.New("an inner guard has refused it")
-				_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-					require.Equal(t, 2, lock.Attempt(ctx))
-					s.Next(fault.Claim, tt.meets...)
-					return nil, refused
-				})
-				require.ErrorIs(t, err, refused)
-				s.Skip(fault.Claim)
-				time.Sleep(2 * time.Millisecond)
-				e := s.State(t, record)
-				if tt.lapses {
-					require.Equal(t, lock.Held, e.State)
-					time.Sleep(lease)
-					e = s.State(t, record)
-				} else {
-					require.Equal(t, 1, e.Attempt)
-				}
-				require.Equal(t, lock.Abandoned, e.State)
-				require.Equal(t, print1, e.Fingerprint)
-				require.InDelta(t, keep, e.Left, float64(2*lease))
-				_, _, err = careful.Once(t.Context(), key, print1, mustNotRun)
-				require.ErrorIs(t, err, lock.ErrAbandoned)
-				_, _, err = other.Once(t.Context(), key, print2, mustNotRun)
-				require.ErrorIs(t, err, lock.ErrMismatch)
-				_, _, err = other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-					require.Greater(t, lock.Attempt(ctx), 1)
-					return nil, nil
-				})
-				require.NoError(t, err)
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			rerun := []lock.Option{lock.WithKeep(keep), lock.WithRerunAbandoned()}
+			l, other, careful := open(rerun...), open(rerun...), open(lock.WithKeep(keep))
+			crash(t, s, func(context.Context) {}, rerun...)
+			time.Sleep(lease)
+			refused := errors.New("an inner guard has refused it")
+			_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				require.Equal(t, 2, lock.Attempt(ctx))
+				s.Next(fault.Claim, tt.meets...)
+				return nil, refused
 			})
+			require.ErrorIs(t, err, refused)
+			s.Skip(fault.Claim)
+			time.Sleep(2 * time.Millisecond)
+			e := s.State(t, record)
+			if tt.lapses {
+				require.Equal(t, lock.Held, e.State)
+				time.Sleep(lease)
+				e = s.State(t, record)
+			} else {
+				require.Equal(t, 1, e.Attempt)
+			}
+			require.Equal(t, lock.Abandoned, e.State)
+			require.Equal(t, print1, e.Fingerprint)
+			require.InDelta(t, keep, e.Left, float64(2*lease))
+			_, _, err = careful.Once(t.Context(), key, print1, mustNotRun)
+			require.ErrorIs(t, err, lock.ErrAbandoned)
+			_, _, err = other.Once(t.Context(), key, print2, mustNotRun)
+			require.ErrorIs(t, err, lock.ErrMismatch)
+			_, _, err = other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				require.Greater(t, lock.Attempt(ctx), 1)
+				return nil, nil
+			})
+			require.NoError(t, err)
 		})
 	}
 }

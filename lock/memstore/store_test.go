@@ -20,6 +20,10 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
+func memoryClaim(token string, lease time.Duration) lock.Claim {
+	return lock.Claim{Token: token, Attempt: 1, Owner: "host:1", Lease: lease}
+}
+
 func claimed(t *testing.T, s lock.Store, key string, c lock.Claim) lock.Entry {
 	t.Helper()
 	e, err := s.Claim(t.Context(), key, c)

@@ -1,13 +1,10 @@
 package mysqlstore_test
 
 import (
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
 
@@ -57,14 +54,4 @@ func TestKindsOfStatements(t *testing.T) {
 	} {
 		require.Equal(t, kind, mysqlstore.Kind(text), text)
 	}
-}
-
-// A statement with many rows is not read to its end.
-func TestKindOfALongStatement(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "measures time")
-	t.Parallel()
-	rows := "INSERT INTO orders (name) VALUES " + strings.Repeat("('a name'), ", 1_000_000)
-	began := time.Now()
-	require.Equal(t, "plain", mysqlstore.Kind(rows))
-	require.Less(t, time.Since(began), time.Second, "of %d MB", len(rows)>>20)
 }

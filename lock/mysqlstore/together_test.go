@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,37 +101,6 @@ func TestClaimsThatComeTogether(t *testing.T) {
 	var rows int
 	require.NoError(t, s.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM latch_entries").Scan(&rows))
 	require.Equal(t, claims-claims/10, rows) // one more is taken, one is refused
-}
-
-// Two processes claim the same keys together. Every key is granted once, and no caller has to try again.
-func TestProcessesThatClaimTogether(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	const keys, each = 60, 3
-	stores := []*mysqlstore.Store{s.store}
-	for range 3 {
-		stores = append(stores, open(t, mysqltest.Shared(t).DSN(s.name, "")))
-	}
-	var granted atomic.Int64
-	var all sync.WaitGroup
-	for i := range keys {
-		for from, store := range stores {
-			all.Go(func() {
-				for n := range each {
-					c := lock.Claim{Token: fmt.Sprint("of ", from), Attempt: 1, Lease: time.Minute}
-					e, err := store.Claim(context.WithoutCancel(t.Context()), fmt.Sprint(n, "-", (i+from)%keys), c)
-					if err != nil {
-						t.Error(err)
-					}
-					if e.Token == c.Token {
-						granted.Add(1)
-					}
-				}
-			})
-		}
-	}
-	all.Wait()
-	require.EqualValues(t, keys*each, granted.Load())
 }
 
 // The entry changes after a takeover has read that its lease is over.

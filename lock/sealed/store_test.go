@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -403,28 +402,6 @@ func TestEmptyReceipts(t *testing.T) {
 	requireFailsClosed(t, s, key, "seal")
 }
 
-func TestForUseByMany(t *testing.T) {
-	t.Parallel()
-	s := sealed.New(memstore.New(), gcm(t, 1), gcmWithNonce(t, 2, 12))
-	lockers := []*lock.Locker{lockerOver(t, s, lock.WithWait(10*time.Second)), lockerOver(t, s, lock.WithWait(10*time.Second))}
-	var wg sync.WaitGroup
-	var effects [10]effect
-	for i := range 200 {
-		wg.Go(func() {
-			n := i % len(effects)
-			answer := bytes.Repeat([]byte{byte(n)}, 1000)
-			receipt, _, err := lockers[i%2].Once(t.Context(), fmt.Sprint(n), print1, effects[n].run(string(answer)))
-			if err != nil || !bytes.Equal(receipt, answer) {
-				t.Error(err, len(receipt))
-			}
-		})
-	}
-	wg.Wait()
-	for i := range effects {
-		require.EqualValues(t, 1, effects[i].runs.Load())
-	}
-}
-
 func TestPassesFailuresOn(t *testing.T) {
 	t.Parallel()
 	down := errors.New("down")
@@ -479,28 +456,6 @@ func TestHasWhatItsStoreHas(t *testing.T) {
 			_, err := inspector(t, s).Forget(t.Context(), key, "token")
 			require.Equal(t, tt.lists, err == nil, "%v", err)
 		})
-	}
-}
-
-func TestListStopsWhenAsked(t *testing.T) {
-	t.Parallel()
-	s := sealed.New(memstore.New(), gcm(t, 1))
-	for i := range 10 {
-		onceOver(t, s, fmt.Sprint(i), "answer")
-	}
-	i := inspector(t, s)
-	n := 0
-	for _, err := range i.List(t.Context()) {
-		require.NoError(t, err)
-		if n++; n == 3 {
-			break
-		}
-	}
-	require.Equal(t, 3, n)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, err := range i.List(ctx) {
-		require.ErrorIs(t, err, context.Canceled)
 	}
 }
 

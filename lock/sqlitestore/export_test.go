@@ -2,16 +2,10 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 
 	"github.com/httplatch/httplatch/lock"
 )
-
-// WithTx returns a context with tx for Tx, for broken stores of tests.
-func WithTx(ctx context.Context, tx *sql.Tx) context.Context {
-	return context.WithValue(ctx, txKey{}, tx)
-}
 
 // Ends is ends.
 func Ends(text string) bool { return ends(text) }

@@ -2,10 +2,8 @@ package sqlitestore_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -105,45 +103,6 @@ func TestWorkThatSQLiteHasRolledBack(t *testing.T) {
 		})
 	}
 }
-
-// Twin: without a check of the transaction, a row and the receipt of work that was rolled back
-// stay.
-func TestTwinWithoutALookAtTheTransaction(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	l := sqlshop.Locker(t, naive{s.store})
-	_, _, _ = l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-		require.NoError(t, exec(ctx, insert, "before"))
-		require.Error(t, exec(ctx, "INSERT OR ROLLBACK INTO orders VALUES (NULL)"))
-		require.NoError(t, exec(ctx, insert, "after"))
-		return []byte("lie"), nil
-	})
-	require.Equal(t, []string{"after"}, s.Orders(t), "half of an order")
-}
-
-// naive is a store with transactions of package database/sql, as the work ends them.
-type naive struct{ *sqlitestore.Store }
-
-type naiveTransaction struct {
-	naive
-
-	tx         *sql.Tx
-	key, token string
-}
-
-func (n naive) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
-	tx, err := n.DB().BeginTx(ctx, nil)
-	return sqlitestore.WithTx(ctx, tx), naiveTransaction{n, tx, key, token}, err
-}
-
-func (t naiveTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
-	err := t.tx.Commit()
-	ok, settled := t.Store.Settle(ctx, t.key, lock.Claim{Token: t.token}, receipt, keep)
-	return ok, errors.Join(err, settled)
-}
-
-func (naiveTransaction) Outcome(context.Context) (bool, error) { return false, nil }
-func (t naiveTransaction) Rollback(context.Context) error      { return t.tx.Rollback() }
 
 func TestStatementsThatEndTransactions(t *testing.T) {
 	t.Parallel()
@@ -269,23 +228,4 @@ func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
 		require.Equal(t, committed, e.State == lock.Settled)
 	}
 	require.Equal(t, []string{"true"}, s.Orders(t))
-}
-
-// Many callers, most of them duplicates, in one process: one row and one answer a key.
-func TestStormOfOrders(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	lockers := []*lock.Locker{sqlshop.Locker(t, s.store, lock.WithWait(30*time.Second)), sqlshop.Locker(t, open(t, s.path), lock.WithWait(30*time.Second))}
-	var callers sync.WaitGroup
-	for i := range 120 {
-		callers.Go(func() {
-			key := fmt.Sprint(i / 6)
-			receipt, _, err := lockers[i%2].Once(t.Context(), key, nil, s.Order(key))
-			if err != nil || string(receipt) != key {
-				t.Errorf("%s: %s, %v", key, receipt, err)
-			}
-		})
-	}
-	callers.Wait()
-	require.Len(t, s.Orders(t), 20)
 }
