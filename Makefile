@@ -181,9 +181,8 @@ test-servers: # tests: Test the stores on newer servers that apt can fetch into 
 faults: # searches: The fault campaign with FAULTS (10000) faults and SEED, the other searches at random in full, each single fault
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go test -count=1 -v ./internal/model
-	go test $(RACE) -count=1 -v -run '^(TestStress|TestTransactionsAtRandom)$$' ./lock ./lock/quorum -args -seeds 300 $(if $(SEED),-seed $(SEED))
+	go test $(RACE) -count=1 -v -run '^TestStress$$' ./lock ./lock/quorum -args -seeds 300 $(if $(SEED),-seed $(SEED))
 	go test $(RACE) -count=1 -v ./lock/redisstore/internal/wire
-	go test $(RACE) -count=1 -v -run '^TestCampaignOfSets' ./lock -args -sets.faults $(FAULTS) $(if $(SEED),-seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/history -args -histories 203 $(if $(SEED),-seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
 	@cat $(TEST_ARTIFACTS)/*.txt

@@ -271,7 +271,7 @@ func brokenOutcomes() []anyBroken {
 		}},
 		{"transaction_outcome_is_true", "it only reads", func() lock.Store {
 			s := faketx.New()
-			s.Break(faketx.Trusting)
+			s.Trust()
 			s.Every(faketx.Commit, faketx.Late(takes))
 			s.Next(faketx.Commit, faketx.Slow(takes))
 			return s

@@ -244,22 +244,6 @@ func TestLineForAnyIsBounded(t *testing.T) {
 	})
 }
 
-// The reply to a claim of a slot is lost: the slot is granted, and it is one slot.
-func TestLostReplyToAClaimOfAny(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l, slots := open(), lock.Slots("export", 3)
-		s.Next(fault.Claim, fault.LoseReply)
-		require.NoError(t, l.DoAny(t.Context(), slots, func(_ context.Context, key string) error {
-			for _, slot := range slots {
-				require.Equal(t, slot == key, s.State(t, slot).State == lock.Held)
-			}
-			return nil
-		}))
-		requireFree(t, s, slots...)
-	})
-}
-
 // A claim of a slot that is never answered ends the call, and leaves no slot taken.
 func TestUnansweredClaimOfAnyLeavesNoOrphan(t *testing.T) {
 	t.Parallel()
@@ -301,22 +285,6 @@ func TestAnyFailsOpen(t *testing.T) {
 			require.NoError(t, e.Release(t.Context()))
 		}
 		s.Every(nil)
-	})
-}
-
-// A caller that comes while another releases the last slot, or claims it, waits for the answer.
-func TestAnyWaitsForAnAnswerUnderWay(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l, slots := open(), lock.Slots("export", 1)
-		e, err := l.AcquireAny(t.Context(), slots)
-		require.NoError(t, err)
-		s.Next(fault.Release, fault.HangReply, fault.HangReply, fault.HangReply)
-		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
-		again, err := l.AcquireAny(t.Context(), slots)
-		require.NoError(t, err)
-		s.Skip(fault.Release)
-		require.NoError(t, again.Release(t.Context()))
 	})
 }
 

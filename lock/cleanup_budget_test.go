@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
@@ -90,9 +91,7 @@ func TestEndsComeBeforeCleanUp(t *testing.T) {
 		}
 		require.Less(t, time.Since(began), 5*time.Second)
 		stop()
-		_, replayed, err := other.Once(t.Context(), key, print1, nil)
-		require.NoError(t, err)
-		require.True(t, replayed)
+		must.Replay(t)(other.Once(t.Context(), key, print1, nil))
 		s.Free(t, record)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -307,9 +308,7 @@ func TestLateTwinOfAFailedRun(t *testing.T) {
 		_, _, err := l.Once(t.Context(), key, print1, f.fail(errors.New("mine")))
 		require.ErrorContains(t, err, "mine")
 		time.Sleep(s.Lag + time.Second)
-		_, replayed, err := other.Once(t.Context(), key, print1, f.run("ok"))
-		require.NoError(t, err)
-		require.False(t, replayed)
+		must.Run(t)(other.Once(t.Context(), key, print1, f.run("ok")))
 	})
 }
 
@@ -330,9 +329,7 @@ func TestOrphanOfOnceThatOutlastsAnOutage(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		s.Every(nil, fault.Claim, fault.Release)
 		time.Sleep(time.Minute)
-		_, replayed, err := other.Once(t.Context(), key, print1, f.run("answer"))
-		require.NoError(t, err)
-		require.False(t, replayed)
+		must.Run(t)(other.Once(t.Context(), key, print1, f.run("answer")))
 		s.Free(t, record)
 	})
 }
@@ -363,10 +360,7 @@ func TestLostRunIsNotAnOrphan(t *testing.T) {
 		// A late settle is accepted, since no caller took over.
 		close(hung)
 		require.NoError(t, <-result)
-		receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
-		require.NoError(t, err)
-		require.True(t, replayed)
-		require.Equal(t, "late", string(receipt))
+		require.Equal(t, "late", must.Replay(t)(l.Once(t.Context(), key, print1, f.run("again"))))
 	})
 }
 

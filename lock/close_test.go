@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -49,8 +50,7 @@ func TestCloseCancelsHoldersAndGivesThemABudget(t *testing.T) {
 // The same with a run that took over: the earlier attempt must not be forgotten.
 func TestCloseDuringTakeover(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		_, err := s.Server().Claim(t.Context(), record, lock.Claim{Token: "vanished", Attempt: 1, Fingerprint: print1, Lease: time.Second, Linger: keep})
-		require.NoError(t, err)
+		must.Entry(t)(s.Server().Claim(t.Context(), record, lock.Claim{Token: "vanished", Attempt: 1, Fingerprint: print1, Lease: time.Second, Linger: keep}))
 		time.Sleep(2 * time.Second)
 		l := open(lock.WithRerunAbandoned(), lock.WithKeep(keep))
 		s.Next(fault.Claim, nil, fault.Slow(50*time.Millisecond))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -89,9 +90,7 @@ func TestOriginIsFoundWithTheEntry(t *testing.T) {
 		_, _, err = l.Once(of("trace-2"), key, nil, func(context.Context) ([]byte, error) { return nil, nil })
 		require.NoError(t, err)
 		var seen events
-		_, replayed, err := open(lock.WithObserver(seen.observe)).Once(t.Context(), key, nil, nil)
-		require.NoError(t, err)
-		require.True(t, replayed)
+		must.Replay(t)(open(lock.WithObserver(seen.observe)).Once(t.Context(), key, nil, nil))
 		require.True(t, strings.HasSuffix(seen.only(t, lock.EventReplayed).Owner, " trace-2"))
 	})
 }

@@ -148,28 +148,6 @@ func TestTicketIsResumedOnce(t *testing.T) {
 	})
 }
 
-// The answer of the call is lost, and the call is asked again, by its own token.
-func TestLostReplyOfAHandOver(t *testing.T) {
-	t.Parallel()
-	for name, f := range map[string]fault.Func{"reply": fault.LoseReply, "request": fault.LoseRequest, "refused": fault.Refuse} {
-		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l, worker := open(), open()
-			e := acquired(t, l, key)
-			s.Next(fault.Claim, f)
-			ticket, err := e.HandOver(t.Context(), patience)
-			require.NoError(t, err)
-			s.Next(fault.Claim, f)
-			resumed, err := worker.Resume(t.Context(), ticket)
-			require.NoError(t, err)
-			time.Sleep(3 * lease)
-			require.NoError(t, resumed.Extend(t.Context()))
-			require.NoError(t, resumed.Release(t.Context()))
-			requireFree(t, s, key)
-			require.Empty(t, l.Snapshot(9, nil).Holds)
-		})
-	}
-}
-
 // A hand-over without any answer returns no ticket, so no process resumes it, whether or not its
 // command was applied. The key is free soon, and for this process at once.
 func TestHandOverWithoutAnswer(t *testing.T) {
@@ -202,33 +180,6 @@ func TestHandOverWithoutAnswer(t *testing.T) {
 			require.Zero(t, l.Stats().Active)
 		})
 	}
-}
-
-// First sends of the acquire and of the hand-over land late, one after the other, when the
-// worker is done. They do not make the ticket good again.
-func TestLateHandOverAfterALateClaim(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l, worker := open(), open()
-		s.Next(fault.Claim, fault.Late(2*time.Second))
-		e := acquired(t, l, key)
-		s.Next(fault.Claim, fault.Late(2*time.Second-time.Millisecond))
-		ticket, err := e.HandOver(t.Context(), time.Hour)
-		if err == nil {
-			resumed, failed := worker.Resume(t.Context(), ticket)
-			require.NoError(t, failed)
-			require.NoError(t, resumed.Release(t.Context()))
-		}
-		time.Sleep(s.Lag + 5*time.Second)
-		requireFree(t, s, key)
-		if err == nil {
-			_, err = worker.Resume(t.Context(), ticket)
-			require.ErrorIs(t, err, lock.ErrLost)
-		} else {
-			require.ErrorIs(t, err, lock.ErrUnknown)
-		}
-		require.NoError(t, worker.Do(t.Context(), key, func(context.Context) error { return nil }))
-	})
 }
 
 // The store answers nothing from the hand-over on. The holder is not valid for longer than the
@@ -356,27 +307,6 @@ func TestFailOpenDoesNotRunBesideAResumedLease(t *testing.T) {
 		require.True(t, ran, "without the worker it runs")
 		s.Every(nil)
 		require.Zero(t, l.Stats().Active)
-	})
-}
-
-// A resume that lands late, after its caller has left and the ticket was resumed by another
-// worker, changes nothing.
-func TestLateResume(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		_, ticket := handOver(t, open(), patience)
-		ctx, cancel := context.WithTimeout(t.Context(), budget/2)
-		defer cancel()
-		s.Every(fault.Late(2*time.Second), fault.Claim)
-		_, err := open().Resume(ctx, ticket)
-		require.ErrorIs(t, err, lock.ErrUnknown)
-		s.Every(nil)
-		e, err := open().Resume(t.Context(), ticket)
-		require.NoError(t, err)
-		time.Sleep(s.Lag + lease)
-		require.NoError(t, e.Extend(t.Context()))
-		require.NoError(t, e.Release(t.Context()))
-		requireFree(t, s, key)
 	})
 }
 

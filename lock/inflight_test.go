@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -135,8 +136,7 @@ func TestCallsThatAreLeftBehind(t *testing.T) {
 				require.ErrorIs(t, err, lock.ErrUnknown)
 				<-s.landed
 				time.Sleep(4 * time.Second) // less than its lease
-				e, err := memory.Get(t.Context(), "k")
-				require.NoError(t, err)
+				e := must.Entry(t)(memory.Get(t.Context(), "k"))
 				if silent {
 					require.Equal(t, lock.Held, e.State, "an orphan, as no process looked for it any more")
 				} else {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
@@ -141,8 +142,7 @@ func TestRefusedKeysAreLoggedApart(t *testing.T) {
 		keys := make([]string, 500)
 		for i := range keys {
 			keys[i] = fmt.Sprint("job=", i)
-			_, err := s.Claim(t.Context(), keytext.Record(keys[i]), lock.Claim{Token: "t", Lease: time.Second, Linger: time.Hour})
-			require.NoError(t, err)
+			must.Entry(t)(s.Claim(t.Context(), keytext.Record(keys[i]), lock.Claim{Token: "t", Lease: time.Second, Linger: time.Hour}))
 		}
 		time.Sleep(2 * time.Second)
 		var b logbook

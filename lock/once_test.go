@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -20,31 +21,23 @@ func TestOnceRunsOnceAndReplays(t *testing.T) {
 		var f effect
 		var seen events
 		l, other := open(lock.WithKeep(keep), lock.WithObserver(seen.observe)), open(lock.WithKeep(keep))
-		receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("answer"))
-		require.NoError(t, err)
-		require.False(t, replayed)
-		require.Equal(t, "answer", string(receipt))
+		require.Equal(t, "answer", must.Run(t)(l.Once(t.Context(), key, print1, f.run("answer"))))
 		for _, l := range []*lock.Locker{l, other} {
-			receipt, replayed, err = l.Once(t.Context(), key, print1, f.run("another"))
-			require.NoError(t, err)
-			require.True(t, replayed)
-			require.Equal(t, "answer", string(receipt))
+			require.Equal(t, "answer", must.Replay(t)(l.Once(t.Context(), key, print1, f.run("another"))))
 		}
 		require.EqualValues(t, 1, f.runs.Load())
 		require.Equal(t, 3, s.Count(fault.Claim))
 		require.Equal(t, 1, s.Count(fault.Settle))
 		require.Equal(t, 1, seen.count(lock.EventReplayed))
 
-		_, _, err = l.Once(t.Context(), key, print2, f.run("another"))
+		_, _, err := l.Once(t.Context(), key, print2, f.run("another"))
 		require.ErrorIs(t, err, lock.ErrMismatch)
 		_, _, err = l.Once(t.Context(), lock.Key("user", "43"), print2, f.run("another"))
 		require.NoError(t, err)
 		require.EqualValues(t, 2, f.runs.Load())
 
 		time.Sleep(keep)
-		_, replayed, err = l.Once(t.Context(), key, print2, f.run("later"))
-		require.NoError(t, err)
-		require.False(t, replayed)
+		must.Run(t)(l.Once(t.Context(), key, print2, f.run("later")))
 	})
 }
 
@@ -86,9 +79,7 @@ func TestOnceFailureFreesTheKey(t *testing.T) {
 		})
 		wg.Wait()
 		require.Equal(t, lock.Free, s.State(t, record).State)
-		_, replayed, err := l.Once(t.Context(), key, print2, f.run("ok"))
-		require.NoError(t, err)
-		require.False(t, replayed)
+		must.Run(t)(l.Once(t.Context(), key, print2, f.run("ok")))
 	})
 }
 

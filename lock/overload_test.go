@@ -157,3 +157,107 @@ func TestOverloadCatches(t *testing.T) {
 		})
 	}
 }
+
+// A server that is well refuses no caller, whether it is idle, busy, or meets a
+// thousand of them at once.
+func TestHealthyServerRefusesNoCaller(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "measures time")
+	t.Run("idle", func(t *testing.T) {
+		l, end := crowded(t, narrow(t, roomCommands).Addr(), overloadTwin{})
+		defer end()
+		for range 20 {
+			require.Zero(t, overload.Burst(t.Context(), l, 1).Failed.All())
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	t.Run("steady at 0.8 C", func(t *testing.T) {
+		load := overload.Load{PerSecond: 0.8 * roomCommands / 2, For: 2 * time.Second}
+		require.Empty(t, undisturbed(t, func() ([]string, time.Duration) {
+			proxy := narrow(t, roomCommands)
+			l, end := crowded(t, proxy.Addr(), overloadTwin{})
+			defer end()
+			o := load.Run(t.Context(), l, proxy)
+			return refused("steady", overload.Total(o.Seconds).Failed, 0), o.Timers.P99
+		}))
+	})
+	t.Run("bursts of 1,000", func(t *testing.T) {
+		require.Empty(t, undisturbed(t, func() (wrong []string, late time.Duration) {
+			l, end := crowded(t, narrow(t, 0).Addr(), overloadTwin{})
+			defer end()
+			for burst := range 4 {
+				allowed := int64(0)
+				if burst == 0 {
+					allowed = 10 // nothing is known of the server
+				}
+				b := overload.Burst(t.Context(), l, 1000)
+				wrong = append(wrong, refused(fmt.Sprintf("burst %d", burst), b.Failed, allowed)...)
+				late = max(late, b.Timers.P99)
+				time.Sleep(100 * time.Millisecond)
+			}
+			return wrong, late
+		}))
+	})
+}
+
+// refused returns a mistake if more callers than allowed were not served.
+func refused(when string, failed overload.Failures, allowed int64) []string {
+	if failed.All() <= allowed {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: %v not served", when, failed)}
+}
+
+const refusedConnections = "refused connections"
+
+// A server that comes back after a second is used at once: no caller is
+// refused, neither because of the remaining clean-ups nor for another reason.
+func TestOutage(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "measures time")
+	for _, fault := range []string{"silence", refusedConnections} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			require.Empty(t, undisturbed(t, func() ([]string, time.Duration) { return throughOutage(t, fault) }))
+		})
+	}
+}
+
+// throughOutage returns the violations after an outage.
+func throughOutage(t *testing.T, fault string) (wrong []string, late time.Duration) {
+	t.Helper()
+	proxy := narrow(t, 0)
+	o := overload.Outage{
+		Callers: 1000, Before: time.Second, For: time.Second, After: 3 * time.Second, Addr: proxy.Addr(),
+		Begin: func(context.Context) error { proxy.Silence(); return nil },
+		End:   func(context.Context) error { proxy.Speak(); return nil },
+	}
+	if fault == refusedConnections {
+		o.Begin = func(context.Context) error { proxy.Refuse(); return nil }
+		o.End = func(context.Context) error { return proxy.Admit() }
+	}
+	l, end := crowded(t, proxy.Addr(), overloadTwin{})
+	defer end()
+	r, err := o.Run(t.Context(), l, proxy)
+	require.NoError(t, err)
+	t.Logf("answer %v, grant %v, last refusal %v, clean-ups gone %v; %v failed, then %v; %.0f cycles a second, then %d; timers late by %v",
+		r.Answer, r.Grant, r.LastRefusal, r.Empty, r.During, r.Since, r.Before, overload.Done(r.Seconds), r.Timers.P99)
+	return wrongAfter(r), r.Timers.P99
+}
+
+// wrongAfter lists the mistakes in a recovery from an outage.
+func wrongAfter(r overload.Recovery) (wrong []string) {
+	const soon = 2 * time.Second
+	if r.Answer == overload.Never {
+		return []string{"the server never answered"}
+	}
+	for what, took := range map[string]time.Duration{"first grant": r.Grant, "last refusal": r.LastRefusal} {
+		if took-soon > r.Answer {
+			wrong = append(wrong, fmt.Sprintf("%s after %v, the server's first answer after %v", what, took, r.Answer))
+		}
+	}
+	for _, kind := range []overload.Kind{overload.CleanUp, overload.Held, overload.Other} {
+		if n := r.During[kind] + r.Since[kind]; n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d %s", n, kind))
+		}
+	}
+	return wrong
+}

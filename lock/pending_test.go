@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -126,8 +127,7 @@ func TestCallersThatMeetShareOneClaim(t *testing.T) {
 			before: func(t *testing.T, s *fault.Store, _ *lock.Locker) {
 				t.Helper()
 				s.Serve(memstore.New(memstore.WithLimits(1, 1<<20)))
-				_, err := s.Server().Claim(t.Context(), "another", lock.Claim{Token: "a", Lease: time.Hour})
-				require.NoError(t, err)
+				must.Entry(t)(s.Server().Claim(t.Context(), "another", lock.Claim{Token: "a", Lease: time.Hour}))
 			},
 			call: acquire,
 			want: lock.ErrFull,

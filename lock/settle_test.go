@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
@@ -62,21 +63,15 @@ func TestSettleInTheBackground(t *testing.T) {
 			var runs effect
 			l, other := open(lock.WithKeep(keep)), open(lock.WithKeep(keep))
 			s.Every(f, fault.Settle)
-			receipt, replayed, err := l.Once(t.Context(), key, print1, runs.run("answer"))
-			require.NoError(t, err)
-			require.False(t, replayed)
-			require.Equal(t, "answer", string(receipt))
+			require.Equal(t, "answer", must.Run(t)(l.Once(t.Context(), key, print1, runs.run("answer"))))
 			time.Sleep(10 * lease)
-			_, _, err = other.Once(t.Context(), key, print1, runs.run("again"))
+			_, _, err := other.Once(t.Context(), key, print1, runs.run("again"))
 			if err != nil {
 				require.ErrorIs(t, err, lock.ErrHeld)
 			}
 			s.Every(nil, fault.Settle)
 			time.Sleep(6 * time.Second)
-			receipt, replayed, err = other.Once(t.Context(), key, print1, runs.run("again"))
-			require.NoError(t, err)
-			require.True(t, replayed)
-			require.Equal(t, "answer", string(receipt))
+			require.Equal(t, "answer", must.Replay(t)(other.Once(t.Context(), key, print1, runs.run("again"))))
 			require.EqualValues(t, 1, runs.runs.Load())
 		})
 	}
@@ -135,9 +130,7 @@ func TestAnotherRequestBehindAnUnansweredEnd(t *testing.T) {
 		_, _, err = l.Once(t.Context(), "another", print1, f.fail(errCard))
 		require.ErrorIs(t, err, errCard)
 		s.Every(nil, fault.Release)
-		_, replayed, err := l.Once(t.Context(), "another", print2, f.run("other"))
-		require.NoError(t, err)
-		require.False(t, replayed)
+		must.Run(t)(l.Once(t.Context(), "another", print2, f.run("other")))
 	})
 }
 

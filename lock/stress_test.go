@@ -21,40 +21,54 @@ var (
 )
 
 // Random work of several lockers over a network that loses, delays and refuses
-// at random, with callers that leave and lockers that are closed in between.
+// at random, with callers that leave and lockers that are closed in between. Sets are claimed
+// at once, or, over every other server, in order.
 func TestStress(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
-		require.Empty(t, stress(t, seed, func() lock.Store { return memstore.New() }), "seed %d", seed)
-	}
-}
-
-// The twin: a store that releases any entry.
-func TestStressCatchesReleaseWithoutOwner(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "searches at random")
-	for seed := range uint64(200) {
-		found := stress(t, seed, func() lock.Store { return ownerless{memstore.New()} })
-		if len(found) > 0 {
-			t.Logf("seed %d: %s", seed, found[0])
-			return
-		}
-	}
-	t.Error("nothing was found in 200 seeds")
-}
-
-// The twin: a store that replaces any holder of a key, so that a ticket is good more than once.
-func TestStressCatchesTicketResumedTwice(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "searches at random")
-	for seed := range uint64(200) {
-		for _, found := range stress(t, seed, func() lock.Store { return giver{memstore.New()} }) {
-			if strings.Contains(found, "resumed twice") {
-				t.Logf("seed %d: %s", seed, found)
-				return
+		require.Empty(t, stress(t, seed, func() lock.Store {
+			if seed%2 == 1 {
+				return struct{ lock.Store }{memstore.New()}
 			}
-		}
+			return memstore.New()
+		}), "seed %d", seed)
 	}
-	t.Error("nothing was found in 200 seeds")
+}
+
+// The twins: stores that are wrong on purpose, and what is found.
+func TestStressCatches(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "searches at random")
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		open func() lock.Store
+		want string
+	}{
+		"a release by any token": {func() lock.Store { return ownerless{memstore.New()} }, ""},
+		"a ticket resumed twice": {func() lock.Store { return giver{memstore.New()} }, "resumed twice"},
+		"a set claimed in part":  {func() lock.Store { return partial{memstore.New()} }, "two valid leases"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(200) {
+				for _, found := range stress(t, seed, tt.open) {
+					if strings.Contains(found, tt.want) {
+						t.Logf("seed %d: %s", seed, found)
+						return
+					}
+				}
+			}
+			t.Error("nothing was found in 200 seeds")
+		})
+	}
+}
+
+// partial claims all keys of a set but the last.
+type partial struct{ *memstore.Store }
+
+func (s partial) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (lock.Entry, error) {
+	last := max(len(keys)-1, 1)
+	return s.Store.ClaimSet(ctx, keys[:last], claims[:last])
 }
 
 // giver replaces a holder with any token.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
@@ -82,10 +83,7 @@ func TestALostTakeoverThatIsTakenOver(t *testing.T) {
 			return []byte("theirs"), nil
 		})
 		require.NoError(t, err)
-		receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("never"))
-		require.NoError(t, err)
-		require.True(t, replayed)
-		require.Equal(t, "theirs", string(receipt))
+		require.Equal(t, "theirs", must.Replay(t)(l.Once(t.Context(), key, print1, f.run("never"))))
 		require.Zero(t, f.runs.Load())
 		s.Free(t, record)
 	})

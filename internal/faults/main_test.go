@@ -128,8 +128,12 @@ const (
 func open(t *testing.T, url string) *redisstore.Store {
 	t.Helper()
 	testmain.SkipIn(t, testmain.Short, "plays faults on real servers in real time")
-	store, err := redisstore.Open(t.Context(), url)
-	require.NoError(t, err)
+	var store *redisstore.Store
+	until(t, func() (opened bool) { // a busy machine may not answer the first time
+		var err error
+		store, err = redisstore.Open(t.Context(), url)
+		return err == nil
+	})
 	t.Cleanup(func() { _ = store.Close() })
 	return store
 }

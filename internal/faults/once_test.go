@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -102,42 +101,4 @@ func childRuns(ctx context.Context, store lock.Store, commit bool, opts ...lock.
 		select {} // until it is killed
 	})
 	return err
-}
-
-// Callers that wait hold no connection: with a pool of one, others are served
-// as if they were not there.
-func TestWaitersHoldNoConnection(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	holder := locker(t, open(t, server.URL()), lock.WithBudget(patient))
-	waiting := locker(t, open(t, server.URL()+"?pool_size=1"), lock.WithWait(time.Minute), lock.WithBudget(patient))
-	release := make(chan struct{})
-	held := make(chan struct{})
-	var all sync.WaitGroup
-	all.Go(func() {
-		_, _, err := holder.Once(t.Context(), "busy", nil, func(context.Context) ([]byte, error) {
-			close(held)
-			<-release
-			return []byte("answer"), nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	<-held
-	var answered atomic.Int64
-	for range 60 {
-		all.Go(func() {
-			if receipt, _, err := waiting.Once(t.Context(), "busy", nil, nil); err == nil && string(receipt) == "answer" {
-				answered.Add(1)
-			}
-		})
-	}
-	for i := range 200 {
-		require.NoError(t, waiting.Do(t.Context(), lock.Key("user", fmt.Sprint(i)), func(context.Context) error { return nil }))
-	}
-	require.Zero(t, answered.Load())
-	close(release)
-	all.Wait()
-	require.EqualValues(t, 60, answered.Load())
 }

@@ -15,31 +15,6 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Every answer comes in pieces of one byte. That changes nothing.
-func TestAnswersInPieces(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	line := cutproxy.Start(t, server.Addr())
-	line.Pace(cutproxy.Response, 1, 0)
-	for name, l := range map[string]*lock.Locker{
-		"plain":   process(t, open(t, "redis://"+line.Addr()), lock.WithBudget(patient)),
-		"guarded": process(t, overClient(t, line.Addr()), fencing, lock.WithBudget(patient)),
-	} {
-		lease, err := l.Acquire(t.Context(), name)
-		require.NoError(t, err)
-		require.NoError(t, lease.Extend(t.Context()))
-		require.NoError(t, lease.Release(t.Context()))
-		for range 2 {
-			receipt, _, err := l.Once(t.Context(), "order-"+name, nil, func(context.Context) ([]byte, error) {
-				return []byte("a receipt\r\n$-1\r\nthat looks like an answer"), nil
-			})
-			require.NoError(t, err)
-			require.Equal(t, "a receipt\r\n$-1\r\nthat looks like an answer", string(receipt))
-		}
-	}
-	require.Empty(t, server.Keys(t, "latch:lock:plain"))
-}
-
 // slowly has a line carry a receipt of a megabyte in ten seconds.
 func slowly(line *cutproxy.Proxy, dir cutproxy.Direction) {
 	line.Pace(dir, 10<<10, 100*time.Millisecond)

@@ -115,14 +115,19 @@ func problem(status int, kind, retryAfter string) want {
 	}}
 }
 
-// plain is a refusal with a status of the application's own choice, and no type.
-func plain(status int) want {
-	return want{fmt.Sprintf("`%d`", status), func(_ *world, a *answer) error {
-		if a.status != status || strings.Contains(a.body, `"type"`) {
-			return fmt.Errorf("want a %d without a type", status)
+// expect is an answer for which holds is true. words say so.
+func expect(words string, holds func(a *answer) bool) want {
+	return want{words, func(_ *world, a *answer) error {
+		if !holds(a) {
+			return errors.New("want " + words)
 		}
 		return nil
 	}}
+}
+
+// plain is a refusal with a status of the application's own choice, and no type.
+func plain(status int) want {
+	return expect(fmt.Sprintf("`%d`", status), func(a *answer) bool { return a.status == status && !strings.Contains(a.body, `"type"`) })
 }
 
 func inProgress() want { return problem(http.StatusConflict, "in-progress", "1") }
@@ -156,89 +161,42 @@ func ok() want {
 
 // status is an answer of that status, replayed or not.
 func status(code int) want {
-	return want{fmt.Sprintf("`%d`", code), func(_ *world, a *answer) error {
-		if a.status != code {
-			return fmt.Errorf("want %d", code)
-		}
-		return nil
-	}}
+	return expect(fmt.Sprintf("`%d`", code), func(a *answer) bool { return a.status == code })
 }
 
 func without(s string) want {
-	return want{"", func(_ *world, a *answer) error {
-		if strings.Contains(a.body, s) {
-			return fmt.Errorf("want nothing of %q", s)
-		}
-		return nil
-	}}
+	return want{"", expect("nothing of "+s, func(a *answer) bool { return !strings.Contains(a.body, s) }).check}
 }
 
 func has(name, value string) want {
-	return want{"`" + name + ": " + value + "`", func(_ *world, a *answer) error {
-		if got := strings.Join(a.header.Values(name), ", "); got != value {
-			return fmt.Errorf("want %s: %s, not %q", name, value, got)
-		}
-		return nil
-	}}
+	return expect("`"+name+": "+value+"`", func(a *answer) bool { return strings.Join(a.header.Values(name), ", ") == value })
 }
 
 func lacks(names ...string) want {
-	return want{"no `" + strings.Join(names, "`, `") + "`", func(_ *world, a *answer) error {
-		for _, name := range names {
-			if _, there := a.header[http.CanonicalHeaderKey(name)]; there {
-				return fmt.Errorf("want no %s", name)
-			}
-		}
-		return nil
-	}}
+	return expect("no `"+strings.Join(names, "`, `")+"`", func(a *answer) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { _, there := a.header[http.CanonicalHeaderKey(name)]; return there })
+	})
 }
 
 func text(s string) want {
 	words := "`" + strings.Trim(strconv.Quote(s), `"`) + "`"
-	return want{strings.ReplaceAll(words, `\"`, `"`), func(_ *world, a *answer) error {
-		if a.body != s {
-			return fmt.Errorf("want the body %q", s)
-		}
-		return nil
-	}}
+	return expect(strings.ReplaceAll(words, `\"`, `"`), func(a *answer) bool { return a.body == s })
 }
 
 func bytesLong(n int) want {
-	return want{fmt.Sprintf("%d bytes", n), func(_ *world, a *answer) error {
-		if len(a.body) != n {
-			return fmt.Errorf("want %d bytes, not %d", n, len(a.body))
-		}
-		return nil
-	}}
+	return expect(fmt.Sprintf("%d bytes", n), func(a *answer) bool { return len(a.body) == n })
 }
 
-func cutOff() want {
-	return want{"cut off", func(_ *world, a *answer) error {
-		if !a.cut {
-			return errors.New("want an answer that breaks off")
-		}
-		return nil
-	}}
-}
+func cutOff() want { return expect("cut off", func(a *answer) bool { return a.cut }) }
 
 func hinted(statuses ...int) want {
 	words := "no `103`"
 	if len(statuses) > 0 {
 		words = fmt.Sprintf("`%d` before it", statuses[0])
 	}
-	return want{words, func(_ *world, a *answer) error {
-		if !slices.Equal(a.hints, statuses) {
-			return fmt.Errorf("want the informational answers %v, not %v", statuses, a.hints)
-		}
-		return nil
-	}}
+	return expect(words, func(a *answer) bool { return slices.Equal(a.hints, statuses) })
 }
 
 func trailer(name, value string) want {
-	return want{"trailer `" + name + "`", func(_ *world, a *answer) error {
-		if a.trailer.Get(name) != value {
-			return fmt.Errorf("want the trailer %s: %s, not %v", name, value, a.trailer)
-		}
-		return nil
-	}}
+	return expect("trailer `"+name+"`", func(a *answer) bool { return a.trailer.Get(name) == value })
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -46,9 +47,7 @@ func TestIsBoundedInEntries(t *testing.T) {
 		takeover := memoryClaim("b", time.Hour)
 		takeover.Replaces, takeover.Owner = "a", ""
 		claimed(t, s, "abandoned", takeover)
-		ok, err := s.Release(t.Context(), "held", lock.Claim{Token: "a"})
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(s.Release(t.Context(), "held", lock.Claim{Token: "a"}))
 		claimed(t, s, "new", memoryClaim("a", time.Hour))
 		requireFull(t, s, "newer")
 	})
@@ -62,9 +61,7 @@ func TestIsBoundedInBytes(t *testing.T) {
 	claimed(t, s, "big", big)
 	claimed(t, s, "small", memoryClaim("a", time.Hour))
 	requireFull(t, s, "more")
-	ok, err := s.Release(t.Context(), "big", lock.Claim{Token: "a"})
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(s.Release(t.Context(), "big", lock.Claim{Token: "a"}))
 	for i := range 3 {
 		claimed(t, s, strconv.Itoa(i), memoryClaim("a", time.Hour))
 	}
@@ -159,16 +156,14 @@ func TestKeepsTheClaimOfAReceiptThatDoesNotFit(t *testing.T) {
 		require.NotErrorIs(t, err, lock.ErrNotApplied, "it had an effect")
 
 		time.Sleep(24*time.Hour - 1)
-		e, err := s.Claim(t.Context(), "key", memoryClaim("c", time.Minute))
-		require.NoError(t, err)
+		e := must.Entry(t)(s.Claim(t.Context(), "key", memoryClaim("c", time.Minute)))
 		require.Equal(t, lock.Held, e.State)
 		require.Equal(t, "a", e.Token)
 		require.Equal(t, time.Duration(1), e.Left)
 
 		// The other has gone, so now it fits.
 		settled(t, s, "key", "a", receipt, time.Hour)
-		e, err = s.Get(t.Context(), "key")
-		require.NoError(t, err)
+		e = must.Entry(t)(s.Get(t.Context(), "key"))
 		require.Equal(t, receipt, e.Receipt)
 		require.Equal(t, time.Hour, e.Left)
 	})
@@ -188,9 +183,7 @@ func TestEndsARefusedReceiptWithItsKeep(t *testing.T) {
 			ok, err := s.Settle(t.Context(), key, lock.Claim{Token: "a"}, make([]byte, 100_000), keep)
 			require.ErrorIs(t, err, lock.ErrFull)
 			require.False(t, ok)
-			ok, err = s.Renew(t.Context(), key, c)
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(s.Renew(t.Context(), key, c))
 			time.Sleep(keep / 11)
 		}
 		time.Sleep(time.Until(began.Add(keep - 1)))
@@ -246,9 +239,7 @@ func TestFindsWhatEndsBehindTheSearch(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				visit() // passes keys[5]
-				ok, err := tt.change(s, keys[5])
-				require.NoError(t, err)
-				require.True(t, ok)
+				must.Yes(t)(tt.change(s, keys[5]))
 				for range 3 {
 					visit() // ends the round
 				}

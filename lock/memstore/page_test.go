@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -40,8 +41,7 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	for i := range 10_000 {
-		_, err := store.Claim(t.Context(), fmt.Sprint("user=", i), lock.Claim{Token: "a", Lease: time.Hour})
-		require.NoError(t, err)
+		must.Entry(t)(store.Claim(t.Context(), fmt.Sprint("user=", i), lock.Claim{Token: "a", Lease: time.Hour}))
 	}
 	var p lock.Inspector = store
 	for _, limit := range []int{1, 50, 1000} {
@@ -89,9 +89,7 @@ func TestPagesAreThoseOfASortedShard(t *testing.T) {
 				continue
 			}
 			gone := all[r.IntN(len(found))] // before the cursor
-			ok, err := store.Release(t.Context(), gone, lock.Claim{Token: "a"})
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(store.Release(t.Context(), gone, lock.Claim{Token: "a"}))
 			put(t, store, gone, memoryClaim("a", time.Hour))
 		}
 		require.Equal(t, all, found)

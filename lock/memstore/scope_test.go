@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -73,8 +74,7 @@ func TestOneScopeDoesNotFillTheStore(t *testing.T) {
 				// Locks have no scope, and are not refused for one.
 				claimed(t, s, "lock", memoryClaim("a", time.Hour))
 
-				e, err := s.Claim(t.Context(), "greedy=0", scopedClaim("greedy"))
-				require.NoError(t, err)
+				e := must.Entry(t)(s.Claim(t.Context(), "greedy=0", scopedClaim("greedy")))
 				require.Equal(t, lock.Settled, e.State)
 			})
 		}
@@ -99,9 +99,7 @@ func TestScopeAboveItsShareKeepsWhatItHas(t *testing.T) {
 		claimed(t, s, "2", c)
 		mustRefuse(t, s, "greedy")
 
-		ok, err := s.Renew(t.Context(), "1", c)
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(s.Renew(t.Context(), "1", c))
 		claimed(t, s, "1", c)
 		settled(t, s, "1", "a", make([]byte, 1<<10), time.Hour)
 		time.Sleep(2 * time.Minute)
@@ -110,9 +108,7 @@ func TestScopeAboveItsShareKeepsWhatItHas(t *testing.T) {
 		claimed(t, s, "2", takeover)
 		mustRefuse(t, s, "greedy")
 
-		ok, err = s.Release(t.Context(), "2", lock.Claim{Token: "b"})
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(s.Release(t.Context(), "2", lock.Claim{Token: "b"}))
 		claimed(t, s, "3", c)
 		time.Sleep(24 * time.Hour)
 		claimed(t, s, "4", c)

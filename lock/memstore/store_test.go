@@ -16,6 +16,7 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -26,8 +27,7 @@ func memoryClaim(token string, lease time.Duration) lock.Claim {
 
 func claimed(t *testing.T, s lock.Store, key string, c lock.Claim) lock.Entry {
 	t.Helper()
-	e, err := s.Claim(t.Context(), key, c)
-	require.NoError(t, err)
+	e := must.Entry(t)(s.Claim(t.Context(), key, c))
 	require.Equal(t, lock.Held, e.State)
 	require.Equal(t, c.Token, e.Token)
 	return e
@@ -35,16 +35,13 @@ func claimed(t *testing.T, s lock.Store, key string, c lock.Claim) lock.Entry {
 
 func stateOf(t *testing.T, s lock.Store, key string) lock.State {
 	t.Helper()
-	e, err := s.Get(t.Context(), key)
-	require.NoError(t, err)
+	e := must.Entry(t)(s.Get(t.Context(), key))
 	return e.State
 }
 
 func settled(t *testing.T, s lock.Store, key, token string, receipt []byte, keep time.Duration) {
 	t.Helper()
-	ok, err := s.Settle(t.Context(), key, lock.Claim{Token: token}, receipt, keep)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(s.Settle(t.Context(), key, lock.Claim{Token: token}, receipt, keep))
 }
 
 func listed(t *testing.T, s lock.Store) int {
@@ -75,8 +72,7 @@ func TestExpiresToTheNanosecond(t *testing.T) {
 			settled(t, s, "receipt", "a", []byte("x"), d)
 			time.Sleep(d - 1)
 			for _, key := range []string{"lease", "linger", "receipt"} {
-				e, err := s.Get(t.Context(), key)
-				require.NoError(t, err)
+				e := must.Entry(t)(s.Get(t.Context(), key))
 				require.NotEqual(t, lock.Free, e.State, key)
 				require.Equal(t, time.Duration(1), e.Left, key)
 			}
@@ -95,9 +91,7 @@ func TestTimesDoNotOverflow(t *testing.T) {
 	s := memstore.New()
 	c := lock.Claim{Token: "a", Lease: math.MaxInt64, Linger: math.MaxInt64}
 	claimed(t, s, "key", c)
-	ok, err := s.Renew(t.Context(), "key", c)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(s.Renew(t.Context(), "key", c))
 	require.Equal(t, lock.Held, stateOf(t, s, "key"))
 	settled(t, s, "key", "a", nil, math.MaxInt64)
 	require.Equal(t, lock.Settled, stateOf(t, s, "key"))

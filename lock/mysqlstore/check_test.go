@@ -10,6 +10,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
@@ -106,11 +107,10 @@ func TestReadOnlyServer(t *testing.T) {
 	server.Exec(t, db, "CREATE USER shop; GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON "+db+".* TO shop")
 	s := open(t, server.DSN(db, "shop"))
 	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}
-	_, err := s.Claim(t.Context(), "k", claim)
-	require.NoError(t, err)
+	must.Entry(t)(s.Claim(t.Context(), "k", claim))
 	server.Exec(t, "", "SET GLOBAL read_only = 1")
 	require.ErrorContains(t, s.Check(t.Context()), "the server cannot be written to")
-	_, err = s.Claim(t.Context(), "other", claim)
+	_, err := s.Claim(t.Context(), "other", claim)
 	require.ErrorIs(t, err, lock.ErrDenied)
 	require.ErrorIs(t, err, lock.ErrNotApplied)
 	_, tx, err := s.Begin(t.Context(), "k", "t")

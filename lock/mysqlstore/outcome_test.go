@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
@@ -61,8 +62,7 @@ func TestTwinWithoutAFence(t *testing.T) {
 	t.Parallel()
 	s, _ := behind(t, mysqltest.Shared(t), sqlproxy.First(commit, sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: late}))
 	tx := s.unanswered(t, "k")
-	e, err := s.store.Get(t.Context(), "k")
-	require.NoError(t, err)
+	e := must.Entry(t)(s.store.Get(t.Context(), "k"))
 	require.Equal(t, lock.Held, e.State, "it looks as if nothing was committed")
 	require.Eventually(t, func() bool { return len(s.Orders(t)) == 1 }, 20*time.Second, 50*time.Millisecond)
 	committed, err := tx.Outcome(t.Context())

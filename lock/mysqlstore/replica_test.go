@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -21,9 +22,7 @@ func TestReceiptWaitsForTheReplica(t *testing.T) {
 	server := mysqltest.Start(t, mysqltest.Replicated(1, mysqltest.SemiSynchronous()...)...)
 	s := shopOf(t, server, server.Addr())
 	_, tx := s.begin(t, "k")
-	ok, err := tx.Settle(t.Context(), []byte("receipt"), time.Hour)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(tx.Settle(t.Context(), []byte("receipt"), time.Hour))
 	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
 	for name, ask := range map[string]func(ctx context.Context) (lock.Entry, error){
 		"get": func(ctx context.Context) (lock.Entry, error) { return s.store.Get(ctx, "k") },
@@ -41,8 +40,7 @@ func TestReceiptWaitsForTheReplica(t *testing.T) {
 	require.NoError(t, s.DB.QueryRowContext(t.Context(), "SELECT settled FROM latch_entries").Scan(&settled))
 	require.True(t, settled)
 	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
-	e, err := s.store.Get(t.Context(), "k")
-	require.NoError(t, err)
+	e := must.Entry(t)(s.store.Get(t.Context(), "k"))
 	require.Equal(t, lock.Settled, e.State)
 }
 
@@ -57,18 +55,12 @@ func TestPluginOfReplicationThatGoes(t *testing.T) {
 	s := shopOf(t, server, server.Addr())
 	for range 2 {
 		_, tx := s.begin(t, "k")
-		ok, err := tx.Settle(t.Context(), []byte("receipt"), time.Hour)
-		require.NoError(t, err)
-		require.True(t, ok)
-		e, err := s.store.Get(t.Context(), "k")
-		require.NoError(t, err)
+		must.Yes(t)(tx.Settle(t.Context(), []byte("receipt"), time.Hour))
+		e := must.Entry(t)(s.store.Get(t.Context(), "k"))
 		require.Equal(t, lock.Settled, e.State)
-		ok, err = s.store.Forget(t.Context(), "k", e.Token)
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(s.store.Forget(t.Context(), "k", e.Token))
 		server.Exec(t, "", "UNINSTALL PLUGIN rpl_semi_sync_source")
-		_, err = s.store.Get(t.Context(), "k")
-		require.NoError(t, err)
+		must.Entry(t)(s.store.Get(t.Context(), "k"))
 		server.Exec(t, "", "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -18,8 +19,7 @@ func TestSweep(t *testing.T) {
 	s := openShop(t)
 	age := "UPDATE latch_entries SET over_at = over_at - 1000000 * "
 	for _, key := range []string{"old", "new"} {
-		_, err := s.store.Claim(t.Context(), key, lock.Claim{Token: "t", Attempt: 1, Lease: time.Millisecond})
-		require.NoError(t, err)
+		must.Entry(t)(s.store.Claim(t.Context(), key, lock.Claim{Token: "t", Attempt: 1, Lease: time.Millisecond}))
 	}
 	s.exec(t, age+"601 WHERE lock_key = 'old'")
 	removed, err := s.store.Sweep(t.Context(), 10)
@@ -27,8 +27,7 @@ func TestSweep(t *testing.T) {
 	require.Equal(t, 1, removed)
 	s.exec(t, age+"601")
 	for i := range 64 {
-		_, err := s.store.Claim(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Hour})
-		require.NoError(t, err)
+		must.Entry(t)(s.store.Claim(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Hour}))
 	}
 	require.Eventually(t, func() bool {
 		var n int

@@ -3,6 +3,7 @@ package mysqlstore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
@@ -131,8 +133,7 @@ func TestTakeoverThatMeetsAChange(t *testing.T) {
 			s, p := behind(t, mysqltest.Shared(t), nil)
 			other := open(t, mysqltest.Shared(t).DSN(s.name, ""))
 			holder := lock.Claim{Token: "its", Attempt: 1, Lease: time.Millisecond, Linger: tt.linger}
-			_, err := other.Claim(t.Context(), "k", holder)
-			require.NoError(t, err)
+			must.Entry(t)(other.Claim(t.Context(), "k", holder))
 			require.Eventually(t, func() bool {
 				e, err := other.Get(t.Context(), "k")
 				return err == nil && e.State == lock.Abandoned
@@ -145,8 +146,7 @@ func TestTakeoverThatMeetsAChange(t *testing.T) {
 				}
 				return sqlproxy.Fault{}
 			})
-			e, err := s.store.Claim(t.Context(), "k", lock.Claim{Token: "another", Attempt: 2, Lease: time.Minute, Replaces: "its"})
-			require.NoError(t, err)
+			e := must.Entry(t)(s.store.Claim(t.Context(), "k", lock.Claim{Token: "another", Attempt: 2, Lease: time.Minute, Replaces: "its"}))
 			require.Equal(t, tt.found, e.State)
 			require.NotEqual(t, "another", e.Token)
 		})
@@ -194,4 +194,40 @@ func TestClaimsWaitAsLongAsTheirCallers(t *testing.T) {
 	require.ErrorIs(t, *hurried, context.DeadlineExceeded)
 	require.ErrorIs(t, *hurried, lock.ErrNotApplied)
 	require.NoError(t, *patient)
+}
+
+// A fenced claim is a transaction: if it fails before its COMMIT was sent, it has certainly no
+// effect. The twin's COMMIT gets no answer.
+func TestClaimThatWasNotCommitted(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		struck  string
+		certain bool
+	}{
+		"its key is not read":        {"WHERE lock_key IN", true},
+		"its fence is not drawn":     {"_fence` VALUES", true},
+		"its fence is not written":   {"SET fence", true},
+		"its COMMIT is not answered": {"COMMIT", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := mysqltest.Shared(t)
+			proxy := sqlproxy.MySQL(t, server.Addr(), nil)
+			s := shopOf(t, server, proxy.Addr())
+			proxy.Decide(func(x *sqlproxy.Exchange) (f sqlproxy.Fault) {
+				if x.Contains(tt.struck) {
+					f.Action = sqlproxy.CutReply
+				}
+				return f
+			})
+			_, err := s.store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fenced: true})
+			proxy.Decide(nil)
+			require.Error(t, err)
+			require.Equal(t, tt.certain, errors.Is(err, lock.ErrNotApplied), "%v", err)
+			require.Eventually(t, func() bool { // after the server has noticed the end of the connection
+				e, err := s.store.Get(t.Context(), "k")
+				return err == nil && (e.State == lock.Free) == tt.certain
+			}, 10*time.Second, 10*time.Millisecond)
+		})
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
@@ -97,13 +98,9 @@ func TestWorkThatReadsBeforeItIsRenewed(t *testing.T) {
 			work, _ := mysqlstore.Tx(ctx)
 			var n int
 			require.NoError(t, work.QueryRowContext(ctx, "SELECT COUNT(*) FROM latch_entries").Scan(&n))
-			ok, err := s.store.Renew(t.Context(), "k", lock.Claim{Token: "token of k", Lease: time.Hour, Linger: time.Hour})
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(s.store.Renew(t.Context(), "k", lock.Claim{Token: "token of k", Lease: time.Hour, Linger: time.Hour}))
 			require.NoError(t, exec(ctx, insert, "first"))
-			ok, err = tx.Settle(t.Context(), []byte("receipt"), time.Hour)
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(tx.Settle(t.Context(), []byte("receipt"), time.Hour))
 			require.Equal(t, []string{"first"}, s.Orders(t))
 		})
 	}
@@ -121,12 +118,8 @@ func TestWorkWhoseClaimIsGone(t *testing.T) {
 			ctx, tx := s.begin(t, "k")
 			require.NoError(t, exec(ctx, insert, "first"))
 			require.NoError(t, exec(ctx, statement))
-			ok, err := s.store.Release(t.Context(), "k", lock.Claim{Token: "token of k"})
-			require.NoError(t, err)
-			require.True(t, ok)
-			ok, err = tx.Settle(t.Context(), []byte("receipt"), time.Hour)
-			require.NoError(t, err)
-			require.False(t, ok)
+			must.Yes(t)(s.store.Release(t.Context(), "k", lock.Claim{Token: "token of k"}))
+			must.No(t)(tx.Settle(t.Context(), []byte("receipt"), time.Hour))
 			require.Empty(t, s.Orders(t))
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
@@ -107,9 +108,7 @@ func TestPrivilegesOfThePageSuffice(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrNotApplied, "it is certain")
 	t.Logf("%v", time.Since(began))
 	require.True(t, lost.Load())
-	_, replayed, err := l.Once(t.Context(), "lost", nil, order("again"))
-	require.NoError(t, err)
-	require.False(t, replayed)
+	must.Run(t)(l.Once(t.Context(), "lost", nil, order("again")))
 }
 
 // A role that lacks one of them is named, with the statement that grants it.
@@ -262,4 +261,32 @@ func answerFake(conn net.Conn, version, recovery string) {
 		b.Send(&pgproto3.DataRow{Values: [][]byte{[]byte(version), []byte(recovery)}})
 		b.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 1")})
 	}
+}
+
+// A failure has the class of its cause, under the name that it has over Redis.
+func TestFailuresHaveTheirClass(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.Start(t)
+	db := cluster.Database(t)
+	url := cluster.URL(db, "postgres")
+	s := newStore(t, newPool(t, url))
+	cluster.Exec(t, db, "DROP TABLE latch_entries")
+	classOf := func() string {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Claim(ctx, "user=42", lock.Claim{Token: "t", Attempt: 1, Lease: time.Second})
+		return lock.Class(err)
+	}
+	require.Equal(t, "42P01", classOf(), "the table is not there")
+	require.Equal(t, "42P01", lock.Class(s.Check(t.Context())))
+	migrate(t, s)
+	require.Empty(t, classOf())
+
+	cluster.Pause()
+	require.Equal(t, "silent", classOf())
+	cluster.Resume()
+	cluster.Kill()
+	require.Eventually(t, func() bool { return classOf() == "dial" }, 10*time.Second, 10*time.Millisecond)
+	_, err := pgstore.Open(t.Context(), url)
+	require.Equal(t, "dial", lock.Class(err))
 }

@@ -12,7 +12,9 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/testkit/handover"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
@@ -116,4 +118,25 @@ func (r records) Page(ctx context.Context, cursor string, limit int, match func(
 		page[i].Key = strings.TrimPrefix(page[i].Key, keytext.RecordPrefix)
 	}
 	return page, next, err
+}
+
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	for over, open := range shops {
+		t.Run(over, func(t *testing.T) {
+			t.Parallel()
+			sqlshop.TestJobs(t, func(t *testing.T) *sqlshop.Shop { t.Helper(); return open(t).Shop })
+		})
+	}
+}
+
+// A key goes from one process to another over a real server.
+func TestKeyIsHandedOver(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	migrate(t, newStore(t, newPool(t, url)))
+	handover.Test(t, func(t *testing.T) lock.Store {
+		t.Helper()
+		return newStore(t, newPool(t, url))
+	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -142,14 +143,12 @@ func TestPlansOfATableThatHasGrown(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "fills a table")
 	t.Parallel()
 	s := openShop(t, direct(t))
-	_, err := s.db.Exec(t.Context(), "ALTER TABLE latch_entries SET (autovacuum_enabled = off)")
-	require.NoError(t, err)
+	run(t, s.db, "ALTER TABLE latch_entries SET (autovacuum_enabled = off)")
 	l := s.locker(t)
 	require.Zero(t, s.sell(t, l, "tiny", order, 2, 5))
-	_, err = s.db.Exec(t.Context(), "ANALYZE latch_entries")
-	require.NoError(t, err)
+	run(t, s.db, "ANALYZE latch_entries")
 	require.Zero(t, s.sell(t, l, "planned", order, 2, 40))
-	_, err = s.db.Exec(t.Context(), `
+	_, err := s.db.Exec(t.Context(), `
 		INSERT INTO latch_entries SELECT convert_to('other/' || n, 'UTF8'), '', 1, '', '', 0, now() + interval '1 day', 0, '', now() + interval '1 day'
 		FROM generate_series(1, 60000) n`)
 	require.NoError(t, err)
@@ -169,4 +168,47 @@ func TestPlansOfATableThatHasGrown(t *testing.T) {
 	after := seen(390)
 	t.Logf("%d rows read by scans of the table", after.read-before.read)
 	require.Less(t, after.read-before.read, int64(4*60000))
+}
+
+// The claim of a set is one exchange, however many keys it has, and a refusal two: the claim, and the
+// reading of the entry in its way. Each release is one.
+func TestRoundTripsOfASet(t *testing.T) {
+	t.Parallel()
+	var trips atomic.Int64
+	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(*sqlproxy.Exchange) sqlproxy.Fault {
+		trips.Add(1)
+		return sqlproxy.Fault{}
+	})
+	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	// With the budget of a busy machine: a release that is given up goes on in the background.
+	l := lock.New(s.store, lock.WithLogger(sqlshop.Quiet), lock.WithBudget(10*time.Second))
+	t.Cleanup(func() { sqlshop.CloseLocker(t, l) })
+	other := lock.New(s.store, lock.WithLogger(sqlshop.Quiet), lock.WithBudget(10*time.Second))
+	t.Cleanup(func() { sqlshop.CloseLocker(t, other) })
+	keys := make([]string, 5)
+	for i := range keys {
+		keys[i] = lock.Key("item", fmt.Sprint(i))
+	}
+	set := func(l *lock.Locker, fn func(ctx context.Context) error) (int64, error) {
+		before := trips.Load()
+		err := l.DoAll(t.Context(), keys, fn)
+		return trips.Load() - before, err
+	}
+	granted, refused := int64(99), int64(99)
+	// Until the connections have prepared their statements. They do so again whenever the number of
+	// claims has doubled.
+	for n := 0; n < 100 && (granted > 1+5 || refused > 2); n++ {
+		n, err := set(l, func(context.Context) error { return nil })
+		require.NoError(t, err)
+		granted = min(granted, n)
+		_, err = set(other, func(context.Context) error {
+			n, err := set(l, nil)
+			require.ErrorIs(t, err, lock.ErrHeld)
+			refused = min(refused, n)
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 1+5, granted)
+	require.EqualValues(t, 2, refused)
 }

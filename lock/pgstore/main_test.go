@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
@@ -60,4 +61,13 @@ func openSQL(tb testing.TB, url string) *sql.DB {
 	db := stdlib.OpenDBFromPool(pool)
 	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
 	return db
+}
+
+// run executes a statement, which must not fail.
+func run(tb testing.TB, on interface {
+	Exec(ctx context.Context, statement string, args ...any) (pgconn.CommandTag, error)
+}, statement string, args ...any,
+) {
+	tb.Helper()
+	run(tb, on, statement, args...)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
@@ -125,8 +126,7 @@ func TestMigrateTakesNoLockOnACompleteTable(t *testing.T) {
 	conn := pgxtest.Connect(t, c.URL(db, ""))
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `LOCK TABLE "o'brien ""x""" IN SHARE UPDATE EXCLUSIVE MODE`)
-	require.NoError(t, err)
+	run(t, tx, `LOCK TABLE "o'brien ""x""" IN SHARE UPDATE EXCLUSIVE MODE`)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	require.NoError(t, s.Migrate(ctx))
@@ -170,8 +170,7 @@ func TestOpenWithoutTheRightToMigrate(t *testing.T) {
 	store, err := pgstore.Open(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	_, err = store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
-	require.NoError(t, err)
+	must.Entry(t)(store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}))
 	_, err = pgstore.Open(t.Context(), url, pgstore.WithTable("another"))
 	require.ErrorIs(t, err, lock.ErrDenied)
 	require.ErrorContains(t, err, "permission denied for schema public")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -111,8 +112,7 @@ func newRecordRace(t *testing.T, when string, linger time.Duration) (r *race, a 
 	t.Helper()
 	r = newRace(t, when)
 	a = lock.Claim{Token: "a", Attempt: 1, Lease: 2 * time.Second, Linger: linger}
-	e, err := r.store.Claim(t.Context(), record, a)
-	require.NoError(t, err)
+	e := must.Entry(t)(r.store.Claim(t.Context(), record, a))
 	require.Equal(t, lock.Held, e.State)
 	return r, a
 }
@@ -205,22 +205,16 @@ func TestReleaseOfWorkWithANote(t *testing.T) {
 	store := pgstore.New(newPool(t, losesCommits(t, c.Addr()).URL(db, "postgres")))
 	t.Cleanup(store.Close)
 	tx := unanswered(t, store, func(ctx context.Context) {
-		ok, err := store.Renew(ctx, record, lock.Claim{Token: "t", Lease: time.Hour, Linger: time.Hour})
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(store.Renew(ctx, record, lock.Claim{Token: "t", Lease: time.Hour, Linger: time.Hour}))
 	})
 	committed, err := tx.Outcome(t.Context())
 	require.NoError(t, err)
 	require.False(t, committed)
-	e, err := store.Get(t.Context(), record)
-	require.NoError(t, err)
+	e := must.Entry(t)(store.Get(t.Context(), record))
 	require.Equal(t, []any{lock.Held, "t"}, []any{e.State, e.Token})
 	require.Greater(t, e.Left, 50*time.Minute)
-	ok, err := store.Release(t.Context(), record, lock.Claim{Token: "t"})
-	require.NoError(t, err)
-	require.True(t, ok)
-	e, err = store.Claim(t.Context(), record, lock.Claim{Token: "next", Attempt: 1, Lease: time.Minute})
-	require.NoError(t, err)
+	must.Yes(t)(store.Release(t.Context(), record, lock.Claim{Token: "t"}))
+	e = must.Entry(t)(store.Claim(t.Context(), record, lock.Claim{Token: "next", Attempt: 1, Lease: time.Minute}))
 	require.Equal(t, []any{lock.Held, "next"}, []any{e.State, e.Token})
 }
 
@@ -232,11 +226,8 @@ func TestNoteIsNoEntry(t *testing.T) {
 	db := c.Database(t)
 	s := newStore(t, newPool(t, c.URL(db, "postgres")))
 	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Hour}
-	_, err := s.Claim(t.Context(), record, claim)
-	require.NoError(t, err)
-	ok, err := s.Renew(t.Context(), record, claim)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Entry(t)(s.Claim(t.Context(), record, claim))
+	must.Yes(t)(s.Renew(t.Context(), record, claim))
 	row := pgxtest.Connect(t, c.URL(db, ""))
 	var rows int
 	require.NoError(t, row.QueryRow(t.Context(), "SELECT count(*) FROM latch_entries").Scan(&rows))
@@ -254,9 +245,7 @@ func TestNoteIsNoEntry(t *testing.T) {
 	require.Len(t, page, 1)
 	require.Equal(t, record, page[0].Key)
 
-	_, err = row.Exec(t.Context(), "UPDATE latch_entries SET ends_at = 'epoch'")
-	require.NoError(t, err)
-	e, err := s.Get(t.Context(), record)
-	require.NoError(t, err)
+	run(t, row, "UPDATE latch_entries SET ends_at = 'epoch'")
+	e := must.Entry(t)(s.Get(t.Context(), record))
 	require.Equal(t, lock.Entry{}, e)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock"
@@ -46,8 +47,7 @@ func TestClaimsWaitForWhatHasBegun(t *testing.T) {
 			t.Parallel()
 			s := slowShop(t).store
 			claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}
-			_, err := s.Claim(t.Context(), "mine", claim)
-			require.NoError(t, err)
+			must.Entry(t)(s.Claim(t.Context(), "mine", claim))
 			var begun, served atomic.Int64
 			var all sync.WaitGroup
 			for i := range claims {
@@ -149,8 +149,7 @@ func TestHookThatPanicsOverTheStoresOwnConnections(t *testing.T) {
 	on.Store(false)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	_, err := s.Get(ctx, "k")
-	require.NoError(t, err)
+	must.Entry(t)(s.Get(ctx, "k"))
 }
 
 // slowShop is a shop at the end of a line on which each answer takes 10 ms: its own 4

@@ -6,9 +6,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
@@ -52,8 +55,7 @@ func (r *race) waiting(t *testing.T, n int) {
 // goOn lets stopped sessions go on.
 func (r *race) goOn(t *testing.T) {
 	t.Helper()
-	_, err := r.db.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", stopHere)
-	require.NoError(t, err)
+	run(t, r.db, "SELECT pg_advisory_unlock($1)", stopHere)
 }
 
 type grant struct {
@@ -93,9 +95,7 @@ func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 	}, 20*time.Second, 5*time.Millisecond)
 	if overtaken {
 		require.NoError(t, before.err)
-		ok, err := r.store.Release(t.Context(), "k", lock.Claim{Token: "quick"})
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(r.store.Release(t.Context(), "k", lock.Claim{Token: "quick"}))
 	}
 	r.goOn(t)
 	after := <-slow
@@ -105,9 +105,7 @@ func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 		before, after = after, <-quick
 		require.NoError(t, after.err)
 		require.Equal(t, "slow", after.entry.Token, "it is refused by what it has waited for")
-		ok, err := r.store.Release(t.Context(), "k", lock.Claim{Token: "slow"})
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(r.store.Release(t.Context(), "k", lock.Claim{Token: "slow"}))
 		after = <-r.claims(t.Context(), "quick")
 		require.NoError(t, after.err)
 		require.Equal(t, "quick", after.entry.Token)
@@ -119,8 +117,7 @@ func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 func TestSettleThatMeetsItself(t *testing.T) {
 	t.Parallel()
 	r := newRace(t, "NEW.receipt IS NOT NULL")
-	e, err := r.store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
-	require.NoError(t, err)
+	e := must.Entry(t)(r.store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}))
 	require.Equal(t, lock.Held, e.State)
 	type answer struct {
 		ok  bool
@@ -139,5 +136,46 @@ func TestSettleThatMeetsItself(t *testing.T) {
 		a := <-answers
 		require.NoError(t, a.err)
 		require.True(t, a.ok)
+	}
+}
+
+// A claim meets a lease, which is over when the claim reads it: the key is taken then. A claim
+// that is not granted has seen an entry that is in its way.
+func TestClaimTakesAKeyThatBecomesFree(t *testing.T) {
+	t.Parallel()
+	const lease = 500 * time.Millisecond
+	for name, tt := range map[string]struct {
+		linger   time.Duration
+		replaces string
+		state    lock.State
+		token    string
+	}{
+		"free":                        {0, "", lock.Held, "mine"},
+		"taken over":                  {time.Minute, "theirs", lock.Held, "mine"},
+		"abandoned":                   {time.Minute, "", lock.Abandoned, "theirs"},
+		"abandoned by a third":        {time.Minute, "another", lock.Abandoned, "theirs"},
+		"free, for those who replace": {0, "theirs", lock.Free, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := pgtest.Shared(t)
+			proxy := sqlproxy.Postgres(t, c.Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
+				if x.Contains("SELECT CASE WHEN e.receipt") {
+					return sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: 2 * lease}
+				}
+				return sqlproxy.Fault{}
+			})
+			s := newStore(t, newPool(t, proxy.URL(c.Database(t), "postgres"), func(cfg *pgxpool.Config) {
+				cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+			}))
+			claim := func(c lock.Claim) lock.Entry {
+				e := must.Entry(t)(s.Claim(t.Context(), "k", c))
+				return e
+			}
+			require.Equal(t, lock.Held, claim(lock.Claim{Token: "theirs", Attempt: 1, Lease: lease, Linger: tt.linger}).State)
+			e := claim(lock.Claim{Token: "mine", Attempt: 2, Lease: time.Minute, Replaces: tt.replaces})
+			require.Equal(t, []any{tt.state, tt.token}, []any{e.State, e.Token})
+			require.Positive(t, proxy.Count(sqlproxy.DelayRequest), "it has read")
+		})
 	}
 }

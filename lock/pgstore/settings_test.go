@@ -74,8 +74,7 @@ func TestSettingsThatAreForTheWork(t *testing.T) {
 				admin := pgxtest.Connect(t, s.cluster.URL(s.db, ""))
 				tx, err := admin.Begin(t.Context())
 				require.NoError(t, err)
-				_, err = tx.Exec(t.Context(), "LOCK TABLE latch_entries IN ACCESS EXCLUSIVE MODE")
-				require.NoError(t, err)
+				run(t, tx, "LOCK TABLE latch_entries IN ACCESS EXCLUSIVE MODE")
 				done := make(chan error, 1)
 				go func() {
 					_, err := store.Claim(t.Context(), "waits", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
@@ -242,14 +243,11 @@ func TestConnectionAfterTheEndOfItsContext(t *testing.T) {
 			}
 			store := over(t, cfg)
 			t.Cleanup(store.Close)
-			e, err := store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
-			require.NoError(t, err)
+			e := must.Entry(t)(store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}))
 			require.Equal(t, lock.Held, e.State)
 			_, tx, err := store.Begin(t.Context(), "k", "t")
 			require.NoError(t, err)
-			ok, err := tx.Settle(ctx, []byte("receipt"), time.Minute)
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(tx.Settle(ctx, []byte("receipt"), time.Minute))
 			<-ended
 			_, tx, err = store.Begin(t.Context(), "another", "t")
 			require.NoError(t, err)

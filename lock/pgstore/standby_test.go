@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
@@ -49,8 +50,7 @@ func TestCallThatWaitsForItsStandby(t *testing.T) {
 			t.Cleanup(store.Close)
 			migrate(t, store)
 			claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute}
-			_, err := store.Claim(t.Context(), "k", claim)
-			require.NoError(t, err)
+			must.Entry(t)(store.Claim(t.Context(), "k", claim))
 			standby := primary.Standby(t)
 			primary.Synchronize(t)
 			standby.Kill()

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -25,15 +26,13 @@ func TestCleanUpUnderAnOldSnapshot(t *testing.T) {
 	url := c.URL(db, "postgres")
 	migrate(t, newStore(t, newPool(t, url)))
 	fill := pgxtest.Connect(t, c.URL(db, ""))
-	_, err := fill.Exec(t.Context(), `INSERT INTO latch_entries SELECT int8send(i), 't', 1, '', '', 0, now() - interval '1 hour', 0, 'r', now() - interval '1 hour' + i * interval '1 microsecond' FROM generate_series(1, $1::int) AS i`, gone)
-	require.NoError(t, err)
+	run(t, fill, `INSERT INTO latch_entries SELECT int8send(i), 't', 1, '', '', 0, now() - interval '1 hour', 0, 'r', now() - interval '1 hour' + i * interval '1 microsecond' FROM generate_series(1, $1::int) AS i`, gone)
 	old := pgxtest.Connect(t, c.URL(db, ""))
 	tx, err := old.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	var n int
 	require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM latch_entries").Scan(&n)) // has its snapshot now
-	_, err = fill.Exec(t.Context(), "DELETE FROM latch_entries")
-	require.NoError(t, err)
+	run(t, fill, "DELETE FROM latch_entries")
 	require.NoError(t, fill.Close(t.Context()))
 	requireGone(t, c, db, fill.PgConn().PID()) // a session reports its reads when it ends
 
@@ -47,8 +46,7 @@ func TestCleanUpUnderAnOldSnapshot(t *testing.T) {
 		for i := range stores {
 			s := pgstore.New(newPool(t, url))
 			for j := range claims {
-				_, err := s.Claim(t.Context(), fmt.Sprint(stores, i, j), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
-				require.NoError(t, err)
+				must.Entry(t)(s.Claim(t.Context(), fmt.Sprint(stores, i, j), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}))
 			}
 			s.Close()
 		}
@@ -107,13 +105,11 @@ func TestCleanUpLeavesNothing(t *testing.T) {
 	claim := func(n int) {
 		for range n {
 			claims++
-			_, err := s.Claim(t.Context(), fmt.Sprint(claims), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
-			require.NoError(t, err)
+			must.Entry(t)(s.Claim(t.Context(), fmt.Sprint(claims), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}))
 		}
 	}
 	insert := func(from, to int) {
-		_, err := admin.Exec(t.Context(), `INSERT INTO latch_entries SELECT ('old' || i)::bytea, 't', 1, '', '', 0, now(), 0, 'r', now() FROM generate_series($1::int, $2::int) AS i`, from, to)
-		require.NoError(t, err)
+		run(t, admin, `INSERT INTO latch_entries SELECT ('old' || i)::bytea, 't', 1, '', '', 0, now(), 0, 'r', now() FROM generate_series($1::int, $2::int) AS i`, from, to)
 	}
 	for i := range 3 {
 		insert(300*i, 300*i+299)
@@ -122,8 +118,7 @@ func TestCleanUpLeavesNothing(t *testing.T) {
 	insert(1000, 1009)
 	tx, err := admin.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM latch_entries WHERE key = 'old1003' FOR UPDATE")
-	require.NoError(t, err)
+	run(t, tx, "SELECT FROM latch_entries WHERE key = 'old1003' FOR UPDATE")
 	require.Eventually(t, func() bool { claim(64); return count() == 1 }, 20*time.Second, 10*time.Millisecond)
 	claim(64)
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -140,8 +135,7 @@ func TestCleanUpLeavesTheClaimOfWork(t *testing.T) {
 	s := newStore(t, newPool(t, database(t)))
 	const record, plain = "once:late", "late"
 	for _, key := range []string{record, plain} {
-		_, err := s.Claim(t.Context(), key, lock.Claim{Token: "t", Attempt: 1, Lease: time.Millisecond})
-		require.NoError(t, err)
+		must.Entry(t)(s.Claim(t.Context(), key, lock.Claim{Token: "t", Attempt: 1, Lease: time.Millisecond}))
 	}
 	_, tx, err := s.Begin(t.Context(), record, "t")
 	require.NoError(t, err)
@@ -152,9 +146,7 @@ func TestCleanUpLeavesTheClaimOfWork(t *testing.T) {
 	removed, err := s.Sweep(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, removed, "of the lock")
-	ok, err := tx.Settle(t.Context(), []byte("late"), time.Minute)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(tx.Settle(t.Context(), []byte("late"), time.Minute))
 }
 
 // A renewed row is not swept. As many of them as a sweep looks at hold up no sweep of the rows that
@@ -165,12 +157,9 @@ func TestCleanUpLeavesRenewedRows(t *testing.T) {
 	const renewed = 5
 	claim := lock.Claim{Token: "t", Attempt: 1, Lease: 2 * time.Second}
 	for i := range renewed + 1 {
-		_, err := s.Claim(t.Context(), fmt.Sprint(i), claim)
-		require.NoError(t, err)
+		must.Entry(t)(s.Claim(t.Context(), fmt.Sprint(i), claim))
 		if i < renewed {
-			ok, err := s.Renew(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Lease: time.Hour})
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(s.Renew(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Lease: time.Hour}))
 		}
 	}
 	require.Eventually(t, func() bool {
@@ -185,8 +174,7 @@ func TestCleanUpLeavesRenewedRows(t *testing.T) {
 	}
 	require.Equal(t, 1, removed)
 	for i := range renewed {
-		e, err := s.Get(t.Context(), fmt.Sprint(i))
-		require.NoError(t, err)
+		e := must.Entry(t)(s.Get(t.Context(), fmt.Sprint(i)))
 		require.Equal(t, lock.Held, e.State)
 	}
 }
@@ -200,22 +188,18 @@ func TestCleanUpLeavesAClaimWithItsNote(t *testing.T) {
 	s := newStore(t, newPool(t, c.URL(db, "postgres")))
 	age := pgxtest.Connect(t, c.URL(db, ""))
 	sweep := func(aged string, limit int) (removed int) {
-		_, err := age.Exec(t.Context(), "UPDATE latch_entries SET sweep_at = 'epoch'::timestamptz + length(key) * interval '1 second' WHERE "+aged)
-		require.NoError(t, err)
-		removed, err = s.Sweep(t.Context(), limit)
+		run(t, age, "UPDATE latch_entries SET sweep_at = 'epoch'::timestamptz + length(key) * interval '1 second' WHERE "+aged)
+		removed, err := s.Sweep(t.Context(), limit)
 		require.NoError(t, err)
 		return removed
 	}
 	const settled, held = "once:settled", "once:held" // which a sweep looks at first
 	for _, key := range []string{settled, held} {
 		claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Second}
-		_, err := s.Claim(t.Context(), key, claim)
-		require.NoError(t, err)
+		must.Entry(t)(s.Claim(t.Context(), key, claim))
 		for range 2 {
 			claim.Lease += time.Minute
-			ok, err := s.Renew(t.Context(), key, claim)
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(s.Renew(t.Context(), key, claim))
 		}
 	}
 	var stay int
@@ -235,17 +219,13 @@ func TestCleanUpLeavesAClaimWithItsNote(t *testing.T) {
 	removed, err := s.Sweep(t.Context(), 10)
 	require.NoError(t, err)
 	require.Zero(t, removed)
-	ok, err := tx.Settle(t.Context(), []byte("receipt"), time.Millisecond)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(tx.Settle(t.Context(), []byte("receipt"), time.Millisecond))
 	require.Eventually(t, func() bool { return sweep("token = 't'", 1) == 1 }, 20*time.Second, 5*time.Millisecond, "the receipt has ended")
 
-	e, err := s.Get(t.Context(), held)
-	require.NoError(t, err)
+	e := must.Entry(t)(s.Get(t.Context(), held))
 	require.Equal(t, lock.Held, e.State)
 	require.Zero(t, sweep("true", 10))
-	_, err = age.Exec(t.Context(), "UPDATE latch_entries SET ends_at = 'epoch' WHERE token = ''")
-	require.NoError(t, err)
+	run(t, age, "UPDATE latch_entries SET ends_at = 'epoch' WHERE token = ''")
 	require.Equal(t, 2, sweep("true", 10), "both notes")
 	require.Equal(t, 1, sweep("true", 10))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
@@ -36,8 +37,7 @@ func openShop(tb testing.TB, through func(db string) string, configure ...func(*
 	c := pgtest.Shared(tb)
 	name := c.Database(tb)
 	s := &shop{db: pgxtest.Connect(tb, c.URL(name, ""))}
-	_, err := s.db.Exec(tb.Context(), "CREATE TABLE orders (name text)")
-	require.NoError(tb, err)
+	run(tb, s.db, "CREATE TABLE orders (name text)")
 	migrate(tb, newStore(tb, newPool(tb, c.URL(name, "postgres"))))
 	s.pool = newPool(tb, through(name), configure...)
 	s.store = pgstore.New(s.pool)
@@ -155,9 +155,7 @@ func TestWorkThatDoesNotEndWell(t *testing.T) {
 				require.NotErrorIs(t, err, lock.ErrUnavailable)
 			}
 			require.Empty(t, s.orders(t))
-			_, replayed, err := l.Once(t.Context(), "k", nil, order("second"))
-			require.NoError(t, err)
-			require.False(t, replayed)
+			must.Run(t)(l.Once(t.Context(), "k", nil, order("second")))
 			require.Equal(t, []string{"second"}, s.orders(t))
 		})
 	}
@@ -186,8 +184,7 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 					}
 					s := openShop(t, through)
 					if !may {
-						_, err := s.db.Exec(t.Context(), "ALTER FUNCTION pg_terminate_backend RENAME TO pg_terminate_backend_no_more")
-						require.NoError(t, err)
+						run(t, s.db, "ALTER FUNCTION pg_terminate_backend RENAME TO pg_terminate_backend_no_more")
 					}
 					return s.Shop, proxy
 				})
@@ -245,10 +242,7 @@ func TestLoserIsRolledBack(t *testing.T) {
 		_, err := s.db.Exec(ctx, "UPDATE latch_entries SET ends_at = clock_timestamp() - interval '1 second'")
 		require.NoError(t, err)
 		other := s.locker(t)
-		receipt, replayed, err := other.Once(ctx, "k", nil, order("winner"))
-		require.NoError(t, err)
-		require.False(t, replayed)
-		require.Equal(t, "winner", string(receipt))
+		require.Equal(t, "winner", must.Run(t)(other.Once(ctx, "k", nil, order("winner"))))
 		return order("loser")(ctx)
 	})
 	require.NoError(t, err)
@@ -301,8 +295,5 @@ func TestCommittedEffectThatIsNoRow(t *testing.T) {
 	})
 	require.Error(t, err)
 	require.Empty(t, s.orders(t))
-	receipt, replayed, err := l.Once(t.Context(), "k", nil, order("again"))
-	require.NoError(t, err)
-	require.True(t, replayed)
-	require.Empty(t, receipt)
+	require.Empty(t, must.Replay(t)(l.Once(t.Context(), "k", nil, order("again"))))
 }

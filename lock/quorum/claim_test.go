@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
@@ -20,8 +20,7 @@ import (
 // Claims that each reach another node first have a node each, and none the
 // majority. They give their nodes back and try again, at different times.
 func TestSplitVoteIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		var mu sync.Mutex
 		var winners []*lock.Lease
 		var all sync.WaitGroup
@@ -45,8 +44,7 @@ func TestSplitVoteIsTriedAgain(t *testing.T) {
 		all.Wait()
 		require.Len(t, winners, 1)
 		time.Sleep(time.Second)
-		e, err := f[1].Server().Get(t.Context(), key)
-		require.NoError(t, err)
+		e := must.Entry(t)(f[1].Server().Get(t.Context(), key))
 		states := f.states(t)
 		require.GreaterOrEqual(t, strings.Count(states, "held:"+e.Token), 2, states)
 		require.LessOrEqual(t, strings.Count(states, "free"), 1, "the others have nothing: %s", states)
@@ -69,29 +67,25 @@ func TestSplitVote(t *testing.T) {
 		"third is silent":         {"uul", fault.Slow(roundTrip), false, "free"},
 		"the release is not sure": {"uud", fault.LoseRequest, false, "held:ours"}, // for its Locker to clean up
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(3)
-				f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
-				f.be(tt.conditions)
-				f[0].Next(fault.Release, tt.release, tt.release, tt.release)
-				_, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
-				require.ErrorContains(t, err, "none of which has a majority")
-				require.Equal(t, tt.certain, isNotApplied(err), "%v", err)
-				if tt.certain {
-					require.Equal(t, "free held:other free", f.states(t))
-				}
-				time.Sleep(time.Second)
-				require.Equal(t, tt.left+" held:other free", f.states(t))
-			})
+		fleetCase(t, name, 3, func(t *testing.T, f fleet) {
+			f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
+			f.be(tt.conditions)
+			f[0].Next(fault.Release, tt.release, tt.release, tt.release)
+			_, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
+			require.ErrorContains(t, err, "none of which has a majority")
+			require.Equal(t, tt.certain, isNotApplied(err), "%v", err)
+			if tt.certain {
+				require.Equal(t, "free held:other free", f.states(t))
+			}
+			time.Sleep(time.Second)
+			require.Equal(t, tt.left+" held:other free", f.states(t))
 		})
 	}
 }
 
 // The Locker tries it again, until its budget is over, and leaves nothing.
 func TestSplitVoteEndsWithTheBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
 		f[2].Every(fault.Refuse)
 		l := f.locker(t)
@@ -116,13 +110,11 @@ func TestSplitVoteEndsWithTheBudget(t *testing.T) {
 // nodes that have not answered.
 func TestRefusalIsTheMajoritys(t *testing.T) {
 	for _, conditions := range []string{"uuu", "uus", "uud", "uul"} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFleet(3)
+		withFleet(t, 3, func(t *testing.T, f fleet) {
 			f.put(t, lock.Claim{Token: "other", Owner: "another", Lease: longLease}, 0, 1)
 			f.be(conditions)
 			began := time.Now()
-			e, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
-			require.NoError(t, err)
+			e := must.Entry(t)(f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease}))
 			require.Equal(t, roundTrip, time.Since(began))
 			require.Equal(t, []any{lock.Held, "other", "another"}, []any{e.State, e.Token, e.Owner})
 			time.Sleep(time.Second)
@@ -135,8 +127,7 @@ func TestRefusalIsTheMajoritys(t *testing.T) {
 // scheduler has it.
 func TestAnswerAtTheTimeout(t *testing.T) {
 	for range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFleet(3)
+		withFleet(t, 3, func(t *testing.T, f fleet) {
 			f[0].Every(fault.Slow(time.Minute), fault.Claim)
 			f[2].Every(fault.Slow(time.Minute), fault.Claim)
 			_, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
@@ -151,8 +142,7 @@ func TestAnswerAtTheTimeout(t *testing.T) {
 // Locker does when a third of its budget has passed. If both took back their
 // nodes, each would take back the nodes of the other.
 func TestSameClaimTwiceAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		f.put(t, lock.Claim{Token: "other", Lease: 250 * time.Millisecond}, 1)
 		f[2].Every(fault.Refuse)
 		time.AfterFunc(250*time.Millisecond, f.heal)
@@ -179,8 +169,7 @@ func TestSameClaimTwiceAtOnce(t *testing.T) {
 // then sent again. It must not count the vote of this node, because the release
 // may still remove the vote.
 func TestDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		q := f.quorum()
 		c := lock.Claim{Token: "ours", Lease: longLease}
 		f.be("udd")
@@ -193,27 +182,21 @@ func TestDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 		_, err = q.Claim(t.Context(), key, c)
 		require.ErrorContains(t, err, "stores[0]: lock: not applied: an earlier release of the token is still in flight there")
 		f.heal()
-		e, err := q.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		e := must.Entry(t)(q.Claim(t.Context(), key, c))
 		require.Equal(t, lock.Held, e.State, "the two others are a majority")
 		f[2].Every(fault.Refuse, fault.Renew)
 		_, err = q.Renew(t.Context(), key, c)
 		require.ErrorContains(t, err, "1 of 3 nodes said yes, and 0 no", "nor does its word count")
 		f.heal()
-		ok, err := q.Renew(t.Context(), key, c)
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(q.Renew(t.Context(), key, c))
 		time.Sleep(3 * time.Second)
 		require.Equal(t, "free held:ours held:ours", f.states(t), "it was taken away")
-		ok, err = q.Renew(t.Context(), key, c)
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(q.Renew(t.Context(), key, c))
 		time.Sleep(time.Second)
 		require.Equal(t, "free held:ours held:ours", f.states(t), "and not brought back, while more may come")
 
 		time.Sleep(10 * time.Second) // after this time nothing can land
-		_, err = q.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		must.Entry(t)(q.Claim(t.Context(), key, c))
 		time.Sleep(time.Second)
 		require.Equal(t, "held:ours held:ours held:ours", f.states(t))
 	})
@@ -222,8 +205,7 @@ func TestDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 // A release overtakes its claim, as when a Locker has given up: the claim keeps none of
 // its nodes.
 func TestReleaseOvertakesTheClaim(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		f[1].Every(after(20*time.Millisecond), fault.Claim)
 		f[2].Every(fault.Refuse, fault.Claim)
 		q := f.quorum()
@@ -239,19 +221,16 @@ func TestReleaseOvertakesTheClaim(t *testing.T) {
 // Calls on nodes go on after the call on the quorum has returned, when its slices
 // belong to its caller again.
 func TestKeepsCopies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		f[2].Every(after(20*time.Millisecond), fault.Claim)
 		q := f.quorum()
 		c := lock.Claim{Token: "ours", Fingerprint: []byte("print"), Lease: longLease}
-		e, err := q.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		e := must.Entry(t)(q.Claim(t.Context(), key, c))
 		clear(c.Fingerprint)
 		clear(e.Fingerprint)
 		time.Sleep(time.Second)
 		for _, n := range f {
-			e, err := n.Server().Get(t.Context(), key)
-			require.NoError(t, err)
+			e := must.Entry(t)(n.Server().Get(t.Context(), key))
 			require.Equal(t, "print", string(e.Fingerprint))
 		}
 	})
@@ -260,17 +239,14 @@ func TestKeepsCopies(t *testing.T) {
 // The same with the caller's own release: it was confirmed by a majority, and is
 // still in flight to the third node.
 func TestClaimAgainWhileTheReleaseIsOnItsWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		c := lock.Claim{Token: "ours", Lease: longLease}
 		f.put(t, c, 0, 1, 2)
 		f[2].Next(fault.Release, after(30*time.Millisecond))
 		q := f.quorum()
-		ok, err := q.Release(t.Context(), key, lock.Claim{Token: "ours"})
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(q.Release(t.Context(), key, lock.Claim{Token: "ours"}))
 		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 0)
-		_, err = q.Claim(t.Context(), key, c)
+		_, err := q.Claim(t.Context(), key, c)
 		require.ErrorIs(t, err, lock.ErrNotApplied, "of three nodes, one is another token's and one will not stay ours")
 		time.Sleep(time.Second)
 		require.Equal(t, "held:other free free", f.states(t))
@@ -279,8 +255,7 @@ func TestClaimAgainWhileTheReleaseIsOnItsWay(t *testing.T) {
 
 // The calls of a caller that has left are undone, and its unsent calls are not sent.
 func TestCallerLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		sent := false
 		f[1].Every(fault.HangReply, fault.Claim)
 		f[2].Every(func(ctx context.Context, apply func() error) error {
@@ -307,8 +282,7 @@ func TestCallerLeaves(t *testing.T) {
 // The answers before the end of the caller's time are not a refusal: the node
 // that had not answered could have made the majority.
 func TestCallerLeavesBeforeTheLastAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
 		f[2].Every(fault.Slow(30 * time.Millisecond))
 		q := f.quorum()
@@ -332,8 +306,7 @@ func TestCallerLeavesBeforeTheLastAnswer(t *testing.T) {
 // A client library that does not even return at its time-out holds no caller up, and
 // Close waits for it.
 func TestStuckNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		l := f.locker(t)
 		f[1].Every(fault.Stuck(2*time.Second), fault.Claim)
 		began := time.Now()
@@ -346,8 +319,7 @@ func TestStuckNode(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
 		require.Equal(t, "free free free", f.states(t), "what landed after the release is gone too")
 	})
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		f[1].Every(fault.Stuck(time.Minute))
 		f[2].Every(fault.Stuck(time.Minute))
 		began := time.Now()

@@ -6,11 +6,11 @@ import (
 	"crypto/cipher"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
@@ -35,20 +35,17 @@ func TestSettle(t *testing.T) {
 		"two are down":           {"udd", []int{0, 1, 2}, false, true, "settled held held"},
 		"two are silent":         {"ull", []int{0, 1, 2}, false, true, "settled settled settled"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(len(tt.conditions))
-				f.put(t, lock.Claim{Token: "ours", Attempt: 2, Fingerprint: print1, Owner: "me", Lease: longLease}, tt.on...)
-				f.be(strings.ReplaceAll(tt.conditions, "D", "u"))
-				if strings.Contains(tt.conditions, "D") {
-					f[2].Next(fault.Settle, fault.Refuse, fault.LoseRequest)
-				}
-				ok, err := f.quorum().Settle(t.Context(), key, lock.Claim{Token: "ours"}, nil, keep)
-				require.Equal(t, tt.ok, ok)
-				require.Equal(t, tt.fails, err != nil, "%v", err)
-				time.Sleep(time.Second)
-				require.Equal(t, tt.after, strings.ReplaceAll(f.states(t), ":ours", ""))
-			})
+		fleetCase(t, name, len(tt.conditions), func(t *testing.T, f fleet) {
+			f.put(t, lock.Claim{Token: "ours", Attempt: 2, Fingerprint: print1, Owner: "me", Lease: longLease}, tt.on...)
+			f.be(strings.ReplaceAll(tt.conditions, "D", "u"))
+			if strings.Contains(tt.conditions, "D") {
+				f[2].Next(fault.Settle, fault.Refuse, fault.LoseRequest)
+			}
+			ok, err := f.quorum().Settle(t.Context(), key, lock.Claim{Token: "ours"}, nil, keep)
+			require.Equal(t, tt.ok, ok)
+			require.Equal(t, tt.fails, err != nil, "%v", err)
+			time.Sleep(time.Second)
+			require.Equal(t, tt.after, strings.ReplaceAll(f.states(t), ":ours", ""))
 		})
 	}
 }
@@ -62,8 +59,7 @@ func TestCoolDownWhicheverNodesAreDown(t *testing.T) {
 				if strings.Count(first, "d") > n/2 || strings.Count(then, "d") > n/2 {
 					continue
 				}
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(n)
+				withFleet(t, n, func(t *testing.T, f fleet) {
 					f.be(first)
 					began := time.Now()
 					e, err := f.locker(t).Acquire(t.Context(), key)
@@ -90,17 +86,13 @@ func TestCoolDownWhicheverNodesAreDown(t *testing.T) {
 // A cool-down on a majority is reported as a cool-down, to any caller that asks first.
 func TestCoolDownIsReported(t *testing.T) {
 	for slowest := range 3 {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFleet(3)
+		withFleet(t, 3, func(t *testing.T, f fleet) {
 			f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 0, 1, 2)
 			f[slowest].Next(fault.Settle, after(10*time.Millisecond))
 			q := f.quorum()
-			ok, err := q.Settle(t.Context(), key, lock.Claim{Token: "ours"}, nil, keep)
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(q.Settle(t.Context(), key, lock.Claim{Token: "ours"}, nil, keep))
 			for _, token := range []string{"ours", "other"} {
-				e, err := q.Claim(t.Context(), key, lock.Claim{Token: token, Lease: longLease})
-				require.NoError(t, err)
+				e := must.Entry(t)(q.Claim(t.Context(), key, lock.Claim{Token: token, Lease: longLease}))
 				require.Equal(t, []any{lock.Settled, "ours"}, []any{e.State, e.Token})
 			}
 			time.Sleep(time.Second)
@@ -116,20 +108,14 @@ func TestClaimLandsAfterItsSettle(t *testing.T) {
 		"it came before the claim":       nil,
 		"it did not get there":           {fault.Refuse, fault.Refuse, fault.Refuse},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(3)
-				q := f.quorum()
-				f[2].Next(fault.Claim, after(45*time.Millisecond))
-				f[2].Next(fault.Settle, third...)
-				_, err := q.Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
-				require.NoError(t, err)
-				ok, err := q.Settle(t.Context(), key, lock.Claim{Token: "ours"}, nil, keep)
-				require.NoError(t, err)
-				require.True(t, ok)
-				time.Sleep(time.Second)
-				require.Regexp(t, "^settled:ours settled:ours (settled:ours|free)$", f.states(t))
-			})
+		fleetCase(t, name, 3, func(t *testing.T, f fleet) {
+			q := f.quorum()
+			f[2].Next(fault.Claim, after(45*time.Millisecond))
+			f[2].Next(fault.Settle, third...)
+			must.Entry(t)(q.Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease}))
+			must.Yes(t)(q.Settle(t.Context(), key, lock.Claim{Token: "ours"}, nil, keep))
+			time.Sleep(time.Second)
+			require.Regexp(t, "^settled:ours settled:ours (settled:ours|free)$", f.states(t))
 		})
 	}
 }
@@ -137,14 +123,12 @@ func TestClaimLandsAfterItsSettle(t *testing.T) {
 // A cool-down that a holder has left which had lost its lease, on a node, is no reason
 // to name it where another token has the majority.
 func TestCoolDownOfALostHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		f.put(t, lock.Claim{Token: "lost", Lease: longLease}, 0)
 		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1, 2)
 		_, err := f[0].Server().Settle(t.Context(), key, lock.Claim{Token: "lost"}, nil, keep)
 		require.NoError(t, err)
-		e, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
-		require.NoError(t, err)
+		e := must.Entry(t)(f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease}))
 		require.Equal(t, []any{lock.Held, "other"}, []any{e.State, e.Token})
 		time.Sleep(time.Second)
 	})

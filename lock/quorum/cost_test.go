@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,23 +20,20 @@ func TestOneReleaseOnEachNode(t *testing.T) {
 	const locks = 100
 	for name, third := range map[string]time.Duration{"as fast": roundTrip, "slower": 7 * roundTrip} {
 		for _, work := range []time.Duration{0, 3 * roundTrip, 20 * roundTrip} {
-			t.Run(fmt.Sprintf("%s, %v of work", name, work), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(3)
-					f[2].Every(fault.Slow(third))
-					l := f.locker(t)
-					for i := range locks {
-						require.NoError(t, l.Do(t.Context(), fmt.Sprint(i), func(context.Context) error {
-							time.Sleep(work)
-							return nil
-						}))
-					}
-					time.Sleep(time.Minute)
-					for i, n := range f {
-						require.Equal(t, []int{locks, locks}, []int{n.Count(fault.Claim), n.Count(fault.Release)}, "node %d", i)
-						require.Empty(t, f.keys(t))
-					}
-				})
+			fleetCase(t, fmt.Sprintf("%s, %v of work", name, work), 3, func(t *testing.T, f fleet) {
+				f[2].Every(fault.Slow(third))
+				l := f.locker(t)
+				for i := range locks {
+					require.NoError(t, l.Do(t.Context(), fmt.Sprint(i), func(context.Context) error {
+						time.Sleep(work)
+						return nil
+					}))
+				}
+				time.Sleep(time.Minute)
+				for i, n := range f {
+					require.Equal(t, []int{locks, locks}, []int{n.Count(fault.Claim), n.Count(fault.Release)}, "node %d", i)
+					require.Empty(t, f.keys(t))
+				}
 			})
 		}
 	}
@@ -48,44 +44,41 @@ func TestOneReleaseOnEachNode(t *testing.T) {
 func TestSplitVotesWithASilentNode(t *testing.T) {
 	const pairs = 300
 	for name, silence := range map[string]fault.Func{"requests lost": fault.HangRequest, "replies lost": fault.HangReply} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(3)
-				f[2].Every(silence)
-				a, b := f.locker(t, lock.WithBudget(600*time.Millisecond)), f.locker(t, lock.WithBudget(600*time.Millisecond))
-				for i := range f {
-					if i < 2 {
-						f[i].Every(jitter)
+		fleetCase(t, name, 3, func(t *testing.T, f fleet) {
+			f[2].Every(silence)
+			a, b := f.locker(t, lock.WithBudget(600*time.Millisecond)), f.locker(t, lock.WithBudget(600*time.Millisecond))
+			for i := range f {
+				if i < 2 {
+					f[i].Every(jitter)
+				}
+			}
+			var held atomic.Int32
+			var all sync.WaitGroup
+			for i := range pairs {
+				time.Sleep(10 * time.Millisecond) // two locks
+				all.Go(func() {
+					var granted atomic.Bool
+					var pair sync.WaitGroup
+					for _, l := range []*lock.Locker{a, b} {
+						pair.Go(func() {
+							e, err := l.Acquire(t.Context(), fmt.Sprint(i))
+							if err == nil {
+								granted.Store(true)
+								time.Sleep(20 * time.Millisecond)
+								_ = e.Release(t.Context())
+							}
+						})
 					}
-				}
-				var held atomic.Int32
-				var all sync.WaitGroup
-				for i := range pairs {
-					time.Sleep(10 * time.Millisecond) // two locks
-					all.Go(func() {
-						var granted atomic.Bool
-						var pair sync.WaitGroup
-						for _, l := range []*lock.Locker{a, b} {
-							pair.Go(func() {
-								e, err := l.Acquire(t.Context(), fmt.Sprint(i))
-								if err == nil {
-									granted.Store(true)
-									time.Sleep(20 * time.Millisecond)
-									_ = e.Release(t.Context())
-								}
-							})
-						}
-						pair.Wait()
-						if granted.Load() {
-							held.Add(1)
-						}
-					})
-				}
-				all.Wait()
-				require.EqualValues(t, pairs, held.Load(), "pairs of which one was granted")
-				f.heal()
-				time.Sleep(time.Minute)
-			})
+					pair.Wait()
+					if granted.Load() {
+						held.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			require.EqualValues(t, pairs, held.Load(), "pairs of which one was granted")
+			f.heal()
+			time.Sleep(time.Minute)
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -40,6 +41,18 @@ func newFleet(n int) fleet {
 	}
 	f.heal()
 	return f
+}
+
+// withFleet runs a test in virtual time over n servers.
+func withFleet(t *testing.T, n int, run func(t *testing.T, f fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { t.Helper(); run(t, newFleet(n)) })
+}
+
+// fleetCase is withFleet for one case of a test.
+func fleetCase(t *testing.T, name string, n int, run func(t *testing.T, f fleet)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { t.Helper(); withFleet(t, n, run) })
 }
 
 // stores are the nodes as a process is given them.

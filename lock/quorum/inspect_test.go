@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -47,8 +48,7 @@ func TestList(t *testing.T) {
 		claim := func(key, token string, on ...int) {
 			t.Helper()
 			for _, i := range on {
-				_, err := nodes[i].Server().Claim(t.Context(), key, lock.Claim{Token: token, Lease: time.Hour})
-				require.NoError(t, err)
+				must.Entry(t)(nodes[i].Server().Claim(t.Context(), key, lock.Claim{Token: token, Lease: time.Hour}))
 			}
 		}
 		claim("all", "a", 0, 1, 2)
@@ -85,11 +85,9 @@ func TestForget(t *testing.T) {
 		f, nodes, q := inspectedFleet(3)
 		ctx := t.Context()
 		f.put(t, lock.Claim{Token: "a", Lease: time.Hour}, 0, 1, 2)
-		ok, err := q.Forget(ctx, key, "b")
-		require.NoError(t, err)
-		require.False(t, ok)
+		must.No(t)(q.Forget(ctx, key, "b"))
 		nodes[1].err = errors.New("down")
-		ok, err = q.Forget(ctx, key, "a")
+		ok, err := q.Forget(ctx, key, "a")
 		require.NoError(t, err, "what is held is free if a majority says so")
 		require.True(t, ok)
 		require.Equal(t, "free held:a free", f.states(t))
@@ -122,22 +120,19 @@ func TestGet(t *testing.T) {
 		"of five, two":           {"uuuuu", map[int]string{0: "a", 1: "a"}, "free:"},
 		"of five, two, two down": {"uuudd", map[int]string{0: "a", 1: "a"}, "held:a"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(len(tt.conditions))
-				for i, token := range tt.held {
-					f.put(t, lock.Claim{Token: token, Lease: time.Hour}, i)
-				}
-				f.be(tt.conditions)
-				e, err := f.quorum().Get(t.Context(), key)
-				if tt.want == "" {
-					require.Error(t, err)
-				} else {
-					require.NoError(t, err)
-					require.Equal(t, tt.want, e.State.String()+":"+e.Token)
-				}
-				time.Sleep(time.Second)
-			})
+		fleetCase(t, name, len(tt.conditions), func(t *testing.T, f fleet) {
+			for i, token := range tt.held {
+				f.put(t, lock.Claim{Token: token, Lease: time.Hour}, i)
+			}
+			f.be(tt.conditions)
+			e, err := f.quorum().Get(t.Context(), key)
+			if tt.want == "" {
+				require.Error(t, err)
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, tt.want, e.State.String()+":"+e.Token)
+			}
+			time.Sleep(time.Second)
 		})
 	}
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
@@ -19,38 +19,35 @@ import (
 func TestLockerCleansUpAfterAMinority(t *testing.T) {
 	long := []lock.Option{lock.WithLease(longLease), lock.WithMaxHold(2 * longLease)}
 	for name, refused := range map[string]bool{"granted and released": false, "refused": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(3)
-				var grants atomic.Int32
-				l := f.locker(t, append(long, lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == lock.EventClaimed {
-						grants.Add(1)
-					}
-				}))...)
-				if refused {
-					f.put(t, lock.Claim{Token: "other", Lease: time.Second}, 0, 1)
+		fleetCase(t, name, 3, func(t *testing.T, f fleet) {
+			var grants atomic.Int32
+			l := f.locker(t, append(long, lock.WithObserver(func(_ context.Context, e lock.Event) {
+				if e.Kind == lock.EventClaimed {
+					grants.Add(1)
 				}
-				f[2].Next(fault.Claim, fault.Late(4*time.Second))
-				e, err := l.Acquire(t.Context(), key)
-				if refused {
-					require.ErrorIs(t, err, lock.ErrHeld)
-				} else {
-					require.NoError(t, err)
-					require.NoError(t, e.Release(t.Context()))
-				}
-				time.Sleep(4*time.Second + 10*time.Millisecond)
-				require.Regexp(t, "free free held", f.states(t), "it has landed")
-				f[1].Every(fault.Refuse)
-				// 0 is free, 1 is down, and 2 has our own claim.
-				e, err = l.Acquire(t.Context(), key)
-				require.NoError(t, err, "a process is never refused by itself")
+			}))...)
+			if refused {
+				f.put(t, lock.Claim{Token: "other", Lease: time.Second}, 0, 1)
+			}
+			f[2].Next(fault.Claim, fault.Late(4*time.Second))
+			e, err := l.Acquire(t.Context(), key)
+			if refused {
+				require.ErrorIs(t, err, lock.ErrHeld)
+			} else {
+				require.NoError(t, err)
 				require.NoError(t, e.Release(t.Context()))
-				f.heal()
-				time.Sleep(2 * time.Second)
-				require.Equal(t, "free free free", f.states(t))
-				require.Positive(t, grants.Load())
-			})
+			}
+			time.Sleep(4*time.Second + 10*time.Millisecond)
+			require.Regexp(t, "free free held", f.states(t), "it has landed")
+			f[1].Every(fault.Refuse)
+			// 0 is free, 1 is down, and 2 has our own claim.
+			e, err = l.Acquire(t.Context(), key)
+			require.NoError(t, err, "a process is never refused by itself")
+			require.NoError(t, e.Release(t.Context()))
+			f.heal()
+			time.Sleep(2 * time.Second)
+			require.Equal(t, "free free free", f.states(t))
+			require.Positive(t, grants.Load())
 		})
 	}
 }
@@ -60,8 +57,7 @@ func TestLockerCleansUpAfterAMinority(t *testing.T) {
 // once.
 func TestNamesWhatItsLockerCanRemove(t *testing.T) {
 	for range 20 { // the answers come in any order
-		synctest.Test(t, func(t *testing.T) {
-			f := newFleet(5)
+		withFleet(t, 5, func(t *testing.T, f fleet) {
 			l := f.locker(t, lock.WithLease(longLease), lock.WithMaxHold(longLease))
 			f.put(t, lock.Claim{Token: "other", Attempt: 1, Lease: longLease}, 2, 3)
 			for i, n := range f {
@@ -98,25 +94,22 @@ func TestDriftFactorEndsTheBelief(t *testing.T) {
 		"wide":    {[]quorum.Option{quorum.WithDriftFactor(0.2)}, lease - lease/5 - 2*time.Millisecond},
 	} {
 		for _, renewals := range []int{0, 1} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(3)
-					l := lockerOver(t, f.quorum(tt.opts...), lock.WithLease(lease), lock.WithBudget(budget))
-					began := time.Now()
-					e, err := l.Acquire(t.Context(), key)
-					require.NoError(t, err)
-					if renewals > 0 {
-						time.Sleep(lease / 2)
-						began = began.Add(lease / 3) // when it was sent
-					}
-					for _, n := range f {
-						n.Every(fault.Refuse, fault.Renew)
-					}
-					<-e.Context().Done()
-					require.Equal(t, tt.valid, time.Since(began))
-					require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
-					time.Sleep(time.Second)
-				})
+			fleetCase(t, name, 3, func(t *testing.T, f fleet) {
+				l := lockerOver(t, f.quorum(tt.opts...), lock.WithLease(lease), lock.WithBudget(budget))
+				began := time.Now()
+				e, err := l.Acquire(t.Context(), key)
+				require.NoError(t, err)
+				if renewals > 0 {
+					time.Sleep(lease / 2)
+					began = began.Add(lease / 3) // when it was sent
+				}
+				for _, n := range f {
+					n.Every(fault.Refuse, fault.Renew)
+				}
+				<-e.Context().Done()
+				require.Equal(t, tt.valid, time.Since(began))
+				require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
+				time.Sleep(time.Second)
 			})
 		}
 	}
@@ -125,8 +118,7 @@ func TestDriftFactorEndsTheBelief(t *testing.T) {
 // A node that does not answer for a long time must not make the store remember
 // every token of this time.
 func TestForgetsReleasedTokens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		f[2].Every(fault.HangReply)
 		q := f.quorum()
 		l := lockerOver(t, q, lock.WithLease(lease), lock.WithBudget(budget))
@@ -144,8 +136,7 @@ func TestForgetsReleasedTokens(t *testing.T) {
 
 // A lease is no use if a majority answers only when it is over.
 func TestGrantedTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		for _, n := range f {
 			n.Every(fault.Slow(590*time.Millisecond), fault.Claim)
 		}
@@ -171,19 +162,14 @@ func TestReleaseReachesAllThatLive(t *testing.T) {
 		"down":           {[]fault.Func{fault.Refuse, fault.Refuse}, "free"},
 		"comes too late": {[]fault.Func{fault.Late(time.Second)}, "free"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(3)
-				f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 0, 1, 2)
-				f[2].Next(fault.Release, tt.third...)
-				began := time.Now()
-				ok, err := f.quorum().Release(t.Context(), key, lock.Claim{Token: "ours"})
-				require.NoError(t, err)
-				require.True(t, ok)
-				require.Equal(t, roundTrip, time.Since(began))
-				time.Sleep(time.Second)
-				require.Equal(t, "free free "+tt.left, f.states(t))
-			})
+		fleetCase(t, name, 3, func(t *testing.T, f fleet) {
+			f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 0, 1, 2)
+			f[2].Next(fault.Release, tt.third...)
+			began := time.Now()
+			must.Yes(t)(f.quorum().Release(t.Context(), key, lock.Claim{Token: "ours"}))
+			require.Equal(t, roundTrip, time.Since(began))
+			time.Sleep(time.Second)
+			require.Equal(t, "free free "+tt.left, f.states(t))
 		})
 	}
 }
@@ -204,20 +190,17 @@ func TestRelease(t *testing.T) {
 		"two are down":               {"udd", []int{0, 1, 2}, false, true},
 		"no node had it, one silent": {"uul", nil, false, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(3)
-				f.put(t, lock.Claim{Token: "ours", Lease: longLease}, tt.on...)
-				f.be(tt.conditions)
-				ok, err := f.quorum().Release(t.Context(), key, lock.Claim{Token: "ours"})
-				require.Equal(t, tt.ok, ok)
-				require.Equal(t, tt.fails, err != nil, "%v", err)
-				require.NotErrorIs(t, err, lock.ErrNotApplied)
-				if err == nil { // a "no" has the replies of all nodes, too
-					require.NotContains(t, f.states(t), "held")
-				}
-				time.Sleep(time.Second)
-			})
+		fleetCase(t, name, 3, func(t *testing.T, f fleet) {
+			f.put(t, lock.Claim{Token: "ours", Lease: longLease}, tt.on...)
+			f.be(tt.conditions)
+			ok, err := f.quorum().Release(t.Context(), key, lock.Claim{Token: "ours"})
+			require.Equal(t, tt.ok, ok)
+			require.Equal(t, tt.fails, err != nil, "%v", err)
+			require.NotErrorIs(t, err, lock.ErrNotApplied)
+			if err == nil { // a "no" has the replies of all nodes, too
+				require.NotContains(t, f.states(t), "held")
+			}
+			time.Sleep(time.Second)
 		})
 	}
 }
@@ -225,21 +208,17 @@ func TestRelease(t *testing.T) {
 // A caller that removes a dead claim claims again at once. A "no" of the majority, which
 // never had it, must not come before the node that has.
 func TestReleaseHearsTheMinority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 1)
 		f[1].Every(after(20*time.Millisecond), fault.Release)
-		ok, err := f.quorum().Release(t.Context(), key, lock.Claim{Token: "ours"})
-		require.NoError(t, err)
-		require.False(t, ok)
+		must.No(t)(f.quorum().Release(t.Context(), key, lock.Claim{Token: "ours"}))
 		require.Equal(t, "free free free", f.states(t))
 	})
 }
 
 // A Locker that closes has the answer of a majority, and waits for the calls to the other nodes.
 func TestCloseLeavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(5)
+	withFleet(t, 5, func(t *testing.T, f fleet) {
 		f[3].Every(fault.Slow(40 * time.Millisecond))
 		f[4].Every(fault.HangReply)
 		l := f.locker(t)
@@ -255,8 +234,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 
 // A caller that waits on a quorum gets the key when it is released.
 func TestWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(5)
+	withFleet(t, 5, func(t *testing.T, f fleet) {
 		f.be("uudlu")
 		holder, waiter := f.locker(t), f.locker(t, lock.WithWait(10*time.Second))
 		e, err := holder.Acquire(t.Context(), key)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
@@ -26,18 +27,12 @@ func TestPanicsOfANodeAreUnknownOutcomes(t *testing.T) {
 		}
 		q := quorum.New(nodes)
 		c := lock.Claim{Token: "a", Lease: lease}
-		e, err := q.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		e := must.Entry(t)(q.Claim(t.Context(), key, c))
 		require.Equal(t, "a", e.Token)
-		ok, err := q.Renew(t.Context(), key, c)
-		require.NoError(t, err)
-		require.True(t, ok)
-		_, err = q.Get(t.Context(), key)
-		require.NoError(t, err)
+		must.Yes(t)(q.Renew(t.Context(), key, c))
+		must.Entry(t)(q.Get(t.Context(), key))
 		require.NoError(t, q.Check(t.Context()))
-		ok, err = q.Forget(t.Context(), key, "a")
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(q.Forget(t.Context(), key, "a"))
 		synctest.Wait()
 	})
 }

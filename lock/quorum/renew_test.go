@@ -3,11 +3,11 @@ package quorum_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -16,8 +16,7 @@ import (
 // A node that has restarted empty has the entry again after the next renewal, so
 // that within another lease another one may do the same.
 func TestRenewalBringsTheEntryBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		l, other := f.locker(t), f.locker(t)
 		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
 			for i := range 9 {
@@ -37,8 +36,7 @@ func TestRenewalBringsTheEntryBack(t *testing.T) {
 // The must-fail twin, and the hole that is documented: two nodes of three that
 // forget within a lease make two holders. The first is notified at its renewal.
 func TestTwoRestartsMakeTwoHolders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(3)
+	withFleet(t, 3, func(t *testing.T, f fleet) {
 		first, err := f.locker(t).Acquire(t.Context(), key)
 		require.NoError(t, err)
 		f[0].Serve(memstore.New())
@@ -81,33 +79,29 @@ func TestRenew(t *testing.T) {
 		"all are down":              {"ddd", []int{0, 1, 2}, nil, false, false, "held:ours held:ours held:ours"},
 		"minority, the rest silent": {"uddll", []int{0, 3}, nil, false, true, "held:ours free free held:ours free"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(len(tt.conditions))
-				f.put(t, c, tt.ours...)
-				f.put(t, other, tt.their...)
-				f.be(tt.conditions)
-				ok, err := f.quorum().Renew(t.Context(), key, c)
-				require.Equal(t, tt.ok, ok)
-				switch {
-				case tt.conditions == "ddd":
-					require.ErrorIs(t, err, lock.ErrNotApplied)
-				case tt.unknown:
-					require.Error(t, err)
-					require.NotErrorIs(t, err, lock.ErrNotApplied)
-				default:
-					require.NoError(t, err)
+		fleetCase(t, name, len(tt.conditions), func(t *testing.T, f fleet) {
+			f.put(t, c, tt.ours...)
+			f.put(t, other, tt.their...)
+			f.be(tt.conditions)
+			ok, err := f.quorum().Renew(t.Context(), key, c)
+			require.Equal(t, tt.ok, ok)
+			switch {
+			case tt.conditions == "ddd":
+				require.ErrorIs(t, err, lock.ErrNotApplied)
+			case tt.unknown:
+				require.Error(t, err)
+				require.NotErrorIs(t, err, lock.ErrNotApplied)
+			default:
+				require.NoError(t, err)
+			}
+			time.Sleep(time.Second)
+			require.Equal(t, tt.after, f.states(t))
+			for _, n := range f {
+				e := must.Entry(t)(n.Server().Get(t.Context(), key))
+				if e.Token == c.Token {
+					require.Equal(t, []any{c.Attempt, c.Fingerprint, c.Owner}, []any{e.Attempt, e.Fingerprint, e.Owner}, "created as it was")
 				}
-				time.Sleep(time.Second)
-				require.Equal(t, tt.after, f.states(t))
-				for _, n := range f {
-					e, err := n.Server().Get(t.Context(), key)
-					require.NoError(t, err)
-					if e.Token == c.Token {
-						require.Equal(t, []any{c.Attempt, c.Fingerprint, c.Owner}, []any{e.Attempt, e.Fingerprint, e.Owner}, "created as it was")
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -116,19 +110,14 @@ func TestRenew(t *testing.T) {
 // overtakes that must not leave it there.
 func TestReleaseOvertakesTheBringingBack(t *testing.T) {
 	for _, f3 := range []fault.Func{fault.Slow(30 * time.Millisecond), after(30 * time.Millisecond)} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFleet(3)
+		withFleet(t, 3, func(t *testing.T, f fleet) {
 			c := lock.Claim{Token: "ours", Lease: longLease}
 			f.put(t, c, 0, 1)
 			f[2].Every(f3, fault.Claim)
 			q := f.quorum()
-			ok, err := q.Renew(t.Context(), key, c)
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(q.Renew(t.Context(), key, c))
 			time.Sleep(10 * time.Millisecond) // the claim on the third is under way
-			ok, err = q.Release(t.Context(), key, lock.Claim{Token: "ours"})
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(q.Release(t.Context(), key, lock.Claim{Token: "ours"}))
 			time.Sleep(time.Second)
 			require.Equal(t, 1, f[2].Count(fault.Claim))
 			require.Equal(t, "free free free", f.states(t))

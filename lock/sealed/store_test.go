@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -76,26 +77,19 @@ func listedEntry(t *testing.T, s lock.Store, key string) lock.Entry {
 // an attacker who can write to a server does.
 func overwrite(t *testing.T, s lock.Store, key, token string, receipt []byte) {
 	t.Helper()
-	e, err := s.Get(t.Context(), storedKey(key))
-	require.NoError(t, err)
+	e := must.Entry(t)(s.Get(t.Context(), storedKey(key)))
 	if e.State != lock.Free {
-		ok, err := inspector(t, s).Forget(t.Context(), storedKey(key), e.Token)
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(inspector(t, s).Forget(t.Context(), storedKey(key), e.Token))
 	}
-	e, err = s.Claim(t.Context(), storedKey(key), lock.Claim{Token: token, Attempt: 1, Fingerprint: print1, Lease: time.Minute})
-	require.NoError(t, err)
+	e = must.Entry(t)(s.Claim(t.Context(), storedKey(key), lock.Claim{Token: token, Attempt: 1, Fingerprint: print1, Lease: time.Minute}))
 	require.Equal(t, lock.Held, e.State)
-	ok, err := s.Settle(t.Context(), storedKey(key), lock.Claim{Token: token}, receipt, keep)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(s.Settle(t.Context(), storedKey(key), lock.Claim{Token: token}, receipt, keep))
 }
 
 // receiptOf returns the stored receipt of key.
 func receiptOf(t *testing.T, s lock.Store, key string) lock.Entry {
 	t.Helper()
-	e, err := s.Get(t.Context(), storedKey(key))
-	require.NoError(t, err)
+	e := must.Entry(t)(s.Get(t.Context(), storedKey(key)))
 	require.Equal(t, lock.Settled, e.State)
 	return e
 }
@@ -179,18 +173,14 @@ func TestKeyAndTokenAreTwo(t *testing.T) {
 	inner := memstore.New()
 	s := sealed.New(inner, gcm(t, 1))
 	settle := func(s lock.Store, key, token string, receipt []byte) {
-		_, err := s.Claim(t.Context(), key, lock.Claim{Token: token, Lease: time.Minute})
-		require.NoError(t, err)
-		ok, err := s.Settle(t.Context(), key, lock.Claim{Token: token}, receipt, keep)
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Entry(t)(s.Claim(t.Context(), key, lock.Claim{Token: token, Lease: time.Minute}))
+		must.Yes(t)(s.Settle(t.Context(), key, lock.Claim{Token: token}, receipt, keep))
 	}
 	settle(s, "user=42", "7token", []byte("done"))
-	e, err := inner.Get(t.Context(), "user=42")
-	require.NoError(t, err)
+	e := must.Entry(t)(inner.Get(t.Context(), "user=42"))
 	for key, token := range map[string]string{"user=4": "27token", "user=427": "token", "user": "=427token"} {
 		settle(inner, key, token, e.Receipt)
-		_, err = s.Get(t.Context(), key)
+		_, err := s.Get(t.Context(), key)
 		requireClass(t, "seal", err)
 	}
 }
@@ -299,9 +289,7 @@ func TestLostKey(t *testing.T) {
 	require.Equal(t, lock.Settled, e.State)
 	require.Empty(t, e.Receipt)
 	require.Equal(t, "answer", string(listedEntry(t, s, "another").Receipt))
-	ok, err := inspector(t, s).Forget(t.Context(), e.Key, e.Token)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(inspector(t, s).Forget(t.Context(), e.Key, e.Token))
 	_, replayed := onceOver(t, s, key, "a second run")
 	require.False(t, replayed)
 }
@@ -366,12 +354,9 @@ func TestStoresNoPlaintext(t *testing.T) {
 				check()
 			}
 			// One entry settled again, as after a lost reply.
-			_, err := s.Claim(t.Context(), "k", lock.Claim{Token: "a", Lease: time.Minute})
-			require.NoError(t, err)
+			must.Entry(t)(s.Claim(t.Context(), "k", lock.Claim{Token: "a", Lease: time.Minute}))
 			for range 2 {
-				ok, err := s.Settle(t.Context(), "k", lock.Claim{Token: "a"}, []byte(marker), keep)
-				require.NoError(t, err)
-				require.True(t, ok)
+				must.Yes(t)(s.Settle(t.Context(), "k", lock.Claim{Token: "a"}, []byte(marker), keep))
 				check()
 			}
 			require.Len(t, distinct, 102, "a nonce was used twice")
@@ -389,11 +374,9 @@ func TestEmptyReceipts(t *testing.T) {
 	require.NoError(t, lease.Settle(t.Context(), nil, keep))
 	_, err = l.Acquire(t.Context(), "user=42")
 	require.ErrorIs(t, err, lock.ErrSettled)
-	e, err := s.Get(t.Context(), "user=42")
-	require.NoError(t, err)
+	e := must.Entry(t)(s.Get(t.Context(), "user=42"))
 	require.Nil(t, e.Receipt)
-	e, err = inner.Get(t.Context(), "user=42")
-	require.NoError(t, err)
+	e = must.Entry(t)(inner.Get(t.Context(), "user=42"))
 	require.Len(t, e.Receipt, 32)
 
 	// An answer cannot be made an empty one.

@@ -12,6 +12,7 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/sealed"
@@ -31,14 +32,10 @@ func TestTransactionIsSealed(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, replayed)
 		require.Equal(t, secret, string(first))
-		e, err := below.Get(t.Context(), record)
-		require.NoError(t, err)
+		e := must.Entry(t)(below.Get(t.Context(), record))
 		require.Equal(t, lock.Settled, e.State)
 		require.False(t, bytes.Contains(e.Receipt, []byte("4111")))
-		again, replayed, err := l.Once(t.Context(), key, nil, nil)
-		require.NoError(t, err)
-		require.True(t, replayed)
-		require.Equal(t, secret, string(again))
+		require.Equal(t, secret, must.Replay(t)(l.Once(t.Context(), key, nil, nil)))
 		require.Equal(t, []string{"row"}, below.Effects())
 
 		below.Next(faketx.Begin, faketx.LoseRequest)

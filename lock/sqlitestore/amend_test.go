@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -36,22 +37,15 @@ func TestAmendBesideWorkThatAmends(t *testing.T) {
 			other := open(t, s.path)
 			if tt.transaction {
 				_, tx, _ := s.begin(t, "k")
-				ok, err := tx.Settle(t.Context(), []byte("accepted"), time.Hour)
-				require.NoError(t, err)
-				require.True(t, ok)
+				must.Yes(t)(tx.Settle(t.Context(), []byte("accepted"), time.Hour))
 			} else {
 				sqlshop.Claim(t, s.store, "k", "token of k")
-				ok, err := s.store.Settle(t.Context(), "k", lock.Claim{Token: "token of k"}, []byte("accepted"), time.Hour)
-				require.NoError(t, err)
-				require.True(t, ok)
+				must.Yes(t)(s.store.Settle(t.Context(), "k", lock.Claim{Token: "token of k"}, []byte("accepted"), time.Hour))
 			}
-			before, err := s.store.Get(t.Context(), "k")
-			require.NoError(t, err)
+			before := must.Entry(t)(s.store.Get(t.Context(), "k"))
 
 			ctx, work, _ := s.begin(t, "job")
-			ok, err := s.store.Amend(ctx, "k", "token of k", []byte("accepted"), []byte("by work"))
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(s.store.Amend(ctx, "k", "token of k", []byte("accepted"), []byte("by work")))
 			require.Eventually(t, func() bool { // a machine that is busy may not let it begin to wait
 				impatient, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()
@@ -61,20 +55,17 @@ func TestAmendBesideWorkThatAmends(t *testing.T) {
 				return errors.Is(err, lock.ErrNotApplied)
 			}, 20*time.Second, time.Millisecond, "it waits for the work")
 			if tt.commits {
-				ok, err = work.Settle(t.Context(), nil, time.Hour)
-				require.NoError(t, err)
-				require.True(t, ok)
+				must.Yes(t)(work.Settle(t.Context(), nil, time.Hour))
 			} else {
 				require.NoError(t, work.Rollback(t.Context()))
 			}
-			ok, err = other.Amend(t.Context(), "k", "token of k", []byte("accepted"), []byte("by another"))
+			ok, err := other.Amend(t.Context(), "k", "token of k", []byte("accepted"), []byte("by another"))
 			require.NoError(t, err)
 			require.Equal(t, !tt.commits, ok)
 
 			want := map[bool]string{true: "by work", false: "by another"}[tt.commits]
 			for _, store := range []lock.Store{s.store, other} {
-				e, err := store.Get(t.Context(), "k")
-				require.NoError(t, err)
+				e := must.Entry(t)(store.Get(t.Context(), "k"))
 				require.Equal(t, want, string(e.Receipt))
 				require.LessOrEqual(t, e.Left, before.Left)
 				require.Greater(t, e.Left, before.Left-time.Minute)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
@@ -32,16 +33,13 @@ func TestEndedRowsAreRemoved(t *testing.T) {
 	for i := range orders {
 		_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, s.Order(fmt.Sprint(i)))
 		require.NoError(t, err)
-		ok, err := s.store.Settle(t.Context(), fmt.Sprint("lock ", i), lock.Claim{Token: "t"}, nil, time.Second)
-		require.NoError(t, err)
-		require.False(t, ok)
+		must.No(t)(s.store.Settle(t.Context(), fmt.Sprint("lock ", i), lock.Claim{Token: "t"}, nil, time.Second))
 		sqlshop.Claim(t, s.store, fmt.Sprint("lock ", i), "t")
 	}
 	require.Equal(t, orders, count(t, s.path))
 	const age = "UPDATE latch_entries SET ends_at = 0, over_at = 0"
 	for _, path := range []string{s.path, s.path + "-latch"} {
-		_, err := connect(t, path).ExecContext(t.Context(), age)
-		require.NoError(t, err)
+		run(t, connect(t, path), age)
 	}
 	for i := range 2 * orders {
 		_, _, err := l.Once(t.Context(), fmt.Sprint("new ", i), nil, s.Order("new"))
@@ -65,12 +63,9 @@ func TestEntriesOfBothFiles(t *testing.T) {
 	// A process that died between its two commits has left both a claim and its receipt. Another
 	// receipt has ended while its key is claimed again.
 	there := connect(t, s.path+"-latch")
-	_, err := there.ExecContext(t.Context(), "ATTACH ? AS shop", s.path)
-	require.NoError(t, err)
-	_, err = there.ExecContext(t.Context(), "INSERT INTO main.latch_entries SELECT key, token, 1, NULL, NULL, 0, 0, NULL, ends_at, ends_at FROM shop.latch_entries")
-	require.NoError(t, err)
-	_, err = there.ExecContext(t.Context(), "UPDATE shop.latch_entries SET ends_at = 0, over_at = 0 WHERE key = (SELECT min(key) FROM shop.latch_entries)")
-	require.NoError(t, err)
+	run(t, there, "ATTACH ? AS shop", s.path)
+	run(t, there, "INSERT INTO main.latch_entries SELECT key, token, 1, NULL, NULL, 0, 0, NULL, ends_at, ends_at FROM shop.latch_entries")
+	run(t, there, "UPDATE shop.latch_entries SET ends_at = 0, over_at = 0 WHERE key = (SELECT min(key) FROM shop.latch_entries)")
 	for i := range 3 {
 		sqlshop.Claim(t, s.store, fmt.Sprint("lock ", i), "t")
 	}
@@ -102,7 +97,7 @@ func TestEntriesOfBothFiles(t *testing.T) {
 		}
 		require.Equal(t, want, seen)
 	}
-	_, _, err = s.store.Page(t.Context(), "no cursor", 1, nil)
+	_, _, err := s.store.Page(t.Context(), "no cursor", 1, nil)
 	require.ErrorIs(t, err, lock.ErrNotApplied)
 }
 
@@ -115,10 +110,8 @@ func TestForgetWhileOthersWrite(t *testing.T) {
 	_, _, err := l.Once(t.Context(), "k", nil, s.Order("tea"))
 	require.NoError(t, err)
 	there := connect(t, s.path)
-	_, err = there.ExecContext(t.Context(), "BEGIN IMMEDIATE")
-	require.NoError(t, err)
-	e, err := s.store.Get(t.Context(), storeKey(t, s.store))
-	require.NoError(t, err)
+	run(t, there, "BEGIN IMMEDIATE")
+	e := must.Entry(t)(s.store.Get(t.Context(), storeKey(t, s.store)))
 	require.Equal(t, lock.Settled, e.State)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -126,15 +119,9 @@ func TestForgetWhileOthersWrite(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrNotApplied)
 	timer := time.AfterFunc(50*time.Millisecond, func() { _, _ = there.ExecContext(t.Context(), "ROLLBACK") })
 	defer timer.Stop()
-	ok, err := s.store.Forget(t.Context(), e.Key, "another")
-	require.NoError(t, err)
-	require.False(t, ok)
-	ok, err = s.store.Forget(t.Context(), e.Key, e.Token)
-	require.NoError(t, err)
-	require.True(t, ok)
-	_, replayed, err := l.Once(t.Context(), "k", nil, s.Order("coffee"))
-	require.NoError(t, err)
-	require.False(t, replayed)
+	must.No(t)(s.store.Forget(t.Context(), e.Key, "another"))
+	must.Yes(t)(s.store.Forget(t.Context(), e.Key, e.Token))
+	must.Run(t)(l.Once(t.Context(), "k", nil, s.Order("coffee")))
 }
 
 // storeKey returns the key of the one entry.
@@ -152,8 +139,7 @@ func TestCallsThatWaitInLine(t *testing.T) {
 	s := openShop(t)
 	sqlshop.Claim(t, s.store, "first", "t") // opens the files
 	there := connect(t, s.path+"-latch")
-	_, err := there.ExecContext(t.Context(), "BEGIN IMMEDIATE")
-	require.NoError(t, err)
+	run(t, there, "BEGIN IMMEDIATE")
 	impatient, cancel := context.WithCancel(t.Context())
 	var calls sync.WaitGroup
 	for i := range 40 {
@@ -177,12 +163,10 @@ func TestCallsThatWaitInLine(t *testing.T) {
 	time.Sleep(100 * time.Millisecond) // they wait
 	cancel()
 	time.Sleep(50 * time.Millisecond)
-	_, err = there.ExecContext(t.Context(), "ROLLBACK")
-	require.NoError(t, err)
+	run(t, there, "ROLLBACK")
 	calls.Wait()
 	for i := range 40 {
-		e, err := s.store.Get(t.Context(), fmt.Sprint(i))
-		require.NoError(t, err)
+		e := must.Entry(t)(s.store.Get(t.Context(), fmt.Sprint(i)))
 		require.Equal(t, i%2 == 0, e.State == lock.Held, i)
 	}
 }
@@ -269,15 +253,11 @@ func TestFilesAreOpenedAnew(t *testing.T) {
 	_, err := own.ExecContext(ctx, insert, "tea")
 	require.NoError(t, err)
 	there := connect(t, s.path+"-latch")
-	_, err = there.ExecContext(t.Context(), "ALTER TABLE latch_entries RENAME TO other")
-	require.NoError(t, err)
+	run(t, there, "ALTER TABLE latch_entries RENAME TO other")
 	_, err = s.store.Get(t.Context(), "k")
 	require.ErrorIs(t, err, lock.ErrNotApplied)
-	_, err = there.ExecContext(t.Context(), "DROP TABLE IF EXISTS latch_entries; ALTER TABLE other RENAME TO latch_entries")
-	require.NoError(t, err)
-	ok, err := tx.Settle(t.Context(), []byte("receipt"), time.Hour)
-	require.NoError(t, err)
-	require.True(t, ok)
+	run(t, there, "DROP TABLE IF EXISTS latch_entries; ALTER TABLE other RENAME TO latch_entries")
+	must.Yes(t)(tx.Settle(t.Context(), []byte("receipt"), time.Hour))
 	require.NoError(t, tx.Rollback(t.Context()))
 	s.store.DB().SetMaxOpenConns(0)
 	require.Equal(t, []string{"tea"}, s.Orders(t))

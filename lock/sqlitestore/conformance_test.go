@@ -8,6 +8,7 @@ import (
 	"time"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/handover"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
@@ -74,4 +75,14 @@ func (a *alternating) Forget(ctx context.Context, key, token string) (bool, erro
 
 func (a *alternating) Page(ctx context.Context, cursor string, limit int, match func(string) bool) ([]lock.Entry, string, error) {
 	return a.next().Page(ctx, cursor, limit, match)
+}
+
+// A key goes from one process to another over one file.
+func TestKeyIsHandedOver(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	handover.Test(t, func(t *testing.T) lock.Store {
+		t.Helper()
+		return open(t, path)
+	})
 }

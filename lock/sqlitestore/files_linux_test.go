@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -81,12 +82,8 @@ func TestFileSystemThatIsFull(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 
 	require.NoError(t, os.Remove(filler))
-	receipt, replayed, err := l.Once(t.Context(), "first", nil, s.Order("again"))
-	require.NoError(t, err)
-	require.True(t, replayed)
-	require.Equal(t, "tea", string(receipt))
-	e, err := s.store.Get(t.Context(), "held")
-	require.NoError(t, err)
+	require.Equal(t, "tea", must.Replay(t)(l.Once(t.Context(), "first", nil, s.Order("again"))))
+	e := must.Entry(t)(s.store.Get(t.Context(), "held"))
 	require.Equal(t, "t", e.Token)
 	_, _, err = l.Once(t.Context(), "second", nil, s.Order("coffee"))
 	require.NoError(t, err)

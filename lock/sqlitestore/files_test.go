@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
@@ -50,8 +51,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 			return path
 		}, "corrupt", "backup"},
 		"another table": {func(t *testing.T, path string) string {
-			_, err := connect(t, path).ExecContext(t.Context(), "CREATE TABLE latch_entries (id INTEGER)")
-			require.NoError(t, err)
+			run(t, connect(t, path), "CREATE TABLE latch_entries (id INTEGER)")
 			return path
 		}, "_OTHER", "the table lacks a column"},
 		"in memory": {func(*testing.T, string) string { return ":memory:" }, "_OTHER", "memstore"},
@@ -72,8 +72,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 func TestDatabasesThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	path := file(t)
-	_, err := connect(t, path).ExecContext(t.Context(), "CREATE TABLE orders (name TEXT)")
-	require.NoError(t, err)
+	run(t, connect(t, path), "CREATE TABLE orders (name TEXT)")
 	db := func(name string) *sql.DB {
 		db, err := sql.Open("sqlite", name)
 		require.NoError(t, err)
@@ -83,8 +82,7 @@ func TestDatabasesThatCannotBeUsed(t *testing.T) {
 	foreign := sql.OpenDB(strange{})
 	t.Cleanup(func() { require.NoError(t, foreign.Close()) })
 	wal := file(t)
-	_, err = connect(t, wal).ExecContext(t.Context(), "PRAGMA journal_mode = WAL; CREATE TABLE orders (name TEXT)")
-	require.NoError(t, err)
+	run(t, connect(t, wal), "PRAGMA journal_mode = WAL; CREATE TABLE orders (name TEXT)")
 	for name, tt := range map[string]struct {
 		db   *sql.DB
 		text string
@@ -171,8 +169,7 @@ func TestFilesThatAnotherProgramHasLocked(t *testing.T) {
 			path := file(t)
 			open(t, path).Close()
 			there := connect(t, path+tt.suffix)
-			_, err := there.ExecContext(t.Context(), tt.lock)
-			require.NoError(t, err)
+			run(t, there, tt.lock)
 			db, err := sql.Open("sqlite", path)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
@@ -200,12 +197,11 @@ func TestWorkBehindAnotherProgram(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
 	there := connect(t, s.path)
-	_, err := there.ExecContext(t.Context(), "BEGIN IMMEDIATE; INSERT INTO orders VALUES ('theirs')")
-	require.NoError(t, err)
+	run(t, there, "BEGIN IMMEDIATE; INSERT INTO orders VALUES ('theirs')")
 	l := sqlshop.Locker(t, s.store)
 	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, _, err = l.Once(impatient, "k", nil, func(ctx context.Context) ([]byte, error) { return nil, exec(ctx, insert, "mine") })
+	_, _, err := l.Once(impatient, "k", nil, func(ctx context.Context) ([]byte, error) { return nil, exec(ctx, insert, "mine") })
 	require.Error(t, err)
 	require.ErrorContains(t, ignore(s.store.Forget(impatient, "k", "t")), "context deadline exceeded")
 	sqlshop.Claim(t, s.store, "other", "t")
@@ -217,8 +213,7 @@ func TestWorkBehindAnotherProgram(t *testing.T) {
 	}()
 	time.Sleep(50 * time.Millisecond) // it waits
 	require.Empty(t, done)
-	_, err = there.ExecContext(t.Context(), "COMMIT")
-	require.NoError(t, err)
+	run(t, there, "COMMIT")
 	require.NoError(t, <-done)
 	require.Equal(t, []string{"theirs", "mine"}, s.Orders(t))
 }
@@ -260,13 +255,8 @@ func TestClaimsThatAreLost(t *testing.T) {
 		}
 	}
 	s.store = open(t, s.path)
-	receipt, replayed, err := sqlshop.Locker(t, s.store).Once(t.Context(), "k", nil, s.Order("coffee"))
-	require.NoError(t, err)
-	require.True(t, replayed)
-	require.Equal(t, "tea", string(receipt))
+	require.Equal(t, "tea", must.Replay(t)(sqlshop.Locker(t, s.store).Once(t.Context(), "k", nil, s.Order("coffee"))))
 	_, tx, err := s.store.Begin(t.Context(), "other", "t")
 	require.NoError(t, err)
-	ok, err := tx.Settle(t.Context(), nil, time.Hour)
-	require.NoError(t, err)
-	require.False(t, ok)
+	must.No(t)(tx.Settle(t.Context(), nil, time.Hour))
 }

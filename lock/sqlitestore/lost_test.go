@@ -2,17 +2,24 @@ package sqlitestore_test
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // loseClaims are the ways in which a file of claims is lost while processes use it.
@@ -97,8 +104,7 @@ func TestReceiptIsNotReplaced(t *testing.T) {
 		ok, err := tx.Settle(t.Context(), []byte("second"), time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, committed, ok)
-		e, err := s.store.Get(t.Context(), over)
-		require.NoError(t, err)
+		e := must.Entry(t)(s.store.Get(t.Context(), over))
 		require.Equal(t, map[bool]string{true: "second", false: "first"}[committed], string(e.Receipt))
 	}
 	require.Equal(t, []string{"-1 hour"}, s.Orders(t))
@@ -150,4 +156,48 @@ func TestFilesThatRootMakes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "65534:65534\n", string(out), end)
 	}
+}
+
+// lostCall is a connection over which a request leaves, and no answer comes back.
+type lostCall struct{}
+
+func (lostCall) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("reset") }
+
+// TestUnknownHold: after a call whose answer was lost, the key of a lock stays taken in the
+// file, also for another process, and is free when the time is over. Without the option it is
+// free at once.
+func TestUnknownHold(t *testing.T) {
+	t.Parallel()
+	calling := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		call, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://orders.example/", http.NoBody)
+		require.NoError(t, err)
+		res, err := latch.Upstream(lostCall{}).RoundTrip(call)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		w.WriteHeader(http.StatusBadGateway)
+	})
+	path := file(t)
+	ask := func(name string, next http.HandlerFunc, opts ...latch.LockOption) *httptest.ResponseRecorder {
+		l := lock.New(open(t, path), lock.WithLogger(sqlshop.Quiet), lock.WithBudget(5*time.Second), lock.WithLease(10*time.Second))
+		t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
+		w := httptest.NewRecorder()
+		latch.Lock(l, name, keyfunc.Global, opts...)(next).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil))
+		return w
+	}
+	done := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
+
+	require.Equal(t, 502, ask("long", calling, latch.WithUnknownHold(time.Hour)).Code)
+	held := ask("long", done)
+	require.Equal(t, 409, held.Code)
+	require.Contains(t, held.Body.String(), "#held")
+	left, err := strconv.Atoi(held.Header().Get("Retry-After"))
+	require.NoError(t, err)
+	require.InDelta(t, 3600-60, left, 60)
+
+	require.Equal(t, 502, ask("short", calling, latch.WithUnknownHold(50*time.Millisecond)).Code)
+	require.Eventually(t, func() bool { return ask("short", done).Code == 201 }, 20*time.Second, 10*time.Millisecond)
+
+	require.Equal(t, 502, ask("without", calling).Code)
+	require.Equal(t, 201, ask("without", done).Code)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"modernc.org/sqlite"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
@@ -33,16 +34,11 @@ func TestWorkThatHasWrittenHoldsUpNoCall(t *testing.T) {
 	defer cancel()
 	for _, key := range []string{"a", "b"} {
 		c := lock.Claim{Token: "token of " + key, Attempt: 1, Lease: time.Minute, Linger: time.Minute}
-		e, err := s.store.Claim(ctx, key, c)
-		require.NoError(t, err)
+		e := must.Entry(t)(s.store.Claim(ctx, key, c))
 		require.Equal(t, c.Token, e.Token)
-		ok, err := s.store.Renew(ctx, key, c)
-		require.NoError(t, err)
-		require.True(t, ok)
+		must.Yes(t)(s.store.Renew(ctx, key, c))
 	}
-	ok, err := s.store.Settle(ctx, "b", lock.Claim{Token: "token of b"}, []byte("receipt"), time.Minute)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(s.store.Settle(ctx, "b", lock.Claim{Token: "token of b"}, []byte("receipt"), time.Minute))
 	n := 0
 	for _, err := range s.store.List(ctx) {
 		require.NoError(t, err)
@@ -50,9 +46,7 @@ func TestWorkThatHasWrittenHoldsUpNoCall(t *testing.T) {
 	}
 	require.Equal(t, 2, n)
 	require.NoError(t, s.store.Check(ctx))
-	ok, err = tx.Settle(ctx, []byte("receipt"), time.Hour)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(tx.Settle(ctx, []byte("receipt"), time.Hour))
 	require.Equal(t, []string{"a"}, s.Orders(t))
 }
 
@@ -95,10 +89,7 @@ func TestWorkThatSQLiteHasRolledBack(t *testing.T) {
 			require.ErrorIs(t, err, lock.ErrNotApplied)
 			require.Equal(t, !tt.permanent, errors.Is(err, lock.ErrUnavailable), "%v", err)
 			require.Empty(t, s.Orders(t))
-			receipt, replayed, err := l.Once(t.Context(), "k", nil, s.Order("next"))
-			require.NoError(t, err)
-			require.False(t, replayed)
-			require.Equal(t, "next", string(receipt))
+			require.Equal(t, "next", must.Run(t)(l.Once(t.Context(), "k", nil, s.Order("next"))))
 			require.Equal(t, []string{"next"}, s.Orders(t))
 		})
 	}
@@ -209,9 +200,7 @@ func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
 		_, err := own.ExecContext(ctx, insert, key)
 		require.NoError(t, err)
 		if committed {
-			ok, err := tx.Settle(t.Context(), []byte("receipt"), time.Hour)
-			require.NoError(t, err)
-			require.True(t, ok)
+			must.Yes(t)(tx.Settle(t.Context(), []byte("receipt"), time.Hour))
 		} else {
 			require.NoError(t, tx.Rollback(t.Context()))
 		}
@@ -223,8 +212,7 @@ func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
 			require.Equal(t, committed, ok)
 			require.Greater(t, version(), before, "it has written nothing")
 		}
-		e, err := s.store.Get(t.Context(), key)
-		require.NoError(t, err)
+		e := must.Entry(t)(s.store.Get(t.Context(), key))
 		require.Equal(t, committed, e.State == lock.Settled)
 	}
 	require.Equal(t, []string{"true"}, s.Orders(t))

@@ -150,19 +150,9 @@ func (s *Store) do(ctx context.Context, step Step, call func()) error {
 	return err
 }
 
-// Defect is a mistake that an implementation could make.
-type Defect string
-
-// The defects.
-const (
-	Autocommit Defect = "the effects are not part of the transaction"
-	Apart      Defect = "it commits whosever the claim is"
-	Trusting   Defect = "Outcome reads, and takes nothing away"
-)
-
-// Break gives the database a defect.
-func (s *Store) Break(d Defect) {
+// Trust gives the database a defect: Outcome reads, and takes nothing away.
+func (s *Store) Trust() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.broken = d
+	s.trusting = true
 }

@@ -34,7 +34,7 @@ type database struct {
 	effects   []string
 	committed func(row string) // called with each committed row; may be nil
 	open      int              // transactions that have not ended
-	broken    Defect
+	trusting  bool             // see Trust
 }
 
 // steps counts the steps of a client, and holds their faults.

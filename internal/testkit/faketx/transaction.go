@@ -61,8 +61,6 @@ func insert(ctx context.Context, row string, fails bool) error {
 		return errors.New("faketx: the transaction is over")
 	case t.failed:
 		return errStatement
-	case t.store.broken == Autocommit:
-		t.store.add(row)
 	default:
 		t.rows = append(t.rows, row)
 	}
@@ -110,13 +108,13 @@ func (t *transaction) commit(receipt []byte, keep time.Duration) (ok bool, err e
 	e := s.entries[t.key]
 	mine := e != nil && e.Token == t.token && e.State != lock.Settled && !t.fenced
 	switch {
-	case s.broken == Trusting: // the COMMIT was in progress when Outcome looked, and takes effect even without the claim
+	case s.trusting: // the COMMIT was in progress when Outcome looked, and takes effect even without the claim
 	case t.over && !t.fenced:
 		return false, fmt.Errorf("%w: faketx: the session is over", lock.ErrNotApplied)
 	case t.failed:
 		t.end()
 		return false, fmt.Errorf("%w: %w, and COMMIT rolled back", lock.ErrNotApplied, errStatement)
-	case !mine && s.broken != Apart:
+	case !mine:
 		t.end()
 		return false, nil
 	}
@@ -136,7 +134,7 @@ func (t *transaction) Outcome(ctx context.Context) (committed bool, err error) {
 	return meet(ctx, s, Outcome, func(context.Context) (bool, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		t.fenced = s.broken != Trusting
+		t.fenced = !s.trusting
 		t.end()
 		return t.committed, nil
 	})
