@@ -149,13 +149,9 @@ func TestAnyIsGrantedInOrderOfArrival(t *testing.T) {
 func TestAnyWaitsForAnotherProcess(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var claimed []lock.Event
+		var seen events
 		other, slots := open(), lock.Slots("export", 2)
-		l := open(lock.WithWait(10*time.Second), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventClaimed {
-				claimed = append(claimed, e)
-			}
-		}))
+		l := open(lock.WithWait(10*time.Second), lock.WithObserver(seen.observe))
 		first, err := other.AcquireAny(t.Context(), slots)
 		require.NoError(t, err)
 		second, err := other.AcquireAny(t.Context(), slots)
@@ -165,8 +161,7 @@ func TestAnyWaitsForAnotherProcess(t *testing.T) {
 		got, err := l.AcquireAny(t.Context(), slots)
 		require.NoError(t, err)
 		require.Equal(t, second.Key(), got.Key())
-		require.Len(t, claimed, 1)
-		require.InDelta(t, 1250*time.Millisecond, claimed[0].Waited, float64(300*time.Millisecond))
+		require.InDelta(t, 1250*time.Millisecond, seen.only(t, lock.EventClaimed).Waited, float64(300*time.Millisecond))
 		require.NoError(t, got.Release(t.Context()))
 		require.NoError(t, first.Release(t.Context()))
 	})
@@ -242,27 +237,6 @@ func TestLineForAnyIsBounded(t *testing.T) {
 		require.LessOrEqual(t, granted.Load(), int64(3*64+4))
 		require.Equal(t, int64(1000), refused.Load()+granted.Load())
 	})
-}
-
-// A claim of a slot that is never answered ends the call, and leaves no slot taken.
-func TestUnansweredClaimOfAnyLeavesNoOrphan(t *testing.T) {
-	t.Parallel()
-	for name, f := range map[string]fault.Func{"applied, no answer": fault.HangReply, "applied late": fault.Late(2 * budget)} {
-		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l, slots, began := open(), lock.Slots("export", 3), time.Now()
-			s.Every(f, fault.Claim)
-			_, err := l.AcquireAny(t.Context(), slots)
-			require.ErrorIs(t, err, lock.ErrUnknown)
-			require.Equal(t, budget, time.Since(began))
-			s.Every(nil)
-			for range 3 {
-				e, err := l.AcquireAny(t.Context(), slots)
-				require.NoError(t, err, "this process has all slots at once")
-				defer func() { require.NoError(t, e.Release(t.Context())) }()
-			}
-			time.Sleep(lease + s.Lag)
-		})
-	}
 }
 
 // Without the store, at most as many callers of a process run as there are slots.

@@ -17,26 +17,6 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-func TestLostReplyOfClaimIsRecovered(t *testing.T) {
-	for name, f := range map[string]fault.Func{"reply lost": fault.LoseReply, "reply hangs": fault.HangReply, "request lost": fault.LoseRequest, "request hangs": fault.HangRequest, "refused once": fault.Refuse} {
-		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			var seen events
-			l := open(lock.WithObserver(seen.observe))
-			s.Next(fault.Claim, f)
-			began := time.Now()
-			e := acquired(t, l, key)
-			require.Less(t, time.Since(began), budget)
-			require.Equal(t, lock.Held, s.State(t, key).State)
-			require.NoError(t, e.Release(t.Context()))
-			require.Equal(t, lock.Free, s.State(t, key).State)
-			if name != "refused once" {
-				require.Equal(t, 1, seen.count(lock.EventRecovered))
-			}
-			time.Sleep(time.Minute)
-		})
-	}
-}
-
 // The founding incident: no reply at all, and a claim that was applied.
 func TestIncidentClaimNeverAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {

@@ -165,30 +165,33 @@ func (v *events) observe(_ context.Context, e lock.Event) {
 	v.seen = append(v.seen, e)
 }
 
-func (v *events) count(kind lock.EventKind) int {
+// of returns the events of a kind.
+func (v *events) of(kind lock.EventKind) (found []lock.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	n := 0
-	for _, e := range v.seen {
-		if e.Kind == kind {
-			n++
-		}
-	}
-	return n
-}
-
-// only returns the one event of a kind.
-func (v *events) only(t *testing.T, kind lock.EventKind) lock.Event {
-	t.Helper()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var found []lock.Event
 	for _, e := range v.seen {
 		if e.Kind == kind {
 			found = append(found, e)
 		}
 	}
-	require.Len(t, found, 1, "%s in %v", kind, v.seen)
+	return found
+}
+
+func (v *events) count(kind lock.EventKind) int { return len(v.of(kind)) }
+
+// keys returns the keys of the events of a kind.
+func (v *events) keys(kind lock.EventKind) (keys []string) {
+	for _, e := range v.of(kind) {
+		keys = append(keys, e.Key)
+	}
+	return keys
+}
+
+// only returns the one event of a kind.
+func (v *events) only(t *testing.T, kind lock.EventKind) lock.Event {
+	t.Helper()
+	found := v.of(kind)
+	require.Len(t, found, 1, "%s", kind)
 	return found[0]
 }
 

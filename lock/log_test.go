@@ -190,22 +190,3 @@ func TestRepetitionsAreCounted(t *testing.T) {
 type classified struct{ error }
 
 func (classified) Class() string { return "OOM" }
-
-func TestTroubleIsLoggedOncePerClass(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var out bytes.Buffer
-		l := open(lock.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
-		s.Every(func(context.Context, func() error) error {
-			return classified{errors.Join(lock.ErrNotApplied, errors.New("OOM command not allowed"))}
-		}, fault.Claim)
-		for range 20 {
-			_, err := l.Acquire(t.Context(), key)
-			require.ErrorIs(t, err, lock.ErrUnavailable)
-		}
-		require.Equal(t, 1, strings.Count(out.String(), "class=OOM"))
-		require.NotContains(t, out.String(), key)
-		time.Sleep(time.Minute)
-		_, _ = l.Acquire(t.Context(), key)
-		require.Equal(t, 2, strings.Count(out.String(), "class=OOM"))
-	})
-}

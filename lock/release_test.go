@@ -307,12 +307,8 @@ func TestAwaitedEndGoesBeforeDueTasks(t *testing.T) {
 // A release that the clean-up completes is an event of the lease: it took from the grant on.
 func TestEventOfALateRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var took time.Duration
-		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventReleased {
-				took = e.Took
-			}
-		}))
+		var seen events
+		l := open(lock.WithObserver(seen.observe))
 		e := acquired(t, l, key)
 		time.Sleep(lease / 2)
 		s.Every(fault.HangRequest, fault.Release)
@@ -320,7 +316,7 @@ func TestEventOfALateRelease(t *testing.T) {
 		s.Every(nil)
 		time.Sleep(lease)
 		synctest.Wait()
-		require.GreaterOrEqual(t, took, lease/2)
+		require.GreaterOrEqual(t, seen.only(t, lock.EventReleased).Took, lease/2)
 	})
 }
 

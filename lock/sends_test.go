@@ -61,18 +61,6 @@ func TestSendsOfAClaim(t *testing.T) {
 	}
 }
 
-// A call without an answer is sent once more. The second send has the rest of the budget.
-func TestSilenceTwiceIsUnknown(t *testing.T) {
-	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		s.Every(fault.HangRequest, fault.Claim)
-		began := time.Now()
-		_, err := open().Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrUnknown)
-		require.Equal(t, budget, time.Since(began))
-		require.Equal(t, 2, s.Count(fault.Claim))
-	})
-}
-
 // Without a retry token no call is sent again. After silence, the first send has the whole
 // budget; after a failure, the call ends. Each second adds ten tokens, and every five answered
 // calls add one.

@@ -67,12 +67,8 @@ func TestSetIsClaimedInOrder(t *testing.T) {
 func TestSetWithAKeyOfThisProcessIsRefusedWithoutACall(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var refused []string
-		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventRefused {
-				refused = append(refused, e.Key)
-			}
-		}))
+		var seen events
+		l := open(lock.WithObserver(seen.observe))
 		require.NoError(t, l.Do(t.Context(), setKeys[2], func(ctx context.Context) error {
 			before := s.Count(fault.Claim)
 			err := l.DoAll(ctx, setKeys, nil)
@@ -84,7 +80,7 @@ func TestSetWithAKeyOfThisProcessIsRefusedWithoutACall(t *testing.T) {
 			require.Equal(t, before, s.Count(fault.Claim))
 			return nil
 		}))
-		require.Equal(t, setKeys[2:], refused)
+		require.Equal(t, setKeys[2:], seen.keys(lock.EventRefused))
 		require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
 	})
 }
@@ -94,15 +90,11 @@ func TestLostReplyToTheClaimOfASet(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault.Func{"applied": fault.LoseReply, "not applied": fault.LoseRequest} {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			var recovered []string
-			l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-				if e.Kind == lock.EventRecovered {
-					recovered = append(recovered, e.Key)
-				}
-			}))
+			var seen events
+			l := open(lock.WithObserver(seen.observe))
 			s.Next(fault.Claim, f)
 			require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error { return ctx.Err() }))
-			require.Equal(t, setKeys, recovered)
+			require.Equal(t, setKeys, seen.keys(lock.EventRecovered))
 			require.Equal(t, 2, s.Count(fault.Claim))
 			requireFree(t, s, setKeys...)
 		})

@@ -40,19 +40,6 @@ func unordered(ctx context.Context, l *lock.Locker, keys []string, fn func(ctx c
 	return l.Do(ctx, keys[0], func(ctx context.Context) error { return unordered(ctx, l, keys[1:], fn) })
 }
 
-// releasedInPart frees the first key while the work runs.
-func releasedInPart(ctx context.Context, l *lock.Locker, keys []string, fn func(ctx context.Context) error) error {
-	first, err := l.Acquire(ctx, keys[0])
-	if err != nil {
-		return err
-	}
-	defer func() { _ = first.Release(ctx) }()
-	return l.DoAll(ctx, keys[1:], func(ctx context.Context) error {
-		_ = first.Release(ctx)
-		return fn(ctx)
-	})
-}
-
 // setStorm is a crowd of callers in three processes, each with five of twenty keys at a time.
 type setStorm struct {
 	run  doAll

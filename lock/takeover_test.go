@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,29 +120,6 @@ func TestCrash(t *testing.T) {
 		}
 		require.EqualValues(t, 1, f.runs.Load())
 		s.Free(t, record)
-	})
-}
-
-// Of two that see one abandoned entry, one takes it over.
-func TestTakeoverRace(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var f effect
-		crash(t, s, func(context.Context) {}, lock.WithRerunAbandoned())
-		time.Sleep(lease)
-		s.Every(fault.Slow(10*time.Millisecond), fault.Claim)
-		var wg sync.WaitGroup
-		for range 8 {
-			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
-			wg.Go(func() {
-				_, _, _ = l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
-					f.runs.Add(1)
-					time.Sleep(time.Second)
-					return []byte("answer"), nil
-				})
-			})
-		}
-		wg.Wait()
-		require.EqualValues(t, 1, f.runs.Load())
 	})
 }
 

@@ -35,33 +35,6 @@ func put(t *testing.T, s lock.Store, key string, c lock.Claim) {
 	}
 }
 
-func TestOfAMillionClaimsAndReleases(t *testing.T) {
-	s := memstore.New()
-	before := heap()
-	var done sync.WaitGroup
-	for g := range 8 {
-		done.Go(func() {
-			// A hundred at a time of each caller, so that the store grows and shrinks.
-			for from := g * 125_000; from < (g+1)*125_000; from += 100 {
-				for i := from; i < from+100; i++ {
-					if e, err := s.Claim(t.Context(), "user="+strconv.Itoa(i), memoryClaim("a", time.Hour)); err != nil || e.State != lock.Held {
-						t.Errorf("Claim = %v, %v", e.State, err)
-					}
-				}
-				for i := from; i < from+100; i++ {
-					if ok, err := s.Release(t.Context(), "user="+strconv.Itoa(i), lock.Claim{Token: "a"}); err != nil || !ok {
-						t.Errorf("Release = %t, %v", ok, err)
-					}
-				}
-			}
-		})
-	}
-	done.Wait()
-	require.Zero(t, listed(t, s))
-	require.Less(t, heap()-before, int64(1<<20))
-	runtime.KeepAlive(s)
-}
-
 func TestShrinksAfterABurst(t *testing.T) {
 	const n = 100_000
 	s := memstore.New()

@@ -69,5 +69,6 @@ func run(tb testing.TB, on interface {
 }, statement string, args ...any,
 ) {
 	tb.Helper()
-	run(tb, on, statement, args...)
+	_, err := on.Exec(tb.Context(), statement, args...)
+	require.NoError(tb, err)
 }

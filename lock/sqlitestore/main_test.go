@@ -59,7 +59,8 @@ func run(tb testing.TB, on interface {
 }, statement string, args ...any,
 ) {
 	tb.Helper()
-	run(tb, on, statement, args...)
+	_, err := on.ExecContext(tb.Context(), statement, args...)
+	require.NoError(tb, err)
 }
 
 // shop is a store and a table of orders without a unique constraint.
