@@ -23,13 +23,12 @@ import (
 const patience = time.Minute
 
 // handOver takes key with l, and hands it over.
-func handOver(t *testing.T, l *lock.Locker, patience time.Duration) (e *lock.Lease, ticket string) {
+func handOver(t *testing.T, l *lock.Locker, patience time.Duration) (ticket string) {
 	t.Helper()
-	e = acquired(t, l, key)
-	ticket, err := e.HandOver(t.Context(), patience)
+	ticket, err := acquired(t, l, key).HandOver(t.Context(), patience)
 	require.NoError(t, err)
 	require.NotEmpty(t, ticket)
-	return e, ticket
+	return ticket
 }
 
 func requireHeld(t *testing.T, l *lock.Locker) {
@@ -93,7 +92,7 @@ func TestTicketThatNoProcessResumes(t *testing.T) {
 	for _, patience := range []time.Duration{time.Nanosecond, lease / 10, 10 * lease} {
 		bubbleCase(t, patience.String(), func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open()
-			_, ticket := handOver(t, l, patience)
+			ticket := handOver(t, l, patience)
 			time.Sleep(patience - patience/100)
 			if patience > time.Millisecond {
 				requireHeld(t, l)
@@ -114,7 +113,7 @@ func TestTicketThatNoProcessResumes(t *testing.T) {
 func TestTicketIsResumedOnce(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		_, ticket := handOver(t, open(), patience)
+		ticket := handOver(t, open(), patience)
 		lockers := []*lock.Locker{open(), open(), open()}
 		var granted atomic.Pointer[lock.Lease]
 		var all sync.WaitGroup
@@ -242,7 +241,7 @@ func TestResumeWithoutAnswer(t *testing.T) {
 	} {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l, worker, other := open(), open(), open()
-			_, ticket := handOver(t, l, patience)
+			ticket := handOver(t, l, patience)
 			s.Every(tt.meets, fault.Claim)
 			_, err := worker.Resume(t.Context(), ticket)
 			require.ErrorIs(t, err, lock.ErrUnavailable)
@@ -269,7 +268,7 @@ func TestResumeWithoutAnswer(t *testing.T) {
 func TestResumeOfAPausedProcess(t *testing.T) {
 	t.Parallel()
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		_, ticket := handOver(t, open(), time.Hour)
+		ticket := handOver(t, open(), time.Hour)
 		l := open()
 		s.Next(fault.Claim, func(_ context.Context, apply func() error) error { err := apply(); time.Sleep(lease); return err })
 		_, err := l.Resume(t.Context(), ticket)
@@ -286,7 +285,7 @@ func TestFailOpenDoesNotRunBesideAResumedLease(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithFailOpen(), lock.WithWait(time.Minute))
-		_, ticket := handOver(t, open(), time.Hour)
+		ticket := handOver(t, open(), time.Hour)
 		var all sync.WaitGroup
 		all.Go(func() {
 			require.ErrorIs(t, l.Do(t.Context(), key, func(context.Context) error {
@@ -315,7 +314,7 @@ func TestHostileTickets(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		_, good := handOver(t, l, patience)
+		good := handOver(t, l, patience)
 		answer := forge(tickettext.Answer, key)
 		record := forge(tickettext.Lock, "once:1")
 		for name, text := range map[string]string{
@@ -470,7 +469,7 @@ func TestResumePassesByThoseWhoWait(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Minute))
-		_, ticket := handOver(t, l, patience)
+		ticket := handOver(t, l, patience)
 		var done atomic.Int32
 		var all sync.WaitGroup
 		for range 3 {
@@ -508,7 +507,7 @@ func TestResumedLeaseBesideARefusedCaller(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		_, ticket := handOver(t, l, patience)
+		ticket := handOver(t, l, patience)
 		var all sync.WaitGroup
 		for range 3 { // one claims, and the others wait for its answer
 			all.Go(func() {
@@ -539,7 +538,7 @@ func TestCloseAndTickets(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		web, worker := open(), open()
-		_, ticket := handOver(t, web, patience)
+		ticket := handOver(t, web, patience)
 		require.NoError(t, web.Close(t.Context()))
 		_, err := web.Resume(t.Context(), ticket)
 		require.ErrorIs(t, err, lock.ErrClosed)
@@ -562,7 +561,7 @@ func TestOperatorFreesAKeyThatWaits(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		_, ticket := handOver(t, l, patience)
+		ticket := handOver(t, l, patience)
 		s.Free(t, key)
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		_, err := l.Resume(t.Context(), ticket)
@@ -580,7 +579,7 @@ func TestErrorsOfATicketThatIsNotResumed(t *testing.T) {
 		elsewhere := lock.New(fault.New(), lock.WithLogger(quiet))
 		defer func() { require.NoError(t, elsewhere.Close(t.Context())) }()
 		l := open()
-		_, ticket := handOver(t, l, patience)
+		ticket := handOver(t, l, patience)
 		_, err := elsewhere.Resume(t.Context(), ticket)
 		requireTicketGone(t, err)
 		e, err := l.Resume(t.Context(), ticket)
@@ -640,7 +639,7 @@ func TestResumedLeaseEndsAfterTheMaximumHold(t *testing.T) {
 func TestResumeDuringClose(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		_, ticket := handOver(t, open(), patience)
+		ticket := handOver(t, open(), patience)
 		l := open()
 		s.Next(fault.Claim, fault.Slow(budget/6))
 		got := make(chan error, 1)

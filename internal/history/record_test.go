@@ -203,11 +203,6 @@ func (h *history) size() int {
 	return len(h.records)
 }
 
-// granted reports whether r is a claim that got what it asked for.
-func (r record) granted() bool {
-	return r.in.verb == opClaim && r.out.known && r.out.entry.state == lock.Held && r.out.entry.token == r.in.token
-}
-
 // counts are of all histories of a test. They are safe for concurrent use.
 type counts struct {
 	mu sync.Mutex
