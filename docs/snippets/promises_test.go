@@ -59,7 +59,6 @@ func checks() []check {
 		{"three outcomes", "callers share a connection, which ends after any byte; slots that move", "each command has its own outcome, and none is written twice", "lock/redisstore", "TestCommandsThatAreCut TestRepliesThatAreCut TestRepliesOfAnotherType TestMovedSlots"},
 		{"three outcomes", "a command is in the queue when its caller leaves", "it was not applied, and is not sent", "lock/redisstore/internal/wire", "TestCallersThatLeave"},
 		{"three outcomes", "a plain pipeline, and go-redis' autopipeliner", broken + "they repeat or write abandoned commands (httplatch uses neither)", "lock/redisstore", "TestAutoPipelinerSendsWhatWasAbandoned"},
-		{"three outcomes", "a torn reply", "the next command gets its own answer", "lock/redisstore", "TestTornReplies"},
 		{"three outcomes", "replies come byte by byte", "nothing changes", "lock/redisstore/internal/wire", "TestRepliesInPieces"},
 		{"three outcomes", "refusals by real servers, and forged ones", "`503`, one log line a minute and kind; a refusal that lasts is not tried again", "lock/redisstore", "TestReplies TestRefusalsOfRealServers TestDenialsAreNotTriedAgain TestRefusalsInScriptsOfRedis62"},
 		{"three outcomes", "a commit waits for a standby that is gone", "it is not reported as committed", "lock/pgstore", "TestCallThatWaitsForItsStandby TestOutcomeIsAskedOfThePrimary"},
