@@ -20,12 +20,12 @@ const maxPages = 1_000_000
 // pages returns the entries of keys on all pages, by token.
 func (p *probe) pages(i lock.Inspector, limit int, match func(key string) bool, keys map[string]string) map[string]lock.Entry {
 	p.Helper()
-	ctx, cancel := p.within()
-	defer cancel()
 	found := make(map[string]lock.Entry)
 	cursor := ""
 	for range maxPages {
+		ctx, cancel := p.within()
 		page, next, err := i.Page(ctx, cursor, limit, match)
+		cancel()
 		if err != nil {
 			p.failf("Page from %q, limit %d: %v", cursor, limit, err)
 		}
