@@ -110,9 +110,11 @@ func (s setup) start(t *testing.T) (proxy *respproxy.Proxy, server *redistest.Se
 		})
 		return proxy, server, store
 	}
-	var client redis.UniversalClient = redis.NewClient(&redis.Options{Addr: proxy.Addr(), PipelinePoolSize: pool})
+	var client redis.UniversalClient
 	if s.cluster {
 		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{proxy.Addr()}})
+	} else {
+		client = redis.NewClient(&redis.Options{Addr: proxy.Addr(), PipelinePoolSize: pool})
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	return proxy, server, redisstore.New(client)

@@ -49,9 +49,11 @@ func TestPartitions(t *testing.T) {
 	t.Parallel()
 	abreast(t, partitions, func(p partition) string { return p.name }, func(t *testing.T, p partition) {
 		t.Helper()
-		server := redistest.Start(t)
-		proxy := respproxy.Start(t, server.Addr())
-		newOrdeal(t, server, proxy.Addr(), p.claim, func() func() { return p.fault(t, proxy) }).requirePass(t)
+		requireOnePass(t, func() *ordeal {
+			server := redistest.Start(t)
+			proxy := respproxy.Start(t, server.Addr())
+			return newOrdeal(t, server, proxy.Addr(), p.claim, func() func() { return p.fault(t, proxy) })
+		})
 	})
 }
 

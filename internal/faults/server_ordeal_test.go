@@ -93,6 +93,26 @@ func (o *ordeal) requirePass(t *testing.T) {
 	o.report(t)
 }
 
+// errClass: a claim failed as it may on a busy machine, if not every time.
+var errClass = errors.New("a claim of another class")
+
+// requireOnePass is [ordeal.requirePass] of the first ordeal that met its fault with the
+// connections that it had.
+func requireOnePass(t *testing.T, start func() *ordeal) {
+	t.Helper()
+	for try := 0; ; try++ {
+		o := start()
+		err := o.pass(t)
+		if errors.Is(err, errClass) && try < 3 {
+			t.Logf("once more: %v", err)
+			continue
+		}
+		require.NoError(t, err)
+		o.report(t)
+		return
+	}
+}
+
 func (o *ordeal) report(t *testing.T) {
 	t.Helper()
 	at := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
@@ -184,7 +204,7 @@ func (o *ordeal) classified(t *testing.T) error {
 		case isUnknown(err) == isUnknown(o.claim):
 			return nil
 		case try == 5: // a busy machine may not even send a claim
-			return fmt.Errorf("a claim: not %q: %w", o.claim.Error(), err)
+			return fmt.Errorf("%w: not %q: %w", errClass, o.claim.Error(), err)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestPrivilegesOfThePageSuffice(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	l := lock.New(store, lock.WithTransaction(), lock.WithLogger(sqlshop.Quiet), lock.WithBudget(time.Second))
+	l := lock.New(store, lock.WithTransaction(), lock.WithLogger(sqlshop.Quiet), lock.WithBudget(5*time.Second))
 	defer func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) }()
 	receipt, _, err := l.Once(t.Context(), "answered", nil, order("answered"))
 	require.NoError(t, err)

@@ -110,7 +110,7 @@ func (s *Server) command(name string, args ...string) error {
 
 // output runs a program of the server to its end, and returns its output.
 func (s *Server) output(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*process.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*process.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // the binary is the developer's choice
 	s.Prepare(cmd)

@@ -90,7 +90,7 @@ func (c *Cluster) initialize() error {
 
 // make runs a program of PostgreSQL that makes the data.
 func (c *Cluster) make(program string, args ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*process.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*process.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, program), append(args, "--pgdata="+c.data())...) //nolint:gosec // the binary is the developer's choice
 	cmd.Env = environment()
