@@ -36,6 +36,8 @@ type round[T any] struct {
 	heard    []int // nodes whose answers were collected
 	patience *time.Timer
 	untie    func() bool // lets the calls outlive the caller's context
+	left     func() bool // reports whether the caller's context has ended
+	cancel   func()      // ends the calls
 	timeout  time.Duration
 
 	mu   sync.Mutex
@@ -61,6 +63,8 @@ func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() sen
 		// it was sent. After that, the round does not wait for it.
 		patience: time.NewTimer(q.timeout * 3 / 2),
 		untie:    context.AfterFunc(ctx, cancel),
+		left:     func() bool { return ctx.Err() != nil },
+		cancel:   cancel,
 		timeout:  q.timeout,
 		over: func() {
 			cancel()
@@ -151,7 +155,9 @@ func (r *round[T]) silent(ctx context.Context) (all []answer[T]) {
 // decide ends the collecting. It returns the answers that have arrived and were not collected.
 // late gets each answer that arrives afterwards.
 func (r *round[T]) decide(late func(answer[T])) (last []answer[T]) {
-	r.untie()
+	if r.untie(); r.left() { // its end has not reached the calls yet
+		r.cancel()
+	}
 	r.patience.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
