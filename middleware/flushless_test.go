@@ -22,8 +22,8 @@ func streamsOrFails(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "streamed")
 }
 
-// A writer outside of the guards cannot flush, as that of http.TimeoutHandler. A flush fails, and sends
-// nothing: neither a cool-down begins, nor an answer.
+// The writer of http.TimeoutHandler cannot flush. A flush inside of it fails and sends nothing: no cool-down
+// begins, and no answer.
 func TestFailedFlushIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	cool := func(l *lock.Locker) func(http.Handler) http.Handler {

@@ -80,7 +80,7 @@ type createFunc func(context.Context, *wrapperspb.StringValue) (*wrapperspb.Stri
 
 const createMethod = "/shop.v1.Orders/Create"
 
-// ordersService is what protoc-gen-go-grpc would make of a service with one method.
+// ordersService describes a service with one method, as protoc-gen-go-grpc does.
 var ordersService = grpc.ServiceDesc{
 	ServiceName: "shop.v1.Orders",
 	HandlerType: (*any)(nil),
@@ -132,7 +132,7 @@ func recoverPanics(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle
 	return handler(ctx, req)
 }
 
-// callerOf is what an interceptor for authentication would know.
+// callerOf returns the caller, in place of an interceptor for authentication.
 func callerOf(ctx context.Context) string {
 	user := metadata.ValueFromIncomingContext(ctx, "user")
 	if len(user) != 1 {

@@ -283,7 +283,7 @@ type transfersKey struct{}
 
 var plainBank transfers
 
-// transfers counts those of the context. All are made, and none is answered.
+// transfers counts the transfers of a context. All are made, and none is answered.
 type transfers struct{}
 
 func (transfers) Transfer(ctx context.Context) error {

@@ -157,7 +157,7 @@ func TestPanicsOfPayments(t *testing.T) {
 	require.Equal(t, 3, runs)
 }
 
-// tenant is what the application knows of the tenant of a request: the host's first label.
+// tenant returns the tenant of a request: the first label of the host.
 var tenant = struct {
 	Resolve func(http.Handler) http.Handler
 	ID      func(context.Context) string

@@ -267,7 +267,7 @@ const (
 	wearOfAKey  = 6
 )
 
-// next returns the key of the next turn; wear is that of the last one.
+// next returns the key of the next turn, after a key with this wear.
 func (r *room) next(wear int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,9 +13,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// plainSetNX claims by SET with NX, over a client that repeats what it has no
-// answer to, and reads the entry that its first send has made as that of
-// another client.
+// plainSetNX claims by SET with NX, over a client that repeats unanswered commands. It
+// takes the entry of its own first send for the entry of another client.
 type plainSetNX struct {
 	store
 	client *redis.Client

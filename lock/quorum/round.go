@@ -35,9 +35,7 @@ type round[T any] struct {
 	asked    []int
 	heard    []int // nodes whose answers were collected
 	patience *time.Timer
-	untie    func() bool // lets the calls outlive the caller's context
-	left     func() bool // reports whether the caller's context has ended
-	cancel   func()      // ends the calls
+	untie    func() // lets the calls outlive the caller's context, unless it has ended
 	timeout  time.Duration
 
 	mu   sync.Mutex
@@ -62,14 +60,17 @@ func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() sen
 		// A node's call ends soon after its timeout, often with an error that says whether
 		// it was sent. After that, the round does not wait for it.
 		patience: time.NewTimer(q.timeout * 3 / 2),
-		untie:    context.AfterFunc(ctx, cancel),
-		left:     func() bool { return ctx.Err() != nil },
-		cancel:   cancel,
 		timeout:  q.timeout,
 		over: func() {
 			cancel()
 			flight.Arrive(over())
 		},
+	}
+	stop := context.AfterFunc(ctx, cancel)
+	r.untie = func() {
+		if stop(); ctx.Err() != nil { // the caller has seen the end before AfterFunc has
+			cancel()
+		}
 	}
 	r.running.Store(int32(len(nodes)) + 1) //nolint:gosec // a handful
 	for _, node := range nodes {
@@ -155,9 +156,7 @@ func (r *round[T]) silent(ctx context.Context) (all []answer[T]) {
 // decide ends the collecting. It returns the answers that have arrived and were not collected.
 // late gets each answer that arrives afterwards.
 func (r *round[T]) decide(late func(answer[T])) (last []answer[T]) {
-	if r.untie(); r.left() { // its end has not reached the calls yet
-		r.cancel()
-	}
+	r.untie()
 	r.patience.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -193,7 +193,7 @@ func (s *Store) entries(ctx context.Context, master *server, names []string, who
 	}
 }
 
-// endsListing reports whether err is another error than that of one entry.
+// endsListing reports whether err concerns more than one entry.
 func endsListing(err error) bool { return err != nil && failure.ClassOf(err) != "value" }
 
 // glanced returns the entry of an answer of glance.lua. It reads by itself an entry that has moved to

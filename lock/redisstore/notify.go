@@ -158,7 +158,7 @@ func (n *notices) wake(channel string, begun bool) {
 	}
 }
 
-// close ends the listener, and waits for its end, or for that of ctx.
+// close ends the listener, and waits until it or ctx has ended.
 func (n *notices) close(ctx context.Context) {
 	n.shut()
 	n.mu.Lock()

@@ -131,7 +131,7 @@ func newClient(raw, scheme, authority, path string, values neturl.Values) (redis
 	default:
 		return nil, fmt.Errorf("unknown scheme %q", scheme)
 	}
-	// Each host has the URL of one server, and the first one's options are those of all.
+	// Each host is parsed as the URL of one server. The options of the first count for all.
 	scheme, _, _ = strings.Cut(scheme, "-")
 	at := strings.LastIndex(authority, "@") + 1
 	for host := range strings.SplitSeq(authority[at:], ",") {

@@ -58,7 +58,7 @@ func FinalByDefault(code Code) bool {
 	return code == InvalidArgument || code == NotFound || code == AlreadyExists || code == FailedPrecondition || code == OutOfRange
 }
 
-// Kept returns the headers that a replay has: those of package middleware. Values may be bytes.
+// Kept returns the headers of a replay, by the rule of package middleware. Values may be bytes.
 func Kept(header map[string][]string) map[string][][]byte {
 	kept := map[string][][]byte{}
 	for name, values := range header {

@@ -65,8 +65,8 @@ func TestConnectionsOfASpikeAreClosedUnderTraffic(t *testing.T) {
 	}
 }
 
-// The server closes connections, of which one had no command for a while. Others had, so that the store
-// was never idle. Only the command that is written before the end is noticed is lost.
+// The server closes all connections of a store under traffic, also one without a command for a while. The
+// store has noticed the end of that one, and loses no command to it.
 func TestConnectionClosedUnderTrafficCostsNoCommand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

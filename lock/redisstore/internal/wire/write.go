@@ -129,7 +129,7 @@ func (s *Server) survey() (usable, inFlight, share int) {
 func (s *Server) fill(cn *conn) {
 	now, before := time.Now(), len(cn.line)
 	_, inFlight, share := s.survey()
-	for !cn.closed && !cn.overdue {
+	for !cn.closed && !cn.overdue && !cn.retired {
 		c := s.ends.first
 		if c == nil {
 			c = s.claims.first
