@@ -148,7 +148,7 @@ func nestedSection() section {
 	within := guard(func(l *lock.Locker) func(http.Handler) http.Handler {
 		once := idempotent()(l)
 		return func(next http.Handler) http.Handler {
-			return http.TimeoutHandler(once(next), 50*time.Millisecond, "too late")
+			return http.TimeoutHandler(once(next), 2*time.Second, "too late")
 		}
 	})
 	b := key("b")

@@ -3,8 +3,10 @@ package wire_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -301,6 +303,29 @@ func TestDialFailsBesideARetiredConnection(t *testing.T) {
 		require.ErrorIs(t, ask(t.Context(), t, s, "third", true), lock.ErrNotApplied)
 		require.Zero(t, time.Since(began), "it waited for the replies of a former master")
 		all.Wait()
+	})
+}
+
+// A dial that fails costs no command while another connection serves.
+func TestDialFailsBesideAConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{way: always(10 * time.Millisecond)}
+		var dials atomic.Int64
+		s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
+			if dials.Add(1) > 1 {
+				time.Sleep(time.Millisecond)
+				return nil, 0, errors.New("refused")
+			}
+			return f.dial(ctx)
+		}}))
+		assert.NoError(t, ask(t.Context(), t, s, "first", false))
+		var all sync.WaitGroup
+		for i := range 3000 {
+			all.Go(func() { assert.NoError(t, ask(t.Context(), t, s, strconv.Itoa(i), i%2 == 0)) })
+		}
+		all.Wait()
+		require.Greater(t, dials.Load(), int64(1))
 	})
 }
 
