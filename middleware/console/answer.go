@@ -100,5 +100,5 @@ func (a *answer) fail(f failure) {
 		a.send(f.Status, "failure", f)
 		return
 	}
-	(&latch.Problem{Status: f.Status, Title: f.Title}).ServeHTTP(a.w, a.r)
+	(&latch.Problem{Status: f.Status, Title: f.Title, Detail: f.Advice}).ServeHTTP(a.w, a.r)
 }

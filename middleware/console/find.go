@@ -24,11 +24,15 @@ func (h *handler) showEntry(a *answer, key, mistake string) {
 	}
 	page := entryPage{Shown: visible(key), Mistake: mistake, Look: entryLink(key), Record: keytext.IsRecord(key)}
 	if e.Key == "" {
+		page.Spelling = h.spellingOf(key)
 		if !a.html() {
-			a.fail(nothingThere)
+			f := nothingThere
+			if page.Spelling.Unseen != "" {
+				f.Advice = "Its name, " + page.Spelling.Unseen + ", was never seen here: is it spelled so?"
+			}
+			a.fail(f)
 			return
 		}
-		page.Spelling = h.spellingOf(key)
 		a.send(http.StatusOK, "entry", page)
 		return
 	}

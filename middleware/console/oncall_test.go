@@ -114,6 +114,8 @@ func TestNameThatNoLockHas(t *testing.T) {
 			require.NotContains(t, page, "misspelt")
 		}
 		require.NotContains(t, o.page("key=unnamed"), "spelled")
+		require.Contains(t, o.ask(http.MethodGet, "key=usr%3D42", "", "application/json").Body.String(), "usr, was never seen here: is it spelled so?")
+		require.NotContains(t, o.ask(http.MethodGet, "key=user%3D42", "", "application/json").Body.String(), "spelled")
 
 		// A found request of the label shows that the value is right.
 		run := latch.Idempotent(l, keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
