@@ -50,15 +50,14 @@ REST = $(SEARCHES)|$(FAULTY)|$(MODELS)|$(BROWSERS)|/(docs/integrations|example/.
 ALONE = /(lock|lock/redisstore)$$
 BROWSERS = /example/full(/internal/(forms|js))?$$
 
-# The packages that search for broken promises at random, by faults on real servers. They wait
-# more than they work. Those of FAULTY also measure time, and are tested alone.
+# The packages that search for broken promises at random, by faults on real servers. Each is tested
+# alone: calls that end at their budget on a busy machine make more work, and then more of them end.
 SEARCHES = /internal/(history|history/campaign|proxies)$$
 FAULTY = /internal/faults$$
 
 # The packages whose tests take longest, mostly by waiting, are tested first: at the end there
 # would be no others for the cores.
 LONGEST = ./lock ./lock/redisstore ./lock/pgstore ./docs/snippets
-LONGEST_REST = ./internal/history/campaign
 
 # The models are searched by another program: neither the race detector nor another Go finds more
 # in them.
@@ -134,9 +133,9 @@ test-rest: # tests: What the last make test has left out of make test-all
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(RUN_LEFT) $(TESTFLAGS) $$($(LEFT) | grep -vE '$(ALONE)|$(SIMULATED)')
 	go test $(VETTED) $(PATIENCE) -shuffle=on $(RUN_LEFT) $(TESTFLAGS) $$($(LEFT) | grep -E '$(SIMULATED)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(RUN_LEFT) $(TESTFLAGS) $$($(LEFT) | grep -E '$(ALONE)')
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST_REST) work | grep -E '$(REST)' | grep -vE '$(BROWSERS)|$(FAULTY)|$(MODELS)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -E '$(REST)' | grep -vE '$(BROWSERS)|$(SEARCHES)|$(FAULTY)|$(MODELS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list work | grep -E '$(BROWSERS)')
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(FAULTY)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(SEARCHES)|$(FAULTY)')
 	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
