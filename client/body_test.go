@@ -157,12 +157,8 @@ type slowBase struct {
 
 func (s *slowBase) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.tries.Add(1) == 1 {
-		begun := make(chan struct{})
-		s.late.Go(func() {
-			close(begun)
-			_, s.lateErr = io.ReadAll(r.Body)
-		})
-		<-begun
+		s.late.Go(func() { _, s.lateErr = io.ReadAll(r.Body) })
+		synctest.Wait() // for the source
 		return answer(503, "")(), nil
 	}
 	body, err := io.ReadAll(r.Body)

@@ -72,7 +72,7 @@ func (x *guarded) heldOutside(key string) bool {
 // process has the keys of x, and would refuse them.
 func (x *guarded) serveUnprotected(w http.ResponseWriter, next http.Handler) {
 	defer x.returned.Store(true)
-	x.Context = context.Background()
+	x.Context = context.WithoutCancel(x.request.Context())
 	x.request = *x.request.WithContext(context.WithValue(x.request.Context(), guardkey.Outer{}, x)) // no handler has seen it yet
 	next.ServeHTTP(w, &x.request)
 }
