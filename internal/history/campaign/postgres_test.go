@@ -31,7 +31,7 @@ type postgres struct {
 
 func (d *postgres) start(t *testing.T) (h host, db string) {
 	t.Helper()
-	c := pgtest.Start(t, "fsync=on", "max_connections=300", "restart_after_crash=on")
+	c := pgtest.Start(t, "restart_after_crash=on")
 	if d.bounced {
 		d.bouncer = pgtest.PgBouncer(t, c.Addr(), "max_client_conn=1000", "default_pool_size=60", "server_login_retry=1")
 	}
