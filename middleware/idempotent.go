@@ -79,7 +79,7 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 // It panics on a nil Locker, a nil function, a window that is not positive, a nil option,
 // and a store that keeps no receipts.
 func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...IdempotentOption) func(http.Handler) http.Handler {
-	must(setting.ValidateWindow(window), "Dedupe")
+	must(setting.ValidatePositive(window), "Dedupe: a window of %v", window)
 	g := newOnceGuard("Dedupe", l, scope, opts)
 	g.kind = "dedupe"
 	g.locker = g.locker.With(lock.WithKeep(window))

@@ -182,7 +182,7 @@ func WithCooldown(d time.Duration) LockOption {
 // finds the time left of the cool-down in the [lock.RefusedError] of its Problem.
 // WithCooldownStatus panics on any other status.
 func WithCooldownStatus(code int) LockOption {
-	must(setting.ValidateCooldownStatus(code), "WithCooldownStatus(%d)", code)
+	must(setting.CooldownStatuses.Validate(code), "WithCooldownStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.cooldownStatus = code })
 }
 
@@ -194,7 +194,7 @@ func WithCooldownStatus(code int) LockOption {
 // only requests that they let pass unguarded need it. WithBodyFirst panics if limit is not
 // positive.
 func WithBodyFirst(limit int64) LockOption {
-	must(setting.ValidateBodyFirst(limit), "WithBodyFirst(%d)", limit)
+	must(setting.ValidateLimits(limit), "WithBodyFirst(%d)", limit)
 	return lockOption(func(c *lockConfig) { c.bodyFirst = limit })
 }
 
@@ -214,7 +214,7 @@ func WithPermits(n int) LockOption {
 // WithContentionStatus sets the status for a request whose key is held by another one:
 // 409 unless set, or 423, 425 or 429. It panics on any other.
 func WithContentionStatus(code int) LockOption {
-	must(setting.ValidateContentionStatus(code), "WithContentionStatus(%d)", code)
+	must(setting.ContentionStatuses.Validate(code), "WithContentionStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.contention = code })
 }
 
@@ -291,7 +291,7 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 // most HTTP clients do not. Each has Retry-After, and the type of its Problem is the same.
 // WithInProgressStatus panics on any other status.
 func WithInProgressStatus(code int) IdempotentOption {
-	must(setting.ValidateInProgressStatus(code), "WithInProgressStatus(%d)", code)
+	must(setting.InProgressStatuses.Validate(code), "WithInProgressStatus(%d)", code)
 	return idempotentOption(func(c *idempotentConfig) { c.inProgress = code })
 }
 
@@ -328,7 +328,7 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 // gets 500. Both limits are 1 MiB unless set. WithBodyLimits panics if one of them is not
 // positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
-	must(setting.ValidateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
+	must(setting.ValidateLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
 	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.answers.Limit = request, response })
 }
 

@@ -43,7 +43,7 @@ var allFields = map[string]field{
 	"name":        {locks, takeName},
 	"key":         {keyed, func(b *builder, m member) bool { return b.takeKey(m, &b.key) }},
 	"scope":       {onces, func(b *builder, m member) bool { return b.takeKey(m, &b.scope) }},
-	"window":      {[]string{kindDedupe}, duration(setting.ValidateWindow, func(b *builder, d time.Duration) { b.window = d })},
+	"window":      {[]string{kindDedupe}, duration(setting.ValidatePositive, func(b *builder, d time.Duration) { b.window = d })},
 	"fingerprint": {onces, takeFingerprint},
 	"contract":    {keyed, takeContract},
 
@@ -56,20 +56,20 @@ var allFields = map[string]field{
 	"cooldown": {locks, duration(setting.ValidatePositive, func(b *builder, d time.Duration) {
 		b.lockOptions = append(b.lockOptions, latch.WithCooldown(d))
 	})},
-	"cooldown_status": {locks, integer(setting.ValidateCooldownStatus, func(b *builder, code int) {
+	"cooldown_status": {locks, integer(setting.CooldownStatuses.Validate, func(b *builder, code int) {
 		b.lockOptions = append(b.lockOptions, latch.WithCooldownStatus(code))
 	})},
-	"body_first": {locks, integer(setting.ValidateBodyFirst, func(b *builder, n int64) {
+	"body_first": {locks, integer(limit, func(b *builder, n int64) {
 		b.lockOptions = append(b.lockOptions, latch.WithBodyFirst(n))
 	})},
-	"contention_status": {locks, integer(setting.ValidateContentionStatus, func(b *builder, code int) {
+	"contention_status": {locks, integer(setting.ContentionStatuses.Validate, func(b *builder, code int) {
 		b.lockOptions = append(b.lockOptions, latch.WithContentionStatus(code))
 	})},
 	"unknown_hold": {locks, duration(setting.ValidatePositive, func(b *builder, d time.Duration) {
 		b.lockOptions = append(b.lockOptions, latch.WithUnknownHold(d))
 	})},
 	"lifetime_header": {onces, onlyTrue(func(b *builder) { b.onceOptions = append(b.onceOptions, latch.WithLifetimeHeader()) })},
-	"in_progress_status": {onces, integer(setting.ValidateInProgressStatus, func(b *builder, code int) {
+	"in_progress_status": {onces, integer(setting.InProgressStatuses.Validate, func(b *builder, code int) {
 		b.onceOptions = append(b.onceOptions, latch.WithInProgressStatus(code))
 	})},
 	"final_below":    {onces, takeFinalBelow},

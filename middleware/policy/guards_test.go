@@ -69,7 +69,7 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 		}},
 		{`{"g": {"kind": "lock", "name": "user", "key": "session"}}`, []string{`line 1, column 47: guard "g", key: the code offers no key function "session": use one of global, idempotency-key, optional-idempotency-key, user`}},
 		{`{"g": {"kind": "dedupe", "scope": "user", "window": "0s", "keep": "1h"}}`, []string{
-			`line 1, column 53: guard "g", window: a window of 0s: it must be positive`,
+			`line 1, column 53: guard "g", window: the duration must be positive`,
 			`line 1, column 59: guard "g": "keep" is for guards of kind idempotent, and this one is of kind dedupe: remove it`,
 		}},
 		{`{"g": {` + aLock + `, "max-hold": "1m", "coolDown": "1s", "ttl": "1s"}}`, []string{
@@ -94,7 +94,7 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 		{`{"g": {` + aLock + `, "body_first": "1MiB"}}`, []string{`line 1, column 69: guard "g", body_first: "1MiB" is not a whole number: write one, without quotes`}},
 		{`{"g": {` + anIdempotent + `, "final_below": 200, "request_limit": 0, "response_limit": 1e99}}`, []string{
 			`line 1, column 88: guard "g", final_below: 200 keeps no answers, or all there are: write 300, 400 or 500`,
-			`line 1, column 110: guard "g", request_limit: limits must be positive`,
+			`line 1, column 110: guard "g", request_limit: the limit must be positive`,
 			`line 1, column 131: guard "g", response_limit: 1e99 is not a whole number: write one, without quotes`,
 		}},
 		{`{"g": {` + anIdempotent + `, "final_below": true, "fingerprint": "body", "rerun_abandoned": 1}}`, []string{

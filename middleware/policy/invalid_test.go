@@ -45,8 +45,8 @@ func TestInvalidGuards(t *testing.T) {
 		{`"kind": "dedupe", "window": "1s", "scope": true`, "scope", `true is not the name of a key function: write one in quotes`, nil},
 		{anIdempotent + `, "fingerprint": "globale"`, "fingerprint", `the code offers no key function "globale": write global`, nil},
 
-		{aDedupe + `, "window": "0s"`, "window", `a window of 0s: it must be positive`, func() { latch.Dedupe(l, guardtest.ByUser, 0) }},
-		{aDedupe + `, "window": "-1s"`, "window", `a window of -1s: it must be positive`, func() { latch.Dedupe(l, guardtest.ByUser, -time.Second) }},
+		{aDedupe + `, "window": "0s"`, "window", `the duration must be positive`, func() { latch.Dedupe(l, guardtest.ByUser, 0) }},
+		{aDedupe + `, "window": "-1s"`, "window", `the duration must be positive`, func() { latch.Dedupe(l, guardtest.ByUser, -time.Second) }},
 		{aDedupe + `, "window": 1`, "window", `1 is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`, nil},
 
 		{aLock + `, "lease": "0s"`, "lease", `the duration must be positive`, func() { lock.WithLease(0) }},
@@ -73,8 +73,8 @@ func TestInvalidGuards(t *testing.T) {
 			latch.Idempotent(l.With(lock.WithKeep(23*time.Hour)), guardtest.ByUser, keyfunc.IdempotencyKey, latch.ACP())
 		}},
 		{anIdempotent + `, "lifetime_header": false`, "lifetime_header", `false takes nothing back that the code says: remove the field`, nil},
-		{anIdempotent + `, "request_limit": 0`, "request_limit", `limits must be positive`, func() { latch.WithBodyLimits(0, 1) }},
-		{anIdempotent + `, "request_limit": 1, "response_limit": -1`, "response_limit", `limits must be positive`, func() { latch.WithBodyLimits(1, -1) }},
+		{anIdempotent + `, "request_limit": 0`, "request_limit", `the limit must be positive`, func() { latch.WithBodyLimits(0, 1) }},
+		{anIdempotent + `, "request_limit": 1, "response_limit": -1`, "response_limit", `the limit must be positive`, func() { latch.WithBodyLimits(1, -1) }},
 		{anIdempotent + `, "fail_open": null`, "fail_open", `null is not true or false: write one of them, without quotes`, nil},
 	}
 	have := []string{"kind"}

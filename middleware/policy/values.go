@@ -72,8 +72,8 @@ func integer[T int | int64](validate func(n T) error, set func(b *builder, n T))
 	}
 }
 
-// limit checks one limit of latch.WithBodyLimits.
-func limit(n int64) error { return setting.ValidateBodyLimits(n) }
+// limit checks one limit of bodies.
+func limit(n int64) error { return setting.ValidateLimits(n) }
 
 func (b *builder) takeKind(m member) {
 	const want = `a kind of guard: write "lock", "idempotent" or "dedupe"`

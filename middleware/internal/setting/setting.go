@@ -66,14 +66,6 @@ func ValidateGuardName(name string) error {
 	return nil
 }
 
-// ValidateWindow checks the window of Dedupe.
-func ValidateWindow(d time.Duration) error {
-	if d <= 0 {
-		return fmt.Errorf("a window of %v: it must be positive", d)
-	}
-	return nil
-}
-
 // ValidateContractKeep checks how long the Locker of a guard under a contract keeps answers.
 func ValidateContractKeep(keep time.Duration) error {
 	if least := 24 * time.Hour; keep < least {
@@ -87,45 +79,29 @@ func ValidateReceipts(l *lock.Locker) error {
 	return lock.Describe(l.Store()).NoReceipts
 }
 
-// ValidateBodyFirst checks the limit of WithBodyFirst.
-func ValidateBodyFirst(limit int64) error {
-	if limit <= 0 {
+// ValidateLimits checks limits of bodies.
+func ValidateLimits(limits ...int64) error {
+	if slices.Min(limits) <= 0 {
 		return errors.New("the limit must be positive")
 	}
 	return nil
 }
 
-// ValidateBodyLimits checks the limits of WithBodyLimits.
-func ValidateBodyLimits(limits ...int64) error {
-	if slices.Min(limits) <= 0 {
-		return errors.New("limits must be positive")
-	}
-	return nil
-}
+// Statuses are those with which a guard may refuse in one case.
+type Statuses []int
 
-// ValidateCooldownStatus checks the status of WithCooldownStatus.
-func ValidateCooldownStatus(code int) error {
-	switch code {
-	case http.StatusConflict, http.StatusTooManyRequests:
+// The statuses of WithCooldownStatus, WithInProgressStatus and WithContentionStatus.
+var (
+	CooldownStatuses   = Statuses{http.StatusConflict, http.StatusTooManyRequests}
+	InProgressStatuses = Statuses{http.StatusConflict, http.StatusServiceUnavailable}
+	ContentionStatuses = Statuses{http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests}
+)
+
+// Validate checks a status of s.
+func (s Statuses) Validate(code int) error {
+	if slices.Contains(s, code) {
 		return nil
 	}
-	return errors.New("use 409 or 429")
-}
-
-// ValidateInProgressStatus checks the status of WithInProgressStatus.
-func ValidateInProgressStatus(code int) error {
-	switch code {
-	case http.StatusConflict, http.StatusServiceUnavailable:
-		return nil
-	}
-	return errors.New("use 409 or 503")
-}
-
-// ValidateContentionStatus checks the status of WithContentionStatus.
-func ValidateContentionStatus(code int) error {
-	switch code {
-	case http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
-		return nil
-	}
-	return errors.New("use 409, 423, 425 or 429")
+	last := len(s) - 1
+	return fmt.Errorf("use %s or %d", strings.Trim(strings.ReplaceAll(fmt.Sprint([]int(s[:last])), " ", ", "), "[]"), s[last])
 }
