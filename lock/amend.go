@@ -142,7 +142,7 @@ func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 func (a *amendment) claim(ctx context.Context) error {
 	l := a.locker
 	c := Claim{Token: a.ticket.Token, Attempt: 1, Owner: l.core.owner, Lease: l.cfg.lease, Linger: l.cfg.keep}
-	return l.doLogged(ctx, send.Terms{Budget: l.cfg.budget}, &call{name: callClaim, key: a.ticket.Name, claim: c})
+	return l.call(ctx, send.Terms{Budget: l.cfg.budget}, &call{name: callClaim, key: a.ticket.Name, claim: c})
 }
 
 // replace replaces the receipt of entry. An entry that is not settled has none, because the process of the
@@ -157,7 +157,7 @@ func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err e
 	case entry.State == Settled && bytes.Equal(to, entry.Receipt):
 		return true, nil
 	}
-	err = l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
+	err = l.request(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
 		if entry.State != Settled {
 			_, err = l.core.store.Settle(ctx, a.ticket.Name, Claim{Token: a.ticket.Token}, to, l.cfg.stepKeep()) // no shorter than a step
 			return err                                                                                           // not done: the next read finds the receipt that is there

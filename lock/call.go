@@ -50,11 +50,11 @@ type remoteCall struct {
 // Send implements send.Request.
 func (r *remoteCall) Send(ctx context.Context) error { return r.send(ctx, r.store) }
 
-// do makes the call n to the store, and returns the error for callers. For a store in this process n stays
+// call makes the call n to the store, and returns the error for callers. For a store in this process n stays
 // on the stack of the caller.
-func (c *core) do(ctx context.Context, terms send.Terms, n *call) error {
+func (c *core) call(ctx context.Context, terms send.Terms, n *call) error {
 	if c.inProcess {
-		return c.here(ctx, terms, func(ctx context.Context) error { return n.send(ctx, c.store) })
+		return c.callHere(ctx, terms, func(ctx context.Context) error { return n.send(ctx, c.store) })
 	}
 	r := &remoteCall{call: *n, store: c.store}
 	err := send.Do(ctx, c.sender, &r.sends, terms, r)
@@ -62,17 +62,17 @@ func (c *core) do(ctx context.Context, terms send.Terms, n *call) error {
 	return publicError(err, r.sends.Unanswered())
 }
 
-// doLogged makes the call n, and logs its failure.
-func (l *Locker) doLogged(ctx context.Context, terms send.Terms, n *call) error {
-	err := l.core.do(ctx, terms, n)
+// call makes the call n, and logs its failure.
+func (l *Locker) call(ctx context.Context, terms send.Terms, n *call) error {
+	err := l.core.call(ctx, terms, n)
 	if err != nil {
 		l.logFailure(ctx, err)
 	}
 	return err
 }
 
-// here makes a call to a store in this process, which waits for nothing and is never silent.
-func (*core) here(ctx context.Context, terms send.Terms, f func(ctx context.Context) error) error {
+// callHere makes a call to a store in this process, which waits for nothing and is never silent.
+func (*core) callHere(ctx context.Context, terms send.Terms, f func(ctx context.Context) error) error {
 	if terms.Lasting {
 		ctx = lasting
 	}
@@ -88,10 +88,10 @@ type sendFunc func(ctx context.Context) error
 
 func (f sendFunc) Send(ctx context.Context) error { return f(ctx) }
 
-// ask makes the call r to the store, and returns the error for callers. state follows its sends.
-func (c *core) ask(ctx context.Context, state *send.Call, terms send.Terms, r send.Request) error {
+// request makes the request r to the store, and returns the error for callers. state follows its sends.
+func (c *core) request(ctx context.Context, state *send.Call, terms send.Terms, r send.Request) error {
 	if c.inProcess {
-		return c.here(ctx, terms, func(ctx context.Context) (err error) {
+		return c.callHere(ctx, terms, func(ctx context.Context) (err error) {
 			defer send.Recover(&err)
 			return r.Send(ctx)
 		})
@@ -100,9 +100,9 @@ func (c *core) ask(ctx context.Context, state *send.Call, terms send.Terms, r se
 	return publicError(err, state.Unanswered())
 }
 
-// askLogged makes a call whose sends need no clean-up, and logs its failure.
-func (l *Locker) askLogged(ctx context.Context, terms send.Terms, r send.Request) error {
-	err := l.core.ask(ctx, new(send.Call), terms, r)
+// request makes a request whose sends need no clean-up, and logs its failure.
+func (l *Locker) request(ctx context.Context, terms send.Terms, r send.Request) error {
+	err := l.core.request(ctx, new(send.Call), terms, r)
 	if err != nil {
 		l.logFailure(ctx, err)
 	}
@@ -111,7 +111,7 @@ func (l *Locker) askLogged(ctx context.Context, terms send.Terms, r send.Request
 
 // read reads the entry of key.
 func (l *Locker) read(ctx context.Context, terms send.Terms, key string) (entry Entry, err error) {
-	err = l.askLogged(ctx, terms, sendFunc(func(ctx context.Context) (err error) {
+	err = l.request(ctx, terms, sendFunc(func(ctx context.Context) (err error) {
 		entry, err = l.core.store.Get(ctx, key)
 		return err
 	}))

@@ -48,7 +48,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 		// applied, its lease did not begin before this moment.
 		sent := at
 		claim := call{name: callClaim, key: string(e.entry), claim: l.newClaim(e)}
-		err := l.doLogged(ctx, send.Terms{Budget: deadline.Until()}, &claim)
+		err := l.call(ctx, send.Terms{Budget: deadline.Until()}, &claim)
 		if e.claim.sent = claim.sent; err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (e *Lease) start(fence int64, sent clock.Moment) (took time.Duration, err e
 // removeOrphan frees e's key from an orphan of this Locker.
 func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline clock.Moment) error {
 	release := call{name: callRelease, key: string(e.entry), claim: Claim{Token: token}}
-	if err := l.doLogged(ctx, send.Terms{Budget: deadline.Until()}, &release); err != nil {
+	if err := l.call(ctx, send.Terms{Budget: deadline.Until()}, &release); err != nil {
 		return err
 	}
 	if release.ok {
@@ -180,7 +180,7 @@ func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clo
 	e.claim.lease = l.firstLease(e)
 	sent := clock.Now()
 	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
-	err = l.doLogged(ctx, send.Terms{Budget: deadline.Until()}, &renew)
+	err = l.call(ctx, send.Terms{Budget: deadline.Until()}, &renew)
 	e.claim.sent = renew.sent
 	switch {
 	case err != nil:

@@ -130,7 +130,7 @@ func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
 	c := call{name: n.call(), key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
-	err = l.core.do(ctx, l.lastingTerms(), &c)
+	err = l.core.call(ctx, l.lastingTerms(), &c)
 	n.unanswered = n.unanswered || c.sent.Unanswered()
 	return c.ok, err
 }
@@ -238,7 +238,7 @@ func (e *Lease) giveBackTakeover(ctx context.Context) {
 	l := e.locker
 	c := e.claimOf(time.Millisecond)
 	c.Token, c.Replaces, c.ReplacesHeld, c.Attempt = l.core.tokens.Next(), c.Token, true, c.Attempt-1
-	_ = l.doLogged(context.WithoutCancel(ctx), l.lastingTerms(), &call{name: callClaim, key: string(e.entry), claim: c})
+	_ = l.call(context.WithoutCancel(ctx), l.lastingTerms(), &call{name: callClaim, key: string(e.entry), claim: c})
 }
 
 // endBypassed ends a lease whose work ran unprotected. first is false if an earlier call has

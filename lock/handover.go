@@ -129,7 +129,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 func (l *Locker) replace(ctx context.Context, e *Lease, token string, terms send.Terms) (Entry, error) {
 	c := call{name: callClaim, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
 	c.claim.Replaces, c.claim.ReplacesHeld = token, true
-	err := l.core.do(ctx, terms, &c)
+	err := l.core.call(ctx, terms, &c)
 	e.claim.sent = c.sent
 	return c.entry, err
 }

@@ -55,7 +55,7 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 	o.Remove = func() (found bool, err error) {
 		terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
 		release := call{name: callRelease, key: o.Entry, claim: Claim{Token: o.Token}}
-		if err = l.doLogged(ctx, terms, &release); err != nil {
+		if err = l.call(ctx, terms, &release); err != nil {
 			unanswered = unanswered || event.Kind == EventReleased && errors.Is(err, ErrUnknown)
 			return false, err
 		}

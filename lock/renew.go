@@ -66,7 +66,7 @@ func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 		return next, nil
 	}
 	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(lease)}
-	err = l.core.do(ctx, send.Terms{Budget: l.cfg.budget}, &renew)
+	err = l.core.call(ctx, send.Terms{Budget: l.cfg.budget}, &renew)
 	switch {
 	case err != nil:
 		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left

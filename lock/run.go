@@ -329,7 +329,7 @@ func (r *Run) noteInStore(ctx context.Context) error {
 		hold = max(e.withinRun(e.claim.left(l.cfg.lease, clock.Now())), time.Millisecond) // only the linger has to change
 	}
 	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(hold)}
-	err := l.doLogged(ctx, l.lastingTerms(), &renew)
+	err := l.call(ctx, l.lastingTerms(), &renew)
 	switch {
 	case err != nil:
 		l.emitFailed(ctx, &e.identity, callRenew, l.cfg.budget, err)

@@ -124,7 +124,7 @@ func (c *setClaim) send(ctx context.Context) (inTheWay Entry, err error) {
 		r.keys[i], r.claims[i] = string(e.entry), c.newClaim(e)
 		e.claim.lease, r.claims[i].Lease = c.leases[0].claim.lease, r.claims[0].Lease // inside a run, the time left shrinks meanwhile
 	}
-	err = core.ask(ctx, call, send.Terms{Budget: c.cfg.budget}, r)
+	err = core.request(ctx, call, send.Terms{Budget: c.cfg.budget}, r)
 	return r.inTheWay, err
 }
 

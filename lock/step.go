@@ -185,7 +185,7 @@ func (s *step) settle(ctx context.Context, c *Claim, result []byte) error {
 // ask makes a call to the store, and reports its failure.
 func (s *step) ask(ctx context.Context, terms send.Terms, c *call) error {
 	l, began := s.run.lease.locker, time.Now()
-	err := l.doLogged(ctx, terms, c)
+	err := l.call(ctx, terms, c)
 	if err != nil {
 		l.emitFailed(ctx, &s.run.lease.identity, c.name, time.Since(began), err)
 	}

@@ -57,7 +57,7 @@ func (r *Run) beginTransaction(caller context.Context) (err error) {
 // ends the transaction later.
 func (r *Run) rollback(ctx context.Context) {
 	l := r.lease.locker
-	_ = l.askLogged(ctx, l.singleTerms(), sendFunc(r.tx.store.Rollback))
+	_ = l.request(ctx, l.singleTerms(), sendFunc(r.tx.store.Rollback))
 }
 
 // singleTerms returns the terms of a call that is sent once, and does not end with its caller's
@@ -113,7 +113,7 @@ func (r *Run) settleTransaction(ctx context.Context) (commitResult, error) {
 	l, n := e.locker, &e.end
 	var ok bool
 	var failure error
-	_ = l.core.ask(ctx, new(send.Call), l.singleTerms(), sendFunc(func(ctx context.Context) (err error) {
+	_ = l.core.request(ctx, new(send.Call), l.singleTerms(), sendFunc(func(ctx context.Context) (err error) {
 		defer func() { failure = err }() // the store's own error
 		defer send.Recover(&err)
 		ok, err = r.tx.store.Settle(ctx, n.receipt, n.keep)
@@ -152,7 +152,7 @@ func rolledBackError(failure error) error {
 func (r *Run) outcome(ctx context.Context) (committed bool, err error) {
 	e := &r.lease
 	l := e.locker
-	err = l.core.ask(ctx, new(send.Call), l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
+	err = l.core.request(ctx, new(send.Call), l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
 		committed, err = r.tx.store.Outcome(ctx)
 		return err
 	}))

@@ -12,8 +12,8 @@ import (
 // silence bounds the wait for the answer of a connection that was idle.
 const silence = time.Second
 
-// patience returns a context for one attempt within ctx: a third of the time left, at most silence.
-func patience(ctx context.Context) (context.Context, context.CancelFunc) {
+// firstTry returns a context for one attempt within ctx: a third of the time left, at most silence.
+func firstTry(ctx context.Context) (context.Context, context.CancelFunc) {
 	d := silence
 	if end, ok := ctx.Deadline(); ok {
 		d = min(d, time.Until(end)/3)
@@ -38,7 +38,7 @@ func PingIdle() func(ctx context.Context, p pgxpool.ShouldPingParams) bool {
 			return false
 		}
 		if used := time.Now().Add(-p.IdleDuration).UnixNano(); used > latest.Load() {
-			first, cancel := patience(ctx)
+			first, cancel := firstTry(ctx)
 			defer cancel()
 			if p.Conn.Ping(first) == nil {
 				return false
@@ -56,7 +56,7 @@ func PingIdle() func(ctx context.Context, p pgxpool.ShouldPingParams) bool {
 // alive. Each silence closes that connection.
 func acquireSQL(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 	for {
-		first, cancel := patience(ctx)
+		first, cancel := firstTry(ctx)
 		conn, err := db.Conn(first)
 		over := first.Err() != nil
 		cancel()

@@ -31,12 +31,12 @@ func (a *answer[T]) unknown() bool { return a.err != nil && !errors.Is(a.err, lo
 // context too, so that no call is sent without a caller that waits. After the decision they do
 // not: an acquire with its majority must not interrupt the calls to the other nodes.
 type round[T any] struct {
-	answers  chan answer[T] // has room for the answers of all nodes
-	asked    []int
-	heard    []int // nodes whose answers were collected
-	patience *time.Timer
-	untie    func() // lets the calls outlive the caller's context, unless it has ended
-	timeout  time.Duration
+	answers chan answer[T] // has room for the answers of all nodes
+	asked   []int
+	heard   []int       // nodes whose answers were collected
+	latest  *time.Timer // ends the wait for nodes
+	untie   func()      // lets the calls outlive the caller's context, unless it has ended
+	timeout time.Duration
 
 	mu   sync.Mutex
 	late func(answer[T]) // set by the decision
@@ -59,8 +59,8 @@ func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() sen
 		asked:   nodes,
 		// A node's call ends soon after its timeout, often with an error that says whether
 		// it was sent. After that, the round does not wait for it.
-		patience: time.NewTimer(q.timeout * 3 / 2),
-		timeout:  q.timeout,
+		latest:  time.NewTimer(q.timeout * 3 / 2),
+		timeout: q.timeout,
 		over: func() {
 			cancel()
 			flight.Arrive(over())
@@ -129,7 +129,7 @@ func (r *round[T]) next(ctx context.Context) (a answer[T], ok bool) {
 	default: // only now: an answer that has arrived counts, even if the time is over too
 		select {
 		case a = <-r.answers:
-		case <-r.patience.C:
+		case <-r.latest.C:
 			return a, false
 		case <-ctx.Done():
 			return a, false
@@ -157,7 +157,7 @@ func (r *round[T]) silent(ctx context.Context) (all []answer[T]) {
 // late gets each answer that arrives afterwards.
 func (r *round[T]) decide(late func(answer[T])) (last []answer[T]) {
 	r.untie()
-	r.patience.Stop()
+	r.latest.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.late = late

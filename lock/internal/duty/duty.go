@@ -20,7 +20,7 @@ type Duty struct {
 
 	clock.Schedule // unqueued while Try runs
 
-	line       *line
+	kind       *kind
 	token      *token // of an orphan
 	born       time.Time
 	pause      time.Duration

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	maxRunning = 8 // duties of one line that call the store at once
+	maxRunning = 8 // duties of one kind that call the store at once
 
 	// maxBytes bounds the memory of the receipts that wait for the store: 64 of the longest answers that
 	// package middleware keeps by default, or more than a minute of 1,000 answers a second with 1 KiB
@@ -37,20 +37,20 @@ type Queue struct {
 	pending send.Counter // answered or not
 
 	mu     sync.Mutex
-	lines  [2]line // in the order of precedence
+	kinds  [2]kind // in the order of precedence
 	all    map[*Duty]struct{}
 	tokens tokens
 	stage  Stage
 }
 
-// The lines of a Queue. Ends go first, because callers wait for them.
+// The kinds of a Queue. Ends go first, because callers wait for them.
 const (
 	ends = iota
 	removals
 )
 
-// line holds the duties of one kind, except those that run.
-type line struct {
+// kind holds the duties of one kind, except those that run.
+type kind struct {
 	clock.Queue[*Duty]
 
 	running int
@@ -75,8 +75,8 @@ const (
 // which its command may still take effect.
 func New(sender *send.Sender, maxLag time.Duration) *Queue {
 	q := &Queue{sender: sender, maxLag: maxLag, all: make(map[*Duty]struct{})}
-	for i := range q.lines {
-		q.lines[i].Queue = clock.NewQueue[*Duty](q.wake)
+	for i := range q.kinds {
+		q.kinds[i].Queue = clock.NewQueue[*Duty](q.wake)
 	}
 	return q
 }
@@ -126,11 +126,11 @@ func (q *Queue) start(d *Duty, in int, wait time.Duration) (started bool) {
 	if q.stage == stopped {
 		return false
 	}
-	d.born, d.line = time.Now(), &q.lines[in]
+	d.born, d.kind = time.Now(), &q.kinds[in]
 	q.all[d] = struct{}{}
 	q.pending.Enter()
 	q.count.Add(1)
-	d.line.Put(d, clock.Now().Add(wait))
+	d.kind.Put(d, clock.Now().Add(wait))
 	return true
 }
 
@@ -140,7 +140,7 @@ func (q *Queue) Now(d *Duty) {
 	if !d.Queued() {
 		d.again = true
 	} else {
-		d.line.Put(d, min(clock.Now(), d.line.First())-1)
+		d.kind.Put(d, min(clock.Now(), d.kind.First())-1)
 	}
 	q.mu.Unlock()
 	q.wake()
@@ -151,8 +151,8 @@ func (q *Queue) wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := clock.Now()
-	for i := range q.lines {
-		l := &q.lines[i]
+	for i := range q.kinds {
+		l := &q.kinds[i]
 		l.Fired()
 		for l.running < maxRunning && at >= l.First() {
 			paid := q.stage == Working
@@ -175,10 +175,10 @@ func (q *Queue) wake() {
 func (q *Queue) tried(d *Duty, p Progress) {
 	q.mu.Lock()
 	answered := p.answered()
-	if d.paid && (p.Unsent || answered && q.sender.Sends.Count() < q.lines[ends].running+q.lines[removals].running) {
+	if d.paid && (p.Unsent || answered && q.sender.Sends.Count() < q.kinds[ends].running+q.kinds[removals].running) {
 		q.sender.Retries.Give() // nothing was sent, or the store has answered and no caller needs it
 	}
-	d.line.running--
+	d.kind.running--
 	if p.Shrunk {
 		q.bytes.Add(-int64(d.Size))
 		d.Size = 0
@@ -191,7 +191,7 @@ func (q *Queue) tried(d *Duty, p Progress) {
 			d.confirming = true
 			q.count.Add(-1)
 		}
-		d.line.Put(d, clock.Now().Add(d.postpone(p.Again, q.stage)))
+		d.kind.Put(d, clock.Now().Add(d.postpone(p.Again, q.stage)))
 	}
 	q.mu.Unlock()
 	if over && !p.Done {
@@ -208,7 +208,7 @@ func (q *Queue) Advance(to Stage) {
 	for d := range q.all {
 		d.pause = 0
 		if d.Queued() {
-			d.line.Put(d, at)
+			d.kind.Put(d, at)
 		}
 	}
 	q.mu.Unlock()
@@ -220,9 +220,9 @@ func (q *Queue) Stop() {
 	q.mu.Lock()
 	q.stage = stopped
 	var waiting []*Duty
-	for i := range q.lines {
-		waiting = slices.AppendSeq(waiting, q.lines[i].All())
-		q.lines[i].Clear()
+	for i := range q.kinds {
+		waiting = slices.AppendSeq(waiting, q.kinds[i].All())
+		q.kinds[i].Clear()
 	}
 	for _, d := range waiting {
 		q.forget(d)
@@ -234,7 +234,7 @@ func (q *Queue) Stop() {
 	}
 }
 
-// forget removes d, which is in no line. q.mu is held.
+// forget removes d, which does not wait. q.mu is held.
 func (q *Queue) forget(d *Duty) {
 	delete(q.all, d)
 	if !d.confirming {

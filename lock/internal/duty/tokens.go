@@ -71,7 +71,7 @@ func (q *Queue) keep(o *Orphan, wait time.Duration) (started *Duty, dropped bool
 	if q.tokens.removing <= maxOrphans {
 		return k.duty, false
 	}
-	first, _ := q.lines[removals].Peek() // in an outage, the one that has waited longest
+	first, _ := q.kinds[removals].Peek() // in an outage, the one that has waited longest
 	q.giveUp(first)
 	q.dropped.Add(1)
 	return k.duty, true
@@ -99,7 +99,7 @@ func (q *Queue) end(k *token, linger time.Duration) {
 
 // giveUp gives up a removal that does not run at the moment. q.mu is held.
 func (q *Queue) giveUp(d *Duty) {
-	d.line.Drop(d)
+	d.kind.Drop(d)
 	q.forget(d)
 	q.end(d.token, d.token.orphan.Linger)
 }

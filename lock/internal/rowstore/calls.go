@@ -38,9 +38,9 @@ type Call[T any] struct {
 	done  chan struct{}
 }
 
-// patience is the time after which a call that waits gets another goroutine, if there may be one more.
+// stuck is the time after which a call that waits gets another goroutine, if there may be one more.
 // Fewer goroutines execute more calls at once.
-const patience = 20 * time.Millisecond
+const stuck = 20 * time.Millisecond
 
 // The steps of a call.
 const (
@@ -106,11 +106,11 @@ func (q *Calls[T]) help(ctx context.Context) {
 		return
 	}
 	q.watched = true
-	time.AfterFunc(patience, func() {
+	time.AfterFunc(stuck, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.watched = false
-		if q.forgetLeft(); len(q.queue) > 0 && time.Since(q.began) >= patience {
+		if q.forgetLeft(); len(q.queue) > 0 && time.Since(q.began) >= stuck {
 			q.start(ctx)
 		}
 		q.help(ctx)

@@ -20,8 +20,8 @@ type conn struct {
 	out []byte  // of the goroutine that writes
 	in  replies // of the goroutine that reads
 
-	line []*Command // written and not answered
-	peak int        // the longest line since the last tick
+	unanswered []*Command // in the order of the replies
+	peak       int        // the most unanswered since the last tick
 
 	heard   time.Time // when the last reply came
 	writing time.Time // since when a goroutine writes; zero: none does
@@ -57,12 +57,12 @@ func (s *Server) read(cn *conn) {
 	}
 }
 
-// readAll reads until the line is empty, and callers are so few that each reads for itself. It
+// readAll reads until all is answered, and callers are so few that each reads for itself. It
 // runs on its own goroutine.
 func (s *Server) readAll(cn *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for first := true; !cn.closed && (first || len(cn.line) > 0 || cn.peak > ownTrips); first = false {
+	for first := true; !cn.closed && (first || len(cn.unanswered) > 0 || cn.peak > ownTrips); first = false {
 		s.read(cn)
 		s.write(nil)
 	}
@@ -83,7 +83,7 @@ func (s *Server) readOwn(cn *conn, c *Command) {
 
 // readOthers starts a goroutine that reads if none does, and replies are to come.
 func (s *Server) readOthers(cn *conn) {
-	if !cn.reading && len(cn.line) > 0 {
+	if !cn.reading && len(cn.unanswered) > 0 {
 		cn.reading = true
 		go s.readAll(cn)
 	}
@@ -96,11 +96,11 @@ func (s *Server) answered(cn *conn, all []any) (wrong error) {
 	}
 	now, n, claims := time.Now(), 0, 0
 	for _, reply := range all {
-		if n == len(cn.line) {
+		if n == len(cn.unanswered) {
 			wrong = errUnasked
 			break
 		}
-		c := cn.line[n]
+		c := cn.unanswered[n]
 		if c.Batch {
 			if c.replies = append(c.replies, reply); len(c.replies) < c.count {
 				continue
@@ -124,16 +124,16 @@ func (s *Server) answered(cn *conn, all []any) (wrong error) {
 	cn.heard, cn.overdue = now, false
 	s.gauge.Served(now, claims)
 	if n > 0 {
-		s.window.learn(cn.line[0], len(all), now)
+		s.window.learn(cn.unanswered[0], len(all), now)
 	}
-	cn.line = slices.Delete(cn.line, 0, n)
-	if cn.retired && len(cn.line) == 0 {
+	cn.unanswered = slices.Delete(cn.unanswered, 0, n)
+	if cn.retired && len(cn.unanswered) == 0 {
 		return errRetired
 	}
 	return wrong
 }
 
-// lose closes cn. Each command in its line may have been applied, or may be applied later. s.mu is
+// lose closes cn. Each unanswered command may have been applied, or may be applied later. s.mu is
 // held.
 func (s *Server) lose(cn *conn, why error) {
 	if cn.closed {
@@ -143,13 +143,13 @@ func (s *Server) lose(cn *conn, why error) {
 	_ = cn.net.SetDeadline(time.Unix(1, 0)) // callers that read and write for themselves come back now
 	go func() { _ = cn.net.Close() }()      // over TLS it writes, and may wait
 	s.conns = slices.DeleteFunc(s.conns, func(other *conn) bool { return other == cn })
-	if len(cn.line) > 0 {
+	if len(cn.unanswered) > 0 {
 		go s.config.Broken()
 	}
-	for _, c := range cn.line {
+	for _, c := range cn.unanswered {
 		c.end(nil, failure.Unknown(failure.Kind(why), why), send.Lost)
 	}
-	cn.line = nil
+	cn.unanswered = nil
 }
 
 var (

@@ -61,19 +61,19 @@ func (s *Server) pace() time.Duration {
 	return min(moreDials<<(s.dialing-1), max(s.config.Timeout/5, moreDials))
 }
 
-// patience is how long a connection without replies keeps its place when all others are silent, too.
-const patience = time.Second
+// keepsPlace is how long a connection without replies keeps its place when all others are silent, too.
+const keepsPlace = time.Second
 
 // makeRoom gives up a connection for which no caller waits any more, if all are silent: the server may
 // answer over a new one. s.mu is held.
 func (s *Server) makeRoom(now time.Time) bool {
-	awaited := func(c *Command) bool { return c.state == sent || now.Sub(c.written) < patience }
+	awaited := func(c *Command) bool { return c.state == sent || now.Sub(c.written) < keepsPlace }
 	var silent *conn
 	for _, cn := range s.conns {
 		if !cn.overdue {
 			return false
 		}
-		if silent == nil && !slices.ContainsFunc(cn.line, awaited) {
+		if silent == nil && !slices.ContainsFunc(cn.unanswered, awaited) {
 			silent = cn
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Server) locate(now time.Time) {
 			if fmt.Sprint(cn.net.RemoteAddr()) == fmt.Sprint(nc.RemoteAddr()) { // nil of some dialers of users
 				continue
 			}
-			if cn.retired = true; len(cn.line) == 0 {
+			if cn.retired = true; len(cn.unanswered) == 0 {
 				s.lose(cn, errRetired)
 			}
 		}

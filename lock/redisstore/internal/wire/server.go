@@ -67,8 +67,8 @@ type Dialer func(ctx context.Context) (net.Conn, time.Duration, error)
 // few commands at a time ([window]).
 type Server struct {
 	config   Config
-	line     int             // commands on one connection that are not answered
-	most     int             // connections
+	depth    int             // most unanswered commands on one connection
+	most     int             // most connections
 	large    *Server         // sends large commands, each over its own connection; nil in this Server itself
 	channels sync.Pool       // of empty channels without a caller, for callers to wait on
 	open     context.Context //nolint:containedctx // of dials, which outlive their callers; ended by Close
@@ -94,13 +94,13 @@ func New(c Config) *Server {
 	if c.Broken == nil {
 		c.Broken = func() {}
 	}
-	s := newServer(c, lineLimit, maxConns)
+	s := newServer(c, maxUnanswered, maxConns)
 	s.large = newServer(c, 1, maxLarge)
 	return s
 }
 
-func newServer(c Config, line, most int) *Server {
-	s := &Server{config: c, line: line, most: most, window: window{size: lineLimit}}
+func newServer(c Config, depth, most int) *Server {
+	s := &Server{config: c, depth: depth, most: most, window: window{size: maxUnanswered}}
 	s.open, s.shut = context.WithCancel(context.Background()) //nolint:forbidigo // see open
 	s.channels.New = func() any { return make(chan struct{}, 1) }
 	return s
@@ -214,7 +214,7 @@ func (s *Server) Pending() (inFlight, queued int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, cn := range s.conns {
-		inFlight += len(cn.line)
+		inFlight += len(cn.unanswered)
 	}
 	return inFlight, s.ends.len + s.claims.len
 }

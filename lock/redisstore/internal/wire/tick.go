@@ -25,7 +25,7 @@ func (s *Server) tick() {
 	busy := s.dialing > 0
 	for _, cn := range slices.Clone(s.conns) {
 		s.watch(cn, now)
-		busy = busy || len(cn.line) > 0 || !cn.writing.IsZero()
+		busy = busy || len(cn.unanswered) > 0 || !cn.writing.IsZero()
 	}
 	if waiting := s.ends.len + s.claims.len; now.Sub(s.looked) >= time.Duration(waiting)*perQueued {
 		s.looked = now
@@ -37,7 +37,7 @@ func (s *Server) tick() {
 	}
 	s.locate(now)
 	for _, cn := range s.conns {
-		if !busy || len(cn.line) == 0 && cn.writing.IsZero() && now.Sub(cn.heard) > rest {
+		if !busy || len(cn.unanswered) == 0 && cn.writing.IsZero() && now.Sub(cn.heard) > rest {
 			s.await(cn, now)
 		}
 	}
@@ -76,27 +76,27 @@ func (s *Server) drop(err error, due func(c *Command) bool) {
 
 // watch looks at the commands on cn.
 func (s *Server) watch(cn *conn, now time.Time) {
-	cn.peak = len(cn.line)
+	cn.peak = len(cn.unanswered)
 	if cn.peak == 0 {
 		if !cn.writing.IsZero() && now.Sub(cn.writing) > silence {
 			s.lose(cn, errSilent) // the server has answered what it does not read
 		}
 		return
 	}
-	oldest := cn.line[0].written
+	oldest := cn.unanswered[0].written
 	since := oldest
 	if cn.heard.After(since) {
 		since = cn.heard // a server that is slow still answers
 	}
 	late := s.window.overdue(since, now) || !cn.writing.IsZero() && s.window.overdue(cn.writing, now)
 	if late && !cn.overdue {
-		if cn.overdue = true; s.line > 1 && !s.closed {
+		if cn.overdue = true; s.depth > 1 && !s.closed {
 			s.probe(now)
 		}
 	}
-	stalled := cn.overdue && s.line > 1 && s.window.newest.After(oldest) // the server has answered others
+	stalled := cn.overdue && s.depth > 1 && s.window.newest.After(oldest) // the server has answered others
 	abandoned := true
-	for _, c := range cn.line {
+	for _, c := range cn.unanswered {
 		if c.state == sent && c.mustLeave(now, stalled) {
 			if c.leave(send.ErrGivenUp); c.over == nil { // its caller may read
 				cn.woken = true

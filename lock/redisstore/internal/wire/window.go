@@ -3,15 +3,15 @@ package wire
 import "time"
 
 const (
-	// lineLimit is the number of unanswered commands on one connection, and of the first window.
-	lineLimit = 64
+	// maxUnanswered is the number of unanswered commands on one connection, and of the first window.
+	maxUnanswered = 64
 
 	// fastLimit bounds the window of a server that answers all of it within short. At 256 callers and
-	// more, such a server serves a fifth more than with lineLimit.
-	fastLimit = 4 * lineLimit
+	// more, such a server serves a fifth more than with maxUnanswered.
+	fastLimit = 4 * maxUnanswered
 
 	// maxWindow bounds the window.
-	maxWindow = 16 * lineLimit
+	maxWindow = 16 * maxUnanswered
 
 	// maxConns bounds the connections to a server, apart from those for large commands. A full window
 	// needs half of them. The others are for those that late replies hold up: if one reply in a thousand
@@ -116,13 +116,13 @@ func (w *window) learn(c *Command, n int, now time.Time) {
 		if b.size <= w.size { // otherwise it was written before the trial
 			w.decide(took, b.inFlight)
 		}
-	case w.size > lineLimit && w.shortest <= short && w.usual > 2*short:
-		w.size = lineLimit
+	case w.size > maxUnanswered && w.shortest <= short && w.usual > 2*short:
+		w.size = maxUnanswered
 	case b.filled && (long && turn.After(w.tried) || over):
 		w.trial, w.inFlightBefore, w.usualBefore, w.tried = w.size, b.inFlight, w.usual, turn
 		w.size = max(min(w.size, b.inFlight)/2, 1)
 	case !b.limited || over || long && w.usual > maxUsual:
-	case w.size < lineLimit || w.size < fastLimit && w.usual < short:
+	case w.size < maxUnanswered || w.size < fastLimit && w.usual < short:
 		w.size = min(w.size+n, fastLimit) // twice as many after a round trip, at most
 	case w.narrow(now) && took < 2*w.shortest:
 		w.size = min(w.size+n, maxWindow)

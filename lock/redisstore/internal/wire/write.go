@@ -14,13 +14,13 @@ const (
 	// over its own connection. It spares them the wait for another goroutine.
 	ownTrips = 2
 
-	// crowd is the length of a line, lately, from which a writer lets others run first, whose commands it
+	// crowd is how many were unanswered lately when a writer lets others run first, whose commands it
 	// then writes with its own. At 256 callers, it serves twice as many; at 4, it would serve a fifth less.
 	crowd = 8
 
-	// Callers share one connection up to a line of shortLine, and then up to spread of them.
-	shortLine = 16
-	spread    = 4
+	// Callers share one connection up to shallow commands, and then up to spread of them.
+	shallow = 16
+	spread  = 4
 )
 
 // write writes what is queued, as far as the window and the connections allow. If it has written
@@ -56,7 +56,7 @@ func (s *Server) write(own *Command) (toRead *conn) {
 		if cn.out = cn.out[:0]; cap(cn.out) > maxKept {
 			cn.out = nil
 		}
-		if own != nil && len(cn.line) == 1 && cn.line[0] == own && !cn.reading {
+		if own != nil && len(cn.unanswered) == 1 && cn.unanswered[0] == own && !cn.reading {
 			cn.reading, toRead = true, cn
 		}
 		s.readOthers(cn)
@@ -86,10 +86,10 @@ func (s *Server) choose(now time.Time) *conn {
 		if cn.overdue || cn.retired {
 			continue
 		}
-		if free == nil && len(cn.line) == 0 && cn.writing.IsZero() {
+		if free == nil && len(cn.unanswered) == 0 && cn.writing.IsZero() {
 			free = cn
 		}
-		if first == nil && len(cn.line) < share {
+		if first == nil && len(cn.unanswered) < share {
 			first = cn
 		}
 	}
@@ -100,7 +100,7 @@ func (s *Server) choose(now time.Time) *conn {
 	case free != nil && inFlight < ownTrips:
 		return free
 	}
-	if first == nil || usable < ownTrips || share > shortLine && usable < spread {
+	if first == nil || usable < ownTrips || share > shallow && usable < spread {
 		s.dial(now)
 	}
 	if first == nil || !first.writing.IsZero() {
@@ -117,17 +117,17 @@ func (s *Server) survey() (usable, inFlight, share int) {
 	for _, cn := range s.conns {
 		if !cn.overdue && !cn.retired {
 			usable++
-			inFlight += len(cn.line)
+			inFlight += len(cn.unanswered)
 		}
 	}
 	all := min(inFlight+s.ends.len+s.claims.len, s.window.size)
-	return usable, inFlight, min(max(all/min(max(usable, 1), spread), shortLine), s.line)
+	return usable, inFlight, min(max(all/min(max(usable, 1), spread), shallow), s.depth)
 }
 
-// fill moves commands from the queues into the line of cn, and their bytes into its buffer. A
+// fill moves commands from the queues to the unanswered of cn, and their bytes into its buffer. A
 // command that is too late for an answer is not written.
 func (s *Server) fill(cn *conn) {
-	now, before := time.Now(), len(cn.line)
+	now, before := time.Now(), len(cn.unanswered)
 	_, inFlight, share := s.survey()
 	for !cn.closed && !cn.overdue && !cn.retired {
 		c := s.ends.first
@@ -139,12 +139,12 @@ func (s *Server) fill(cn *conn) {
 		}
 		if inFlight >= s.window.size {
 			s.full = now
-			for _, c := range cn.line[before:] {
+			for _, c := range cn.unanswered[before:] {
 				c.trip.filled = true
 			}
 			break
 		}
-		if len(cn.line) >= share {
+		if len(cn.unanswered) >= share {
 			break
 		}
 		c.queue.remove(c)
@@ -157,7 +157,7 @@ func (s *Server) fill(cn *conn) {
 			inFlight++
 			c.state, c.written = sent, now
 			c.trip = trip{size: s.window.size, inFlight: inFlight, limited: !c.arrived.After(s.full)}
-			cn.line = append(cn.line, c)
+			cn.unanswered = append(cn.unanswered, c)
 			if len(c.out) > maxKept {
 				cn.out = c.out // it is alone on cn
 			} else {
@@ -168,5 +168,5 @@ func (s *Server) fill(cn *conn) {
 			}
 		}
 	}
-	cn.peak = max(cn.peak, len(cn.line))
+	cn.peak = max(cn.peak, len(cn.unanswered))
 }
