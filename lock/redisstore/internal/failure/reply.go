@@ -25,9 +25,6 @@ func ReplyCode(err error) string {
 // to a script.
 func CodeOf(text string) string {
 	said, scripted := inScript(text)
-	if !scripted {
-		said = text
-	}
 	code, _, _ := strings.Cut(said, " ")
 	_, listed := classes[code]
 	said = strings.TrimPrefix(said, "ERR ")
