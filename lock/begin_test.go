@@ -18,7 +18,7 @@ import (
 
 // A guard gets a run, or the entry that an earlier run has left, with the time that is left of it.
 func TestBeginFindsTheEarlierReceipt(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithKeep(keep))
 		run, _, err := l.Begin(t.Context(), key, print1, &lock.Submission{Guard: "orders", Label: "42"})
 		require.NoError(t, err)
@@ -36,6 +36,11 @@ func TestBeginFindsTheEarlierReceipt(t *testing.T) {
 		require.Equal(t, lock.Settled, earlier.State)
 		require.Equal(t, key, earlier.Key)
 		require.Equal(t, keep-time.Minute, earlier.Left.Round(time.Second))
+		asked := s.Count(fault.Get)
+		_, earlier, err = l.Begin(t.Context(), key, print1, nil)
+		require.NoError(t, err)
+		require.Equal(t, "answer", string(earlier.Receipt))
+		require.Equal(t, asked, s.Count(fault.Get), "without AskLeft, the claim is the only call")
 		_, _, err = l.Begin(t.Context(), key, []byte("another"), nil)
 		require.ErrorIs(t, err, lock.ErrMismatch)
 	})

@@ -17,9 +17,9 @@ import (
 func appendMultipart(b []byte, contentType string, body []byte) []byte {
 	h := sha256.New()
 	kind, params, err := mime.ParseMediaType(contentType)
-	boundary := params["boundary"]
+	boundary := params["boundary"] // with an empty one, hashParts finds no end
 	delete(params, "boundary")
-	if others := mime.FormatMediaType(kind, params); err == nil && kind == "multipart/form-data" && boundary != "" && others != "" {
+	if others := mime.FormatMediaType(kind, params); err == nil && kind == "multipart/form-data" && others != "" {
 		_, _ = h.Write(lenprefix.Append(nil, others)) // a write to a hash never fails
 		if hashParts(h, body, []byte("--"+boundary)) {
 			return h.Sum(append(b, 'p'))
