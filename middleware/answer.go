@@ -42,9 +42,9 @@ func (a *Answer) record() ([]byte, error) {
 	return record.Close(append(record.Open(nil), a.Body...), headers, a.Status, false), nil
 }
 
-// adapted returns the record to send to r in place of receipt. f is the function of [WithReplay], nil if there is none. The error
-// is that of f, or says that it has made an answer that cannot be sent.
-func adapted(f func(r *http.Request, a *Answer) error, r *http.Request, receipt []byte) ([]byte, error) {
+// adapted returns the record to send to r in place of receipt. f is the function of [WithReplay], nil if there is none. outside are the
+// headers that outer middleware has set. The error is that of f, or says that it has made an answer that cannot be sent.
+func adapted(f func(r *http.Request, a *Answer) error, outside http.Header, r *http.Request, receipt []byte) ([]byte, error) {
 	if f == nil {
 		return receipt, nil
 	}
@@ -55,6 +55,11 @@ func adapted(f func(r *http.Request, a *Answer) error, r *http.Request, receipt 
 	answerOf := func() *Answer {
 		a := &Answer{Status: rec.Status, Header: http.Header{}, Body: bytes.Clone(rec.Body)}
 		rec.SetHeader(a.Header)
+		sent := outside.Clone()
+		rec.SetHeader(sent)
+		for name := range a.Header {
+			a.Header[name] = sent[name] // with the values of outer middleware to which the handler has added its own
+		}
 		return a
 	}
 	a := answerOf()

@@ -84,3 +84,23 @@ func TestWithReplay(t *testing.T) {
 	require.Equal(t, 1, runs)
 	require.PanicsWithValue(t, "middleware.WithReplay: nil function", func() { latch.WithReplay(nil) })
 }
+
+// A function of WithReplay changes the body. A header to which the handler has added values has them and those of the
+// middleware outside of the repeat.
+func TestChangedReplayKeepsHeadersOfOuterMiddleware(t *testing.T) {
+	t.Parallel()
+	changes := latch.WithReplay(func(_ *http.Request, a *latch.Answer) error { a.Body = []byte("changed"); return nil })
+	for inner, set := range innerHandlers {
+		handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			set(w.Header())
+			w.WriteHeader(http.StatusCreated)
+		})
+		for name, outer := range outerMiddleware {
+			guarded := once(newLocker(t, memstore.New()), changes)(handler)
+			require.Equal(t, http.StatusCreated, serve(outer(guarded), keyed("k")).Code)
+			again := serve(outer(guarded), keyed("k"))
+			require.Equal(t, "changed", again.Body.String())
+			require.Equal(t, vary(serve(outer(handler), keyed("k")).Header()), vary(again.Header()), "handler %s, outside %s", inner, name)
+		}
+	}
+}

@@ -217,7 +217,7 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 	if g.rpc != nil {
 		receipt = g.rpc.readdressed(r, g.requestLimit, receipt)
 	}
-	receipt, err := adapted(g.onReplay, r, receipt)
+	receipt, err := adapted(g.onReplay, w.Header(), r, receipt)
 	var p *Problem
 	if err != nil {
 		if own, ok := errors.AsType[*keyfunc.Error](err); ok {

@@ -355,8 +355,9 @@ func WithLabel(f func(r *http.Request) string) IdempotentOption {
 }
 
 // WithReplay calls f before each answer of an earlier request is sent to a repeat. f can authorise
-// again, because a right may have been revoked since, and it can change a, a copy of the answer. The
-// record stays as it is, and the next repeat gets it.
+// again, because a right may have been revoked since, and it can change a, a copy of the answer. A new
+// body needs a new ETag and Content-Digest, if the answer has them. The record stays as it is, and the
+// next repeat gets it.
 //
 //	latch.WithReplay(func(r *http.Request, a *latch.Answer) error {
 //		if !mayOrder(r.Context()) {
