@@ -61,6 +61,9 @@ func TestMultipartBodiesDoNotCollide(t *testing.T) {
 	} {
 		requests = append(requests, struct{ contentType, body string }{contentType, part + "--b--\r\n"})
 	}
+	for _, b := range []string{"b", "c"} { // a line of the content begins like a boundary
+		requests = append(requests, struct{ contentType, body string }{"multipart/form-data; boundary=" + b, "--" + b + "\r\n" + formPart + "\r\n--" + b + "ar\r\n--" + b + "--\r\n"})
+	}
 	for _, front := range []string{"", "\r\n"} { // without a boundary, nothing says what the parts are
 		requests = append(requests, struct{ contentType, body string }{"multipart/form-data", front + "--\r\n" + formPart + "\r\n----"})
 	}
