@@ -38,8 +38,8 @@ const (
 // with [WithTransaction], and with [WithRerunAbandoned]. A Locker without both refuses repeats after
 // the end of a process, and its first Step logs so.
 //
-// name has 1 to 128 bytes, and stands for one step: in a loop, put the item into it ("refund/7"), also if each
-// item has a Once of its own, because the keys of the calls are those of the handler around them. Operators
+// name has 1 to 128 bytes, and stands for one step: in a loop, put the item into it ("refund/7"), even if each
+// item has its own Once: inside a handler, keys of calls are derived from its request and the name. Operators
 // see it, so it has no secret. Do not rename a step while submissions may be unfinished.
 // A result has at most 1 MiB. It is kept for WithKeep, WithMaxHold and WithLease together, and so is the
 // receipt of work that has a step: a step is never forgotten before the submission that [Attempt]

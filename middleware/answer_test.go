@@ -85,8 +85,8 @@ func TestWithReplay(t *testing.T) {
 	require.PanicsWithValue(t, "middleware.WithReplay: nil function", func() { latch.WithReplay(nil) })
 }
 
-// A function of WithReplay changes the body. A header to which the handler has added values has them and those of the
-// middleware outside of the repeat.
+// A function of WithReplay changes the body. A header to which the handler has added values also has the values of
+// the middleware outside of the repeat.
 func TestChangedReplayKeepsHeadersOfOuterMiddleware(t *testing.T) {
 	t.Parallel()
 	changes := latch.WithReplay(func(_ *http.Request, a *latch.Answer) error { a.Body = []byte("changed"); return nil })
