@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -127,27 +128,27 @@ func TestLateCommitFindsALateClaimOfItsToken(t *testing.T) {
 }
 
 // Behind PgBouncer a session of the server serves one client after the other. Work that has sent
-// its own COMMIT leaves the mark of its transaction there. Later work on the same session, which has
-// sent its own ROLLBACK, is not taken as committed.
+// its own COMMIT leaves the mark of its transaction there, even if its next transaction is rolled back.
+// Later work on the same session, which has sent its own ROLLBACK, is not taken as committed.
 func TestMarkOfAnEarlierTransaction(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, bounced(t, pgtest.Shared(t).Addr(), "default_pool_size=1"))
-	l := s.locker(t)
-	ending := func(name, end string) func(ctx context.Context) ([]byte, error) {
-		return func(ctx context.Context) ([]byte, error) {
-			if _, err := order(name)(ctx); err != nil {
-				return nil, err
+	for _, end := range []string{"COMMIT", "COMMIT AND CHAIN", "COMMIT; BEGIN"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, bounced(t, pgtest.Shared(t).Addr(), "default_pool_size=1"), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+			l := s.locker(t)
+			errAfter := errors.New("after its end")
+			_, _, err := l.Once(t.Context(), "committed", nil, func(ctx context.Context) ([]byte, error) {
+				return nil, errors.Join(statements("INSERT INTO orders VALUES ('committed')", end)(ctx), errAfter)
+			})
+			require.ErrorIs(t, err, errAfter)
+			for i := range 5 {
+				_, _, err = l.Once(t.Context(), fmt.Sprint(i), nil, func(ctx context.Context) ([]byte, error) {
+					return nil, statements("INSERT INTO orders VALUES ('rolled back')", "ROLLBACK")(ctx)
+				})
+				require.ErrorIs(t, err, lock.ErrNotApplied, "answered without its effect")
 			}
-			tx, _ := pgstore.Tx(ctx)
-			_, err := tx.Exec(ctx, end)
-			return []byte(name), err
-		}
+			require.Equal(t, []string{"committed"}, s.orders(t))
+		})
 	}
-	_, _, err := l.Once(t.Context(), "committed", nil, ending("committed", "COMMIT"))
-	require.NoError(t, err)
-	for i := range 5 {
-		_, _, err = l.Once(t.Context(), fmt.Sprint(i), nil, ending("rolled back", "ROLLBACK"))
-		require.ErrorIs(t, err, lock.ErrNotApplied, "answered without its effect")
-	}
-	require.Equal(t, []string{"committed"}, s.orders(t))
 }

@@ -160,7 +160,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	if conn := s.conn.PgConn(); s.inUse || s.cut || conn.IsClosed() || conn.IsBusy() || conn.TxStatus() == 'I' {
 		return nil // leave does the rest
 	}
-	_, err = s.conn.Exec(ctx, "rollback")
+	_, err = s.conn.Exec(ctx, "rollback; set latch.work = ''") // a COMMIT by the work, before another BEGIN, has kept the mark
 	return err
 }
 
