@@ -152,3 +152,26 @@ func TestMarkOfAnEarlierTransaction(t *testing.T) {
 		})
 	}
 }
+
+// Work has committed its transaction by itself, and the store gets no answer when it leaves the
+// receipt. The work does not run again.
+func TestWorkThatCommitsWhileTheServerIsSilent(t *testing.T) {
+	t.Parallel()
+	p := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), nil)
+	s := openShop(t, func(db string) string { return p.URL(db, "postgres") })
+	var struck atomic.Bool
+	receipt, _, err := s.locker(t).Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+		p.Decide(func(x *sqlproxy.Exchange) (f sqlproxy.Fault) {
+			if x.Contains("SET receipt") && !struck.Swap(true) {
+				f.Action = sqlproxy.CutRequest
+			}
+			return f
+		})
+		return []byte("receipt"), statements("INSERT INTO orders VALUES ('first')", "COMMIT")(ctx)
+	})
+	require.NoError(t, err)
+	require.True(t, struck.Load())
+	require.Equal(t, "receipt", string(receipt))
+	require.Equal(t, "receipt", must.Replay(t)(s.locker(t).Once(t.Context(), "k", nil, order("second"))))
+	require.Equal(t, []string{"first"}, s.orders(t))
+}

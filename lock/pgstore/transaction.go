@@ -38,6 +38,8 @@ type workTransaction struct {
 	key, token []byte
 	result     commitResult // unanswered until COMMIT was sent and answered
 	sent       time.Time    // when COMMIT was sent
+
+	leave func(ctx context.Context) (bool, error) // leaves the receipt of work that has committed by itself; else nil
 }
 
 // Settle is part of [lock.Transaction]. The receipt and COMMIT are one round trip.
@@ -60,10 +62,13 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	case s.ended():
 		kept := s.kept(ctx)
 		s.hangUp() // its next user must not get the mark
-		if kept {
+		if !kept {
+			return false, failure.Permanent(errEnded)
+		}
+		t.leave = func(ctx context.Context) (bool, error) {
 			return t.store.Settle(ctx, string(t.key), lock.Claim{Token: string(t.token)}, receipt, keep)
 		}
-		return false, failure.Permanent(errEnded)
+		return t.Outcome(ctx)
 	case conn.TxStatus() == 'E':
 		_ = s.rollback(ctx)
 		return false, failure.Permanent(errAborted)
@@ -130,6 +135,11 @@ func notCommitted(err error) error {
 // has lost claim and COMMIT in a crash, the lease was over, or an operator has freed the key.
 func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
+	case t.leave != nil:
+		if ok, err = t.leave(ctx); err != nil { // whether the receipt was applied does not show the outcome
+			return false, fmt.Errorf("pgstore: leaving the receipt of work that has committed by itself: %s", err.Error())
+		}
+		return ok, nil
 	case t.sent.IsZero():
 		return false, t.Rollback(ctx)
 	case t.result != unanswered:
