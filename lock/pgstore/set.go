@@ -26,7 +26,7 @@ claimed AS (
 	ON CONFLICT (key) DO UPDATE SET token = EXCLUDED.token, attempt = EXCLUDED.attempt, fingerprint = EXCLUDED.fingerprint,
 		owner = EXCLUDED.owner, fence = EXCLUDED.fence, ends_at = EXCLUDED.ends_at, linger = EXCLUDED.linger,
 		receipt = NULL, sweep_at = EXCLUDED.sweep_at
-	WHERE NOT ` + live + ` AND NOT (e.token = EXCLUDED.token AND e.attempt < 0)
+	WHERE NOT ` + live + `
 	RETURNING 1)
 SELECT (CASE taken WHEN 0 THEN 'false' WHEN cardinality($1::bytea[]) THEN 'true' ELSE '` + notAll + `' END)::bool
 FROM (SELECT count(*) AS taken FROM claimed) AS all_of_them`)
