@@ -131,12 +131,14 @@ func TestWithTable(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Shared(t)
 	for mode, params := range map[string][]string{"": nil, "ansi": {"sql_mode=ANSI_QUOTES"}} {
-		db := server.Database(t)
-		for _, name := range []string{"select", "with `quotes`", "späte \"Sperren\"", "x`; DROP TABLE orders; --", db + ".other"} {
+		db := server.Database(t) + "$1"
+		server.Exec(t, "", "CREATE DATABASE `"+db+"`")
+		t.Cleanup(func() { server.Exec(t, "", "DROP DATABASE `"+db+"`") })
+		for _, name := range []string{"select", "a$1", "with `quotes`", "späte \"Sperren\"", "x`; DROP TABLE orders; --", db + ".other"} {
 			sqlshop.UseTable(t, open(t, server.DSN(db, "", params...), mysqlstore.WithTable(name)), mode+name)
 		}
 	}
-	for _, name := range []string{"", "a.b.c", ".a", "a.", "a\x00", "a$1", "a ", "\xff", strings.Repeat("a", 49)} {
+	for _, name := range []string{"", "a.b.c", ".a", "a.", "a\x00", "a ", "\xff", strings.Repeat("a", 49)} {
 		require.Panics(t, func() { mysqlstore.WithTable(name) }, name)
 	}
 	require.Panics(t, func() { mysqlstore.New(nil, mysql.NewConfig()) })

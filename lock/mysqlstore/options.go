@@ -15,12 +15,12 @@ func (n tableName) apply(table *string) { *table = string(n) }
 // WithTable sets the name of the table. If the table is in another database than the
 // connections', write "shop.latch_entries". The default is "latch_entries". Names are quoted, so
 // they are used exactly as written. WithTable panics if a part of the name is empty, is not
-// UTF-8, has a byte 0 or a dollar sign, ends with a space, or is longer than 48 bytes: the names
+// UTF-8, has a byte 0, ends with a space, or is longer than 48 bytes: the names
 // that the store derives from it would be too long.
 func WithTable(name string) Option {
 	for part := range strings.SplitSeq(name, ".") {
-		if part == "" || len(part) > 48 || strings.ContainsAny(part, "\x00$") || !utf8.ValidString(part) || strings.HasSuffix(part, " ") {
-			panic("mysqlstore: WithTable: " + name + ": each part of the name is UTF-8 of 1 to 48 bytes, none is 0 or a dollar sign, and the last is no space")
+		if part == "" || len(part) > 48 || strings.Contains(part, "\x00") || !utf8.ValidString(part) || strings.HasSuffix(part, " ") {
+			panic("mysqlstore: WithTable: " + name + ": each part of the name is UTF-8 of 1 to 48 bytes, none is 0, and the last is no space")
 		}
 	}
 	if strings.Count(name, ".") > 1 {

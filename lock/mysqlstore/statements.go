@@ -106,11 +106,17 @@ func text(statement string, values ...any) string {
 
 func appendText(to []byte, statement string, values []any) []byte {
 	for {
-		before, after, ok := strings.Cut(statement, "$")
-		if to = append(to, before...); !ok {
-			return to
+		at := strings.IndexAny(statement, "$`")
+		if at < 0 {
+			return append(to, statement...)
 		}
-		n := 0
+		if statement[at] == '`' { // a name, which may have a dollar sign
+			at += 2 + strings.IndexByte(statement[at+1:], '`')
+			to, statement = append(to, statement[:at]...), statement[at:]
+			continue
+		}
+		to = append(to, statement[:at]...)
+		after, n := statement[at+1:], 0
 		for ; after != "" && '0' <= after[0] && after[0] <= '9'; after = after[1:] {
 			n = 10*n + int(after[0]-'0')
 		}
