@@ -2,6 +2,7 @@ package mysqlstore
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -191,8 +192,14 @@ func (w *session) settled(ctx context.Context) error {
 	case rollsBack(w.stmtErr):
 		w.endErr = failure.Transient(fmt.Errorf("%w: %w", errUndone, failure.Classed(w.stmtErr)))
 	case w.open(ctx):
-		w.stmtErr = nil
-		return nil
+		switch committed, err := w.markCommitted(ctx); {
+		case err != nil:
+			w.endErr = failure.Transient(err)
+		case committed:
+			w.endErr = failure.Permanent(errEnded)
+		default:
+			w.stmtErr = nil
+		}
 	default:
 		w.endErr = failure.Transient(fmt.Errorf("%w: %w", errUndone, failure.Classed(w.stmtErr)))
 		if w.mark != 0 && errors.Is(w.stmtErr, errUnclear) {
@@ -232,6 +239,16 @@ func (w *session) writeMark(ctx context.Context) error {
 	}
 	w.stmtErr = errUnclear
 	return nil
+}
+
+// markCommitted reports whether a mark was committed. An open transaction is then another one.
+func (w *session) markCommitted(ctx context.Context) (committed bool, err error) {
+	if w.mark != 0 {
+		err = w.store.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
+			return conn.QueryRowContext(ctx, text(w.store.statements.marked, w.mark)).Scan(&committed)
+		})
+	}
+	return committed, err
 }
 
 var errUnclear = errors.New("a statement that may have ended the transaction")

@@ -9,7 +9,7 @@ import (
 // statements has the SQL of a store, with $1, $2 ... in the place of values.
 type statements struct {
 	insert, insertAbsent, replace, renew, settle, release, forget string
-	drawFence, fence, dropFence                                   string
+	drawFence, fence, dropFence, marked                           string
 	get, page, list, ended, remove                                string
 	settleInside, lockRow, idle                                   string
 	present, presentFences, engine                                string
@@ -54,6 +54,7 @@ WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
 	s.drawFence = n.in(`INSERT INTO latch_entries_fence VALUES (NULL)`)
 	s.fence = n.in(`UPDATE latch_entries SET fence = $3 WHERE lock_key = $1 AND token = $2 AND fence = 0`)
 	s.dropFence = n.in(`DELETE FROM latch_entries_fence WHERE fence = $1`)
+	s.marked = n.in(`SELECT COUNT(*) > 0 FROM latch_entries_fence WHERE fence = $1`)
 }
 
 // setEnds sets the statements that free a key, and that remove receipts.

@@ -111,6 +111,7 @@ func (t *workTransaction) commit(ctx context.Context) (bool, error) {
 // ended returns the result of a transaction that ended before its receipt was written. If the work
 // itself has committed it, ended settles the receipt now. Without an answer, its outcome is unknown.
 func (t *workTransaction) ended(ctx context.Context, why error, receipt []byte, keep time.Duration) (ok bool, err error) {
+	t.work.end(ctx, false) // unlocks the mark
 	kept, err := t.work.committedByWork(ctx)
 	if err == nil && !kept {
 		return false, why

@@ -39,6 +39,7 @@ func TestWhatWorkDoes(t *testing.T) {
 		s.exec(t, "CREATE PROCEDURE commits() COMMIT")
 		s.exec(t, "CREATE PROCEDURE rolls_back() ROLLBACK")
 		s.exec(t, "CREATE PROCEDURE begins_again() BEGIN ROLLBACK; START TRANSACTION; END")
+		s.exec(t, "CREATE PROCEDURE commits_and_begins() BEGIN COMMIT; START TRANSACTION; END")
 		return s.Shop
 	}, map[string]sqlshop.Work{
 		"failed statement":         {Do: sqlshop.Around("INSERT INTO nowhere VALUES (1)"), Rows: both},
@@ -68,6 +69,13 @@ func TestWhatWorkDoes(t *testing.T) {
 			defer cancel()
 			return errors.Join(exec(ctx, insert, "first"), ignore(exec(short, "DO SLEEP(5)")), ignore(exec(ctx, insert, "second")))
 		}, Says: "its session has ended", May: true},
+		"that commits and begins": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
+			err := errors.Join(exec(ctx, insert, "first"), exec(ctx, "CALL commits_and_begins()"))
+			if exec(ctx, insert, "second") == nil {
+				err = errors.New("it is in another transaction, which nothing commits")
+			}
+			return err
+		}, Rows: first},
 		"rows left open": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
 			rows, err := tx(ctx).QueryContext(ctx, "SELECT name FROM orders") //nolint:sqlclosecheck,rowserrcheck // left open
 			if err == nil {
@@ -168,6 +176,23 @@ func TestWorkThatCommitsWhileTheServerIsSilent(t *testing.T) {
 			require.Equal(t, []string{"first"}, s.Orders(t))
 		})
 	}
+}
+
+// A statement may have ended the transaction, and the store gets no answer when it asks for that. All is
+// rolled back.
+func TestWorkWhoseMarkIsNotRead(t *testing.T) {
+	t.Parallel()
+	s, p := behind(t, mysqltest.Shared(t), nil)
+	s.exec(t, "CREATE PROCEDURE harmless() DO 1")
+	l := sqlshop.Locker(t, s.store)
+	_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+		p.Decide(sqlproxy.First("SELECT COUNT(*) > 0", sqlproxy.Fault{Action: sqlproxy.CutReply}))
+		return []byte("receipt"), errors.Join(exec(ctx, insert, "first"), exec(ctx, "CALL harmless()"))
+	})
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.Equal(t, "second", must.Run(t)(l.Once(t.Context(), "k", nil, order("second"))))
+	require.Equal(t, []string{"second"}, s.Orders(t))
 }
 
 // A receipt that the server does not take, since a packet has its size in hexadecimal digits at
