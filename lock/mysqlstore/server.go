@@ -45,7 +45,8 @@ func (s *Store) server(ctx context.Context, conn *sql.Conn) (*server, error) {
 
 // fits returns an error if the server would refuse a statement for its size, and close the connection.
 func (is *server) fits(statement string) error {
-	if is.packet > 0 && len(statement) >= is.packet {
+	const around = 128 // bytes at most that session.together adds
+	if is.packet > 0 && len(statement)+around >= is.packet {
 		return mysql.ErrPktTooLarge
 	}
 	return nil
