@@ -20,9 +20,6 @@ const (
 // word matches a quoted text, a comment, a semicolon or a word.
 var word = regexp.MustCompile("(?s)'(?:[^'\\\\]|\\\\.)*(?:'|$)|\"(?:[^\"\\\\]|\\\\.)*(?:\"|$)|`[^`]*(?:`|$)|--(?:[\\s\\x00-\\x1f][^\n]*|$)|#[^\n]*|/\\*.*?(?:\\*/|$)|;|[\\pL\\d_$@]+")
 
-// firstWord matches the first word of a text, unless a comment is before it.
-var firstWord = regexp.MustCompile(`^[A-Za-z]*`)
-
 // plainWords are the first words of statements that never commit. A word that is in neither list
 // is unclear.
 var plainWords = strings.Fields(`SELECT INSERT UPDATE DELETE REPLACE WITH VALUES VALUE TABLE SET SHOW EXPLAIN DESCRIBE DESC
@@ -41,7 +38,7 @@ var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP", "ROLE"}
 func kindOf(text string) kind {
 	executes := strings.Contains(text, "/*!") || strings.Contains(text, "/*M!") || strings.Contains(text, "/*m!")
 	several := strings.Contains(text, ";")
-	if first := strings.ToUpper(firstWord.FindString(strings.TrimLeft(text, " \t\r\n("))); !executes && !several && first != "SET" && slices.Contains(plainWords, first) {
+	if first := rowstore.FirstWord(text); !executes && !several && first != "SET" && slices.Contains(plainWords, first) {
 		return plain // without a look at the rest, which may have megabytes
 	}
 	how := plain

@@ -14,6 +14,13 @@ var token = regexp.MustCompile("(?s)'[^']*(?:'|$)|\"[^\"]*(?:\"|$)|`[^`]*(?:`|$)
 // ends reports whether a text of SQL contains a statement that would end the transaction: COMMIT,
 // END, or ROLLBACK without TO. The END of a trigger's body does not count.
 func ends(text string) bool {
+	switch rowstore.FirstWord(text) {
+	case "", "COMMIT", "END", "ROLLBACK":
+	default:
+		if !strings.Contains(text, ";") {
+			return false // without a look at the rest, which may have megabytes
+		}
+	}
 	trigger := false
 	for _, words := range rowstore.Statements(token, text) {
 		switch first := strings.Join(words[:min(1, len(words))], ""); {
