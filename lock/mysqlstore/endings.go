@@ -38,7 +38,10 @@ var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP", "ROLE"}
 func kindOf(text string) kind {
 	executes := strings.Contains(text, "/*!") || strings.Contains(text, "/*M!") || strings.Contains(text, "/*m!")
 	several := strings.Contains(text, ";")
-	if first := rowstore.FirstWord(text); !executes && !several && first != "SET" && slices.Contains(plainWords, first) {
+	switch first := rowstore.FirstWord(text); {
+	case first == "SET" && !several:
+		text = strings.ReplaceAll(text, "`", "") // the names of settings may be quoted
+	case !executes && !several && slices.Contains(plainWords, first):
 		return plain // without a look at the rest, which may have megabytes
 	}
 	how := plain

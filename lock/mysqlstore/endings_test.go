@@ -39,6 +39,7 @@ func TestKindsOfStatements(t *testing.T) {
 		"SET @@autocommit = 1":           "ending",
 		"SET @@session.autocommit = 1":   "ending",
 		"SET timestamp = 1":              "ending",
+		"SET @@session.`timestamp` = 1":  "ending",
 		"LOCK TABLES orders WRITE":       "ending",
 
 		"CREATE TABLE temporary (n INT)":                 "ending",
