@@ -18,10 +18,10 @@ type files struct {
 	claims, receipts               *sql.Conn
 	begin, commit                  *sql.Stmt // of the file of claims, like the statements below, except settled
 	get, settled, put, drop, fence *sql.Stmt
-	durable                        bool        // commits of claims wait for the disk
-	path                           string      // of the file of claims
-	opened                         os.FileInfo // of the file of claims
-	all                            []io.Closer // in the order in which they were opened
+	durable                        bool                   // commits of claims wait for the disk
+	path                           string                 // of the file of claims
+	opened                         map[string]os.FileInfo // of the file of claims, its log, and its index, by their paths
+	all                            []io.Closer            // in the order in which they were opened
 }
 
 // openTime bounds the opening of the files.
@@ -73,13 +73,12 @@ func (f *files) openClaims(ctx context.Context, path string, s *statements) erro
 	if errors.Is(before, os.ErrNotExist) { // SQLite has made it, and nothing is in it yet
 		err = errors.Join(os.Chmod(path+suffix, database.Mode().Perm()), giveTo(path+suffix, database))
 	}
-	f.path = path + suffix
-	if err == nil {
-		f.opened, err = os.Stat(f.path)
-	}
+	f.path, f.opened = path+suffix, make(map[string]os.FileInfo)
+	err = f.note(err, "")
 	if err == nil {
 		err = migrate(ctx, f.claims, s.present, s.schema+s.fences)
 	}
+	err = f.note(err, "-wal", "-shm")
 	err = f.prepare(ctx, err, &f.begin, f.claims, "BEGIN IMMEDIATE")
 	err = f.prepare(ctx, err, &f.commit, f.claims, "COMMIT")
 	err = f.prepare(ctx, err, &f.get, f.claims, s.get)
@@ -150,11 +149,25 @@ func (s *Store) path(ctx context.Context) (path string, err error) {
 	return path, nil
 }
 
-// replaced reports whether the file of claims was removed, or another one is in its place, such as
+// note notes the files of claims that were opened, unless there was an error before, which it returns.
+func (f *files) note(err error, ends ...string) error {
+	for _, end := range ends {
+		if err == nil {
+			f.opened[f.path+end], err = os.Stat(f.path + end)
+		}
+	}
+	return err
+}
+
+// replaced reports whether one of the files of claims was removed, or another one is in its place, such as
 // one from a backup. Processes that start now use the other one.
 func (f *files) replaced() bool {
-	now, err := os.Stat(f.path)
-	return err != nil || !os.SameFile(now, f.opened)
+	for path, opened := range f.opened {
+		if now, err := os.Stat(path); err != nil || !os.SameFile(now, opened) {
+			return true
+		}
+	}
+	return false
 }
 
 // exec runs a statement on the file of claims.

@@ -1,10 +1,12 @@
 package sqlitestore_test
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -51,6 +53,43 @@ func TestFilesOfAnotherUser(t *testing.T) {
 			require.Contains(t, string(out), tt.want)
 			require.NoError(t, os.Chmod(dir, 0o700))
 		})
+	}
+}
+
+// The log of the claims is lost, with or without its index, as when a backup is copied over the file.
+// Another process claims a key. It and the process before it do not both hold the key, and later
+// processes are served.
+func TestClaimsWhoseLogIsLost(t *testing.T) {
+	t.Parallel()
+	for _, lost := range [][]string{{"-wal"}, {"-wal", "-shm"}} {
+		s := openShop(t)
+		another := func() (says string, end func()) {
+			cmd := osexec.CommandContext(t.Context(), "/proc/self/exe")
+			cmd.Env = append(os.Environ(), "LATCH_TEST_OPEN_FILE="+s.path)
+			stay, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			says, err = bufio.NewReader(out).ReadString('\n')
+			require.NoError(t, err)
+			return says, func() {
+				require.NoError(t, stay.Close())
+				require.NoError(t, cmd.Wait())
+			}
+		}
+		sqlshop.Claim(t, s.store, "k", "first")
+		for _, end := range lost {
+			require.NoError(t, os.Remove(s.path+"-latch"+end))
+		}
+		says, end := another()
+		ok, err := s.store.Renew(t.Context(), "k", lock.Claim{Token: "first", Lease: time.Minute})
+		require.NoError(t, err)
+		require.NotEqual(t, ok, strings.HasSuffix(says, " t\n"), "both hold it: %s", says)
+		end()
+		says, end = another()
+		end()
+		require.Contains(t, says, "false  <nil>")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,14 +38,17 @@ func open(tb testing.TB, path string, opts ...sqlitestore.Option) *sqlitestore.S
 	return s
 }
 
-// runOpen opens a store and claims a key, and prints the class and the text of the error.
+// runOpen opens a store and claims a key, and prints the class and the text of the error, and the
+// holder. It closes the store at the end of its input.
 func runOpen(path string) {
+	var e lock.Entry
 	s, err := sqlitestore.Open(context.Background(), path)
 	if err == nil {
-		_, err = s.Claim(context.Background(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
-		s.Close()
+		defer s.Close()
+		e, err = s.Claim(context.Background(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
 	}
-	_, _ = fmt.Fprintln(os.Stdout, errors.Is(err, lock.ErrDenied), lock.Class(err), err)
+	_, _ = fmt.Fprintln(os.Stdout, errors.Is(err, lock.ErrDenied), lock.Class(err), err, e.Token)
+	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
 // file returns the path of a file of the test's own.
