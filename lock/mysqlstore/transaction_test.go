@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,6 +77,7 @@ func TestWhatWorkDoes(t *testing.T) {
 			}
 			return err
 		}, Rows: first},
+		"deadlock while rows are read": {Do: deadlock, Says: "after a deadlock", May: true},
 		"rows left open": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
 			rows, err := tx(ctx).QueryContext(ctx, "SELECT name FROM orders") //nolint:sqlclosecheck,rowserrcheck // left open
 			if err == nil {
@@ -87,6 +89,42 @@ func TestWhatWorkDoes(t *testing.T) {
 }
 
 func ignore(error) error { return nil }
+
+// deadlock makes the order "first", reads rows until a deadlock rolls it back, and tries to make another.
+func deadlock(ctx context.Context, s *sqlshop.Shop) error {
+	for _, statement := range []string{"CREATE TABLE stock (id INT PRIMARY KEY) ENGINE = InnoDB", "INSERT INTO stock VALUES (1), (2), (3)"} {
+		if _, err := s.DB.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	other, err := s.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer other.Rollback()                                                                                           //nolint:errcheck // its effect does not matter
+	_, err = other.ExecContext(ctx, "INSERT INTO stock VALUES (11), (12), (13), (14), (15), (16), (17), (18), (19)") // the server rolls back the smaller one
+	if err == nil {
+		_, err = other.ExecContext(ctx, "DELETE FROM stock WHERE id = 2")
+	}
+	if err = errors.Join(err, exec(ctx, insert, "first"), exec(ctx, "DELETE FROM stock WHERE id = 3")); err != nil {
+		return err
+	}
+	var waits sync.WaitGroup
+	defer waits.Wait()
+	waits.Go(func() { _, _ = other.ExecContext(ctx, "DELETE FROM stock WHERE id = 3") })
+	rows, err := tx(ctx).QueryContext(ctx, "SELECT id FROM stock ORDER BY id FOR UPDATE")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		_ = rows.Scan(new(int))
+	}
+	if rows.Err() == nil || exec(ctx, insert, "second") == nil {
+		return errors.New("it is committed at once")
+	}
+	return nil
+}
 
 // Work has read before its entry is written: by a renewal, or by a note of lock.Commit. It is
 // committed in any isolation.

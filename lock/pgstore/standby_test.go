@@ -51,6 +51,9 @@ func TestCallThatWaitsForItsStandby(t *testing.T) {
 			migrate(t, store)
 			claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute}
 			must.Entry(t)(store.Claim(t.Context(), "k", claim))
+			must.Entry(t)(store.Claim(t.Context(), "work", claim))
+			_, tx, err := store.Begin(t.Context(), "work", "t")
+			require.NoError(t, err)
 			standby := primary.Standby(t)
 			primary.Synchronize(t)
 			standby.Kill()
@@ -62,6 +65,10 @@ func TestCallThatWaitsForItsStandby(t *testing.T) {
 				},
 				"receipt": func(ctx context.Context) error {
 					_, err := store.Settle(ctx, "k", claim, []byte("receipt"), time.Hour)
+					return err
+				},
+				"receipt of work": func(ctx context.Context) error {
+					_, err := tx.Settle(ctx, []byte("receipt"), time.Hour)
 					return err
 				},
 			} {
