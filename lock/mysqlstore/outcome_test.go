@@ -44,24 +44,37 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// unanswered returns a transaction whose COMMIT gets no answer in time.
-func (s *shop) unanswered(t *testing.T, key string) lock.Transaction {
+// impatient returns a context that ends when a statement has a fault, the first that begins with text.
+func impatient(t *testing.T, p *sqlproxy.Proxy, text string, fault sqlproxy.Fault) context.Context {
 	t.Helper()
-	ctx, tx := s.begin(t, key)
+	ctx, cancel := context.WithCancel(t.Context())
+	strike := sqlproxy.First(text, fault)
+	p.Decide(func(x *sqlproxy.Exchange) sqlproxy.Fault {
+		f := strike(x)
+		if f == fault {
+			cancel()
+		}
+		return f
+	})
+	return ctx
+}
+
+// unanswered returns a shop, and a transaction whose COMMIT has a fault.
+func unanswered(t *testing.T, server *mysqltest.Server, fault sqlproxy.Fault) (*shop, lock.Transaction) {
+	t.Helper()
+	s, p := behind(t, server, nil)
+	ctx, tx := s.begin(t, "k")
 	require.NoError(t, exec(ctx, insert, "first"))
-	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := tx.Settle(impatient, []byte("receipt"), time.Hour)
+	_, err := tx.Settle(impatient(t, p, commit, fault), []byte("receipt"), time.Hour)
 	require.ErrorContains(t, err, "COMMIT was not answered")
-	return tx
+	return s, tx
 }
 
 // Without the fence, a look at the receipt says that nothing was committed, and then the COMMIT
 // arrives.
 func TestTwinWithoutAFence(t *testing.T) {
 	t.Parallel()
-	s, _ := behind(t, mysqltest.Shared(t), sqlproxy.First(commit, sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: late}))
-	tx := s.unanswered(t, "k")
+	s, tx := unanswered(t, mysqltest.Shared(t), sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: late})
 	e := must.Entry(t)(s.store.Get(t.Context(), "k"))
 	require.Equal(t, lock.Held, e.State, "it looks as if nothing was committed")
 	require.Eventually(t, func() bool { return len(s.Orders(t)) == 1 }, 20*time.Second, 50*time.Millisecond)
@@ -75,8 +88,7 @@ func TestTwinWithoutAFence(t *testing.T) {
 func TestOutcomeEndsNoOtherSession(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Start(t)
-	s, _ := behind(t, server, sqlproxy.First(commit, sqlproxy.Fault{Action: sqlproxy.LoseRequest}))
-	tx := s.unanswered(t, "k")
+	s, tx := unanswered(t, server, sqlproxy.Fault{Action: sqlproxy.LoseRequest})
 	var newest int64
 	require.NoError(t, s.DB.QueryRowContext(t.Context(), "SELECT MAX(id) FROM information_schema.processlist").Scan(&newest))
 	server.Restart(t)
@@ -134,13 +146,10 @@ func TestOutcomeEndsNoCommit(t *testing.T) {
 func TestOwnCommitThatNeverArrives(t *testing.T) {
 	t.Parallel()
 	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "waits for 30 s")
-	decide := sqlproxy.First("COMMIT", sqlproxy.Fault{Action: sqlproxy.LoseRequest})
-	s, _ := behind(t, mysqltest.Shared(t), decide)
+	s, p := behind(t, mysqltest.Shared(t), nil)
 	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fenced: true}
-	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := s.store.Claim(impatient, "k", claim)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err := s.store.Claim(impatient(t, p, "COMMIT", sqlproxy.Fault{Action: sqlproxy.LoseRequest}), "k", claim)
+	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, lock.ErrNotApplied)
 	began := time.Now()
 	require.Eventually(t, func() bool {

@@ -65,10 +65,20 @@ func TestWhatWorkDoes(t *testing.T) {
 		"read only":                {Do: sqlshop.Around("SET SESSION TRANSACTION READ ONLY"), Rows: both},
 		"hidden COMMIT":            {Do: sqlshop.Around("UPDATE orders SET id = 2--1; COMMIT"), Rows: both},
 		"session killed":           {Do: sqlshop.Around("KILL CONNECTION_ID()"), Says: "the work's transaction was rolled back", May: true},
-		"context of a statement": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
-			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-			defer cancel()
-			return errors.Join(exec(ctx, insert, "first"), ignore(exec(short, "DO SLEEP(5)")), ignore(exec(ctx, insert, "second")))
+		"context of a statement": {Do: func(ctx context.Context, s *sqlshop.Shop) error {
+			first := exec(ctx, insert, "first")
+			short, cancel := context.WithCancel(ctx)
+			var watch sync.WaitGroup
+			watch.Go(func() {
+				defer cancel()
+				for n := 0; n == 0 && short.Err() == nil; {
+					_ = s.DB.QueryRowContext(short, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info = 'DO SLEEP(5)'").Scan(&n)
+				}
+			})
+			slept := exec(short, "DO SLEEP(5)")
+			cancel()
+			watch.Wait()
+			return errors.Join(first, ignore(slept), ignore(exec(ctx, insert, "second")))
 		}, Says: "its session has ended", May: true},
 		"that commits and begins": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
 			err := errors.Join(exec(ctx, insert, "first"), exec(ctx, "CALL commits_and_begins()"))
