@@ -67,40 +67,30 @@ func parseGuard(d *caddyfile.Dispenser) (guard, error) {
 		if err != nil {
 			return g, d.Errf("latch: guard %q, %s: %v", g.kind, f.name, err)
 		}
-		if f.value = value; string(value) == "false" {
-			continue // the default of each switch
-		}
+		f.value = value
 		g.fields = append(g.fields, f)
 	}
 	return g, nil
 }
 
-// The fields that are neither keys nor texts. A switch may stand alone.
-var ( //nolint:gochecknoglobals // tables
-	switches = []string{"fail_open", "lifetime_header", "rerun_abandoned"}
-	onlyJSON = []string{"kind", "guard", "name"}
-	numbers  = []string{"cooldown_status", "contention_status", "body_first", "in_progress_status", "final_below", "request_limit", "response_limit"}
-)
+// onlyJSON are the fields whose values are written before the brace.
+var onlyJSON = []string{"kind", "guard", "name"} //nolint:gochecknoglobals // a table
 
-// valueOf returns the value of a field in JSON. Package policy reports one of the wrong type.
+// valueOf returns the value of a field in JSON. A field alone is a switch. Package policy reports a value of
+// the wrong type.
 func valueOf(name string, args []string) (json.RawMessage, error) {
+	isKey := slices.Contains(keyFields, name)
 	switch {
-	case slices.Contains(keyFields, name) && len(args) > 0:
+	case isKey && len(args) > 0:
 		return quoted(strings.Join(args, " ")), nil
-	case len(args) == 0 && slices.Contains(switches, name):
-		return json.RawMessage("true"), nil
-	case len(args) != 1:
+	case isKey, len(args) > 1:
 		return nil, errors.New("write one value behind it")
+	case len(args) == 0:
+		return json.RawMessage("true"), nil
 	}
-	switch {
-	case slices.Contains(switches, name):
-		if _, err := strconv.ParseBool(args[0]); err == nil {
-			return json.RawMessage(strings.ToLower(args[0])), nil
-		}
-	case slices.Contains(numbers, name):
-		if _, err := strconv.ParseInt(args[0], 10, 64); err == nil {
-			return json.RawMessage(args[0]), nil
-		}
+	text := strings.ToLower(args[0])
+	if _, err := strconv.ParseUint(text, 10, 63); err == nil && json.Valid([]byte(text)) || text == "true" || text == "false" {
+		return json.RawMessage(text), nil
 	}
 	return quoted(args[0]), nil
 }

@@ -190,7 +190,7 @@ func TestMistakes(t *testing.T) {
 		},
 		guard("idempotent orders {\nscope {header.X-User}\nwait 5\nleese 1s\ncontract paypal\nfinal_below 40x\nfail_open perhaps\n}"): {
 			`:18: latch: guard "orders": it has no key, which guards of kind idempotent need: add it`,
-			`:20: latch: guard "orders", wait: "5" is not a duration: write a number with a unit, like 30s, 500ms or 24h`,
+			`:20: latch: guard "orders", wait: 5 is not a duration: write a number with a unit, like 30s, 500ms or 24h`,
 			`:21: latch: guard "orders": there is no field "leese": write lease`,
 			`:22: latch: guard "orders", contract: "paypal" is not a known contract: write acp, ucp or stripe`,
 			`:23: latch: guard "orders", final_below: "40x" is not a status: write a number, like 400`,
