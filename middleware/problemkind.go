@@ -49,7 +49,7 @@ func (p *Problem) Kind() ProblemKind {
 type kindRow struct {
 	status     int           // unless an option or the cause chooses another
 	retryAfter time.Duration // 0: no Retry-After, unless the time left is known
-	endsKey    bool          // no answer to the key will come after this refusal; js/repeat.js knows such kinds by name
+	endsKey    bool          // reported to the script of package form: no answer to the key will come; for refusals by the store, js/repeat.js has a longer list
 	title      string        // a fixed sentence, true for every guard: behind Dedupe the client has sent no key
 	next       string        // says to a program what to do, unless Retry-After says when to repeat; "" for refusals of Lock and Refuse
 	page       words

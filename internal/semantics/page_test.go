@@ -28,7 +28,7 @@ func TestPage(t *testing.T) {
 		page+" is not what the table says; write it again with: go test ./internal/semantics -run TestPage -update")
 }
 
-const preface = "Written by `go test ./internal/semantics -run TestPage -update`, which also executes every row:" + `
+const preface = "Written by `go test ./internal/semantics -run TestPage -update`; TestTable executes every row." + `
 
 # Semantics: %d cases
 

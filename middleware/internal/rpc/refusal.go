@@ -68,7 +68,10 @@ var refusals = map[string]Refusal{
 
 // Refuse returns the refusal of a kind.
 func Refuse(kind string) *Refusal {
-	r := refusals[kind]
+	r, known := refusals[kind]
+	if !known {
+		r = refusals["key-failed"] // without a code, the refusal would be a success
+	}
 	r.Kind = kind
 	return &r
 }
