@@ -14,6 +14,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // A guard gets a run, or the entry that an earlier run has left, with the time that is left of it.
@@ -44,6 +45,20 @@ func TestBeginFindsTheEarlierReceipt(t *testing.T) {
 		_, _, err = l.Begin(t.Context(), key, []byte("another"), nil)
 		require.ErrorIs(t, err, lock.ErrMismatch)
 	})
+}
+
+// A store in this process is asked for a receipt before there is a run. The entry is the same.
+func TestBeginFindsAReceiptInThisProcess(t *testing.T) {
+	t.Parallel()
+	l := lockerOver(t, memstore.New())
+	run, _, err := l.Begin(t.Context(), key, print1, nil)
+	require.NoError(t, err)
+	_, _, err = run.Settle(t.Context(), []byte("answer"))
+	require.NoError(t, err)
+	run, earlier, err := l.Begin(t.Context(), key, print1, nil)
+	require.NoError(t, err)
+	require.Nil(t, run)
+	require.Equal(t, []string{key, "answer"}, []string{earlier.Key, string(earlier.Receipt)})
 }
 
 // The first of Settle and Fail ends the run.
