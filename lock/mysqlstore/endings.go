@@ -59,9 +59,9 @@ func kindOfStatement(statement []string) kind {
 		return plain
 	}
 	first := statement[0]
-	switch of := strings.TrimPrefix(strings.Join(statement[1:min(4, len(statement))], " ")+" ", "OR REPLACE "); {
+	switch of := strings.TrimPrefix(strings.Join(statement[1:min(5, len(statement))], " ")+" ", "OR REPLACE "); {
 	case first == "ROLLBACK" && strings.HasPrefix(strings.TrimPrefix(of, "WORK "), "TO "),
-		(first == "CREATE" || first == "DROP") && strings.HasPrefix(of, "TEMPORARY "):
+		(first == "CREATE" || first == "DROP") && strings.HasPrefix(of, "TEMPORARY TABLE "):
 		return plain
 	case first == "SET" && strings.HasPrefix(of, "STATEMENT "):
 		return unclear // FOR any statement

@@ -43,6 +43,7 @@ func TestKindsOfStatements(t *testing.T) {
 		"LOCK TABLES orders WRITE":       "ending",
 
 		"CREATE TABLE temporary (n INT)":                 "ending",
+		"CREATE OR REPLACE TEMPORARY SEQUENCE s":         "ending",
 		"CREATE TABLE IF NOT EXISTS temporary (n INT)":   "ending",
 		"DROP TABLE IF EXISTS temporary":                 "ending",
 		"ROLLBACK AND CHAIN":                             "ending",
