@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -304,6 +305,21 @@ func TestCloseWaitsForTheOutcome(t *testing.T) {
 		defer cancel()
 		require.ErrorContains(t, l.Close(ctx), "clean-ups", "it does not hang")
 		next(t, s, "mine", open())
+	})
+	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Next(faketx.Commit, faketx.HangReply)
+		s.Every(faketx.Outcome, faketx.Hang)
+		ctx, cancel := context.WithTimeout(t.Context(), budget/2)
+		defer cancel()
+		var failed error
+		var working sync.WaitGroup
+		working.Go(func() { _, _, failed = once(t, l, insert("mine")) })
+		synctest.Wait()
+		require.ErrorContains(t, l.Close(ctx), "1 leases still worked under")
+		working.Wait()
+		require.ErrorIs(t, failed, lock.ErrUnknown)
+		require.NoError(t, l.Close(t.Context()), "what became unknown after Close is given up")
 	})
 }
 
