@@ -38,10 +38,10 @@ const (
 	ending // the last release or settle was not answered
 )
 
-// work makes calls until the history is long enough.
+// work makes calls until the history is long enough, or has taken too long.
 func (c *client) work(ctx context.Context, r *room) {
 	wear := 0
-	for c.store.h.size() < operations {
+	for h := c.store.h; h.size() < operations && time.Since(h.began) < longest; {
 		wear = c.turn(ctx, r.next(wear))
 		time.Sleep(time.Duration(c.rng.Int64N(int64(c.family.rest)))) // leases run meanwhile
 	}
