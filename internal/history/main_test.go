@@ -15,7 +15,7 @@ import (
 
 var (
 	seedFlag      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of what clients do and of the faults")
-	historiesFlag = flag.Int("histories", 56, "how many histories over Redis to check; 203 are all that reliability.md reports")
+	historiesFlag = flag.Int("histories", 56, "how many histories over Redis to check; 210 are all that reliability.md reports")
 	postgresFlag  = flag.Int("histories.pg", 14, "how many histories over PostgreSQL to check; 210 are all that reliability.md reports")
 )
 
