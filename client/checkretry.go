@@ -18,10 +18,11 @@ import (
 //	c.CheckRetry, c.Backoff = client.CheckRetry, client.Backoff
 //	req, err := retryablehttp.NewRequestWithContext(client.WithKey(ctx, key), http.MethodPost, url, body)
 //
-// After a connection error no response shows whether the request had a key: a POST is
-// then repeated only if its context has one ([WithKey], or [Step] in a guarded handler), and
-// the Transport above takes the key from the context, too. A request without a key is not
-// repeated unless its method is safe, PUT or DELETE.
+// go-retryablehttp repeats the caller's request, and the Transport above would give it another
+// random key. So a POST is repeated only if its context has a key ([WithKey], or [Step] in a guarded
+// handler), or, after an answer, if the caller has set the header. A request without a key is not
+// repeated unless its method is safe, PUT or DELETE. A repeat begins before the redirects, so this
+// holds for each request that the answer's redirects have followed.
 //
 // go-retryablehttp returns an answer before its body is read. To repeat a request whose answer
 // breaks off, read the answer in a response handler (SetResponseHandler), and put the bytes
@@ -38,10 +39,12 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 		return false, nil
 	}
 	key, _, _ := keyOf(ctx) // Transport returns the error
-	method, keyed := methodOf(err), key != ""
+	harmless := key != "" || idempotent(methodOf(err))
 	if resp != nil && resp.Request != nil {
-		method = resp.Request.Method
-		keyed = resp.Request.Header.Get(keyHeader) != ""
+		harmless = true
+		for from := resp; from != nil && from.Request != nil; from = from.Request.Response { // through all redirects
+			harmless = harmless && (idempotent(from.Request.Method) || keepsKey(from.Request, key))
+		}
 	}
 	var p *Problem
 	if err == nil {
@@ -50,7 +53,16 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 			return false, nil
 		}
 	}
-	return judge(ctx, method, keyed, resp, p, err).again, nil
+	return harmless && judgeOutcome(ctx, resp, p, err).again, nil
+}
+
+// keepsKey reports whether r has a key, and a repeat has the same one, for requests whose context has
+// key, or none. In place of a random key, Transport would make another one.
+func keepsKey(r *http.Request, key string) bool {
+	if c, ok := r.Context().Value(callContext{}).(*call); ok && key == "" {
+		r = c.body.req
+	}
+	return r.Header.Get(keyHeader) != ""
 }
 
 // methodOf returns the method of the request that failed with an error of [http.Client].

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"testing"
 	"testing/synctest"
@@ -107,4 +108,51 @@ func TestCheckRetryAndTime(t *testing.T) {
 		require.Equal(t, why, err)
 		require.False(t, again)
 	})
+}
+
+// TestCheckRetryNeedsTheKeyOfTheCaller: a repeat of the caller's request would get another random
+// key.
+func TestCheckRetryNeedsTheKeyOfTheCaller(t *testing.T) {
+	t.Parallel()
+	check := func(ctx context.Context, header string) bool {
+		req := request(ctx, t, http.MethodPost, "tea")
+		if header != "" {
+			req.Header.Set("Idempotency-Key", header)
+		}
+		resp, err := client.Transport(always(answer(503, "")), client.WithAttempts(1)).RoundTrip(req)
+		require.NoError(t, err)
+		again, err := client.CheckRetry(ctx, resp, nil)
+		require.NoError(t, err)
+		return again
+	}
+	require.False(t, check(t.Context(), ""))
+	require.True(t, check(t.Context(), "k"))
+	require.True(t, check(client.WithKey(t.Context(), "k"), ""))
+	require.False(t, check(client.WithKey(t.Context(), ""), ""))
+}
+
+// TestCheckRetryAfterARedirect: a repeat begins with the first request again.
+func TestCheckRetryAfterARedirect(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			http.Redirect(w, r, "/order", http.StatusSeeOther)
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(server.Close)
+	for key, want := range map[string]bool{"": false, "k": true} {
+		ctx := client.WithKey(t.Context(), key)
+		c := &http.Client{Transport: client.Transport(server.Client().Transport, client.WithAttempts(1))}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, http.NoBody)
+		require.NoError(t, err)
+		resp, err := c.Do(req)
+		require.NoError(t, err)
+		require.Equal(t, http.MethodGet, resp.Request.Method)
+		again, err := client.CheckRetry(ctx, resp, nil)
+		require.NoError(t, err)
+		require.Equal(t, want, again)
+		_ = bodyOf(t, resp)
+	}
 }
