@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
@@ -18,7 +19,7 @@ func readWhole(answer *http.Response, limit int64) error {
 	if answer.Body == nil || answer.ContentLength > limit || streams(answer) {
 		return nil
 	}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, limit+1))
+	body, err := io.ReadAll(io.LimitReader(answer.Body, min(limit, math.MaxInt64-1)+1))
 	if err != nil {
 		return errors.Join(fmt.Errorf("middleware: the answer of another service was cut off: %w", err), answer.Body.Close())
 	}
