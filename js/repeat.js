@@ -50,7 +50,7 @@ export async function repeat(request, key = newKey()) {
 		try {
 			answer = await fetch(request.clone());
 			kind = kindOf(answer, await answer.clone().text());
-			pause += 1000 * (+answer.headers.get("Retry-After") || 0);
+			pause += 1000 * Math.max(answer.headers.get("Retry-After"), 0) || 0;
 		} catch (e) {
 			failure = e;
 		}

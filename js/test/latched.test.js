@@ -107,6 +107,9 @@ test("pauses grow, begin at another time for each client, and come after Retry-A
 	for (const [n, least] of [500, 1000 + 3000, 2000].entries()) {
 		assert.ok(sent.pauses[n] >= least && sent.pauses[n] < least + 500 * 2 ** n, `${n}: ${sent.pauses[n]}`);
 	}
+	const negative = answered(t, problem("unavailable", 503, { "Retry-After": "-3" }), created());
+	await order("negative");
+	assert.ok(negative.pauses[0] >= 500, `${negative.pauses[0]}`);
 	const forever = answered(t, problem("unavailable", 503, { "Retry-After": "1000000000" }));
 	assert.equal((await order()).status, 503);
 	assert.equal(forever.length, 1);
