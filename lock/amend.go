@@ -138,9 +138,12 @@ func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 }
 
 // claim claims the free key of an unfinished submission for the token of the ticket. Whether it was
-// granted, the next read shows.
+// granted, the next read shows. It asks for the change first: without a receipt, the claim would keep the key.
 func (a *amendment) claim(ctx context.Context) error {
 	l := a.locker
+	if _, err := a.change(nil); err != nil {
+		return err
+	}
 	c := Claim{Token: a.ticket.Token, Attempt: 1, Owner: l.core.owner, Lease: l.cfg.lease, Linger: l.cfg.keep}
 	return l.call(ctx, send.Terms{Budget: l.cfg.budget}, &call{name: callClaim, key: a.ticket.Name, claim: c})
 }
@@ -150,7 +153,7 @@ func (a *amendment) claim(ctx context.Context) error {
 // has changed since it was read.
 func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err error) {
 	l := a.locker
-	to, err := a.change(entry.Receipt)
+	to, err := a.change(bytes.Clone(entry.Receipt)) // change may write to it
 	switch {
 	case err != nil:
 		return false, err

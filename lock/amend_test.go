@@ -1,0 +1,54 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+)
+
+// A change may write to the receipt that it gets. The store compares the receipt that was read.
+func TestAmendThatChangesTheReceiptInPlace(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithKeep(keep))
+		run, _, err := l.Begin(t.Context(), key, print1, nil)
+		require.NoError(t, err)
+		ticket, err := run.Ticket()
+		require.NoError(t, err)
+		_, _, err = run.Settle(t.Context(), []byte("open"))
+		require.NoError(t, err)
+		require.NoError(t, l.Amend(t.Context(), ticket, func(receipt []byte) ([]byte, error) {
+			copy(receipt, "done")
+			return receipt, nil
+		}))
+		require.Equal(t, "done", string(must.Replay(t)(l.Once(t.Context(), key, print1, nil))))
+	})
+}
+
+// An amend whose change fails leaves a free submission free, and does not claim it.
+func TestAmendThatFailsKeepsNoKey(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithKeep(keep))
+		failed := errors.New("the provider does not know yet")
+		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			_, err := lock.Step(ctx, "charge", answerWith([]byte("charged")))
+			return nil, errors.Join(err, failed)
+		})
+		require.ErrorIs(t, err, failed)
+		time.Sleep(time.Second)
+		for one, err := range lock.New(s.Server(), lock.WithLogger(quiet), lock.WithKeep(keep)).Unfinished(t.Context()) {
+			require.NoError(t, err)
+			require.True(t, one.Freed)
+			require.ErrorIs(t, l.Amend(t.Context(), one.Ticket, func([]byte) ([]byte, error) { return nil, failed }), failed)
+		}
+		require.Equal(t, lock.Free, s.State(t, record).State)
+	})
+}
