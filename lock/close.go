@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/httplatch/httplatch/lock/internal/duty"
+	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
 // Close ends the Locker and all Lockers made from it by [Locker.With]: it refuses new
@@ -27,7 +28,10 @@ func (l *Locker) Close(ctx context.Context) error {
 	if c.active.Wait(ctx) > 0 {
 		err = context.Cause(ctx)
 		for k := range c.keys.Keys() {
-			abort(leaseOf(k.Holder))
+			e := leaseOf(k.Holder)
+			if e.local.Granted() && e.validity.State().Phase == validity.Holding { // a settle needs its lease for as long as it is repeated
+				abort(e)
+			}
 		}
 	}
 	if ctx.Err() != nil {

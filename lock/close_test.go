@@ -174,6 +174,21 @@ func TestCloseExpeditesSettles(t *testing.T) {
 	})
 }
 
+// The budget that Close has after the end of its context is for such a settle, too.
+func TestCloseRepeatsASettleAfterTheEndOfItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Every(fault.HangRequest, fault.Settle)
+		require.ErrorIs(t, acquired(t, l, key).Settle(t.Context(), nil, time.Minute), lock.ErrUnavailable)
+		time.Sleep(budget / 2) // the first repeat is in flight, and will get no answer
+		s.Every(nil, fault.Settle)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, l.Close(ctx))
+		require.Equal(t, lock.Settled, s.State(t, key).State)
+	})
+}
+
 func TestCloseEndsWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(lock.WithWait(time.Minute)), open()

@@ -290,24 +290,24 @@ func (e *Lease) keepKey(ctx context.Context, try func(closing bool) duty.Progres
 	c.duties.Add(d)
 }
 
-// settleAgain sends the settle again. first is the moment of the first send. ErrFull is an answer of
-// the store, so Close does not wait for another one. When the keep is over, settleAgain stops: by
-// then the receipt has no use.
+// settleAgain sends the settle again. first is the moment of the first send. ErrFull and
+// errors.ErrUnsupported are answers of the store, so Close does not wait for another one. When the keep
+// is over, settleAgain stops: by then the receipt has no use.
 func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing bool) duty.Progress {
 	ok, dropped, err := e.sendEnd(ctx)
-	full := errors.Is(err, ErrFull)
+	refused := errors.Is(err, ErrFull) || errors.Is(err, errors.ErrUnsupported)
 	switch {
 	case err == nil:
 		_ = e.endAnswered(ctx, ok, nil)
 		return duty.Progress{Done: true}
-	case full && closing: // the entry ends by itself; an entry of Once says until then that the outcome is unknown
-	case full && first.Since() >= e.end.keep:
+	case refused && closing: // the entry ends by itself; an entry of Once says until then that the outcome is unknown
+	case refused && first.Since() >= e.end.keep:
 		e.addOrphan(EventReaped, e.lingers()) // first: once the key is free, the entry must not refuse a caller
 	case e.maySettle():
 		return duty.Progress{Shrunk: dropped}
 	}
 	e.close(false)
-	return duty.Progress{Done: true, Unanswered: !full}
+	return duty.Progress{Done: true, Unanswered: !refused}
 }
 
 // maySettle reports whether the entry can still be there.
