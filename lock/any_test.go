@@ -209,6 +209,29 @@ func TestEndOfAWaitForAny(t *testing.T) {
 	}
 }
 
+// A caller whose wait ends behind another makes no call to the store.
+func TestEndOfAWaitInTheLineForAny(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other, slots := open(lock.WithWait(2*time.Second)), open(), lock.Slots("export", 1)
+		held, err := other.AcquireAny(t.Context(), slots)
+		require.NoError(t, err)
+		s.Every(fault.Slow(100*time.Millisecond), fault.Claim)
+		var first sync.WaitGroup
+		first.Go(func() {
+			_, err := l.AcquireAny(t.Context(), slots)
+			require.ErrorIs(t, err, lock.ErrHeld)
+		})
+		synctest.Wait()
+		began := time.Now()
+		_, err = l.AcquireAny(t.Context(), slots)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Equal(t, 2*time.Second, time.Since(began))
+		first.Wait()
+		require.NoError(t, held.Release(t.Context()))
+	})
+}
+
 // The line is bounded, as the queue of a key is.
 func TestLineForAnyIsBounded(t *testing.T) {
 	t.Parallel()

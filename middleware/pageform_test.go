@@ -111,6 +111,20 @@ func TestFormIsSentAgain(t *testing.T) {
 	}
 }
 
+// TestFormThatWasParsedHasLimits: they are those of a body.
+func TestFormThatWasParsedHasLimits(t *testing.T) {
+	t.Parallel()
+	fields := func(n int) string { return strings.TrimSuffix(strings.Repeat("a=1&", n), "&") }
+	for body, again := range map[string]bool{
+		fields(200): true, fields(201): false,
+		"a=" + strings.Repeat("b", 16<<10-2): true, "a=" + strings.Repeat("b", 16<<10) + "&b=1": false,
+	} {
+		r := submission(body)
+		require.NoError(t, r.ParseForm())
+		require.Equal(t, again, strings.Contains(serve(inProgressProblem(), r).Body.String(), "<form"), len(body))
+	}
+}
+
 // TestUnescapedFormIsSeen: the check of the pages above finds values that were not escaped, or
 // line ends that were not kept.
 func TestUnescapedFormIsSeen(t *testing.T) {
