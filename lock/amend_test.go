@@ -28,7 +28,7 @@ func TestAmendThatChangesTheReceiptInPlace(t *testing.T) {
 			copy(receipt, "done")
 			return receipt, nil
 		}))
-		require.Equal(t, "done", string(must.Replay(t)(l.Once(t.Context(), key, print1, nil))))
+		require.Equal(t, "done", must.Replay(t)(l.Once(t.Context(), key, print1, nil)))
 	})
 }
 

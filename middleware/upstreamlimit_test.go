@@ -28,6 +28,7 @@ func TestUpstreamWithoutALimit(t *testing.T) {
 			req := httptest.NewRequestWithContext(r.Context(), http.MethodPost, "http://orders.example/", http.NoBody)
 			answer, err := by.RoundTrip(req)
 			require.NoError(t, err)
+			defer answer.Body.Close()
 			w.WriteHeader(answer.StatusCode)
 			_, _ = io.Copy(w, answer.Body)
 		}))
