@@ -38,17 +38,18 @@ var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP", "ROLE"}
 func kindOf(text string) kind {
 	executes := strings.Contains(text, "/*!") || strings.Contains(text, "/*M!") || strings.Contains(text, "/*m!")
 	several := strings.Contains(text, ";")
-	switch first := rowstore.FirstWord(text); {
-	case first == "SET" && !several:
-		text = strings.ReplaceAll(text, "`", "") // the names of settings may be quoted
-	case !executes && !several && slices.Contains(plainWords, first):
+	if first := rowstore.FirstWord(text); !executes && !several && first != "SET" && slices.Contains(plainWords, first) {
 		return plain // without a look at the rest, which may have megabytes
 	}
 	how := plain
 	if executes || several && strings.ContainsAny(text, `\"`) {
 		how = unclear
 	}
-	for _, statement := range rowstore.Statements(word, text) {
+	statements := rowstore.Statements(word, text)
+	if slices.ContainsFunc(statements, func(s []string) bool { return len(s) > 0 && s[0] == "SET" }) {
+		statements = rowstore.Statements(word, strings.ReplaceAll(text, "`", "")) // the names of settings may be quoted
+	}
+	for _, statement := range statements {
 		how = max(how, kindOfStatement(statement))
 	}
 	return how

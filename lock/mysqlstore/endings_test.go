@@ -40,6 +40,9 @@ func TestKindsOfStatements(t *testing.T) {
 		"SET @@session.autocommit = 1":   "ending",
 		"SET timestamp = 1":              "ending",
 		"SET @@session.`timestamp` = 1":  "ending",
+		"/* at */ SET `timestamp` = 1":   "ending",
+		"SELECT 1; SET `timestamp` = 1":  "ending",
+		"SET @a = 1; SELECT `a;b`":       "unclear",
 		"LOCK TABLES orders WRITE":       "ending",
 
 		"CREATE TABLE temporary (n INT)":                 "ending",
