@@ -43,7 +43,7 @@ func (a *Answer) record() ([]byte, error) {
 }
 
 // adapted returns the record to send to r in place of receipt. f is the function of [WithReplay], nil if there is none. outside are the
-// headers that outer middleware has set. The error is that of f, or says that it has made an answer that cannot be sent.
+// headers that outer middleware has set. An error of f is returned, and so is one for an answer of f that cannot be sent.
 func adapted(f func(r *http.Request, a *Answer) error, outside http.Header, r *http.Request, receipt []byte) ([]byte, error) {
 	if f == nil {
 		return receipt, nil

@@ -111,7 +111,7 @@ func TestFormIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestFormThatWasParsedHasLimits: they are those of a body.
+// TestFormThatWasParsedHasLimits: a form parsed outside of the guard has the limits of a body.
 func TestFormThatWasParsedHasLimits(t *testing.T) {
 	t.Parallel()
 	fields := func(n int) string { return strings.TrimSuffix(strings.Repeat("a=1&", n), "&") }
