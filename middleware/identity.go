@@ -21,6 +21,7 @@ func (g *onceGuard) identify(x *run) (err error) {
 		if call, err = g.rpc.call(r, g.requestLimit); err != nil {
 			return err
 		}
+		x.awaited = call.ID != nil
 	}
 	scope, err := valueOf(g.scope, r)
 	if err != nil {

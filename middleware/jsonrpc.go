@@ -41,7 +41,8 @@ import (
 //     error.data has type, code, content and retry_after. error.message is the content and a
 //     sentence that says what to do, for a model that sees nothing else. The code is -32700 or -32600 for
 //     a body that is no call, -32602 for a key that is missing or malformed, and -32000 otherwise.
-//   - A call without an id, a notification, has no response: its repeat gets the same status.
+//   - A call without an id, a notification, has no response: its repeat gets the same status. If the answer to
+//     any other call is an empty 200, or a stream of events without a response, its outcome is unknown.
 //
 // A batch is refused: some of its calls may be done and others not, and one answer could not say so.
 // MCP has no batches since its version 2025-06-18. A message that two decoders may read differently is
@@ -203,7 +204,23 @@ func (o *rpc) readdressed(r *http.Request, limit int64, receipt []byte) []byte {
 	}
 	h := make(http.Header)
 	rec.SetHeader(h)
-	return record.WithBody(receipt, jsonrpc.Readdress(h.Get("Content-Type"), rec.Body, c.ID))
+	body, _ := jsonrpc.Readdress(h.Get("Content-Type"), rec.Body, c.ID)
+	return record.WithBody(receipt, body)
+}
+
+// outcome returns the receipt of an answer to a call with an id, or an unknown outcome in its place if the answer
+// ended without a response: so does a server of MCP when the session of the call ends, whatever its tool has done.
+func (*rpc) outcome(receipt []byte) []byte {
+	rec, err := record.Read(receipt)
+	if err != nil || rec.Status != http.StatusOK || rec.Tombstone || rec.Pending {
+		return receipt
+	}
+	h := make(http.Header)
+	rec.SetHeader(h)
+	if _, answered := jsonrpc.Readdress(h.Get("Content-Type"), rec.Body, nil); !answered {
+		return record.Unknown()
+	}
+	return receipt
 }
 
 // refuse answers with p as a JSON-RPC error.

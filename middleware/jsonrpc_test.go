@@ -273,6 +273,57 @@ func TestNotification(t *testing.T) {
 	require.Equal(t, "key-missing", w.Header().Get("Latch-Problem"))
 }
 
+// TestCallWithoutAResponse: an answer that ends before its response says nothing of the call, and is not the
+// answer of its repeats. One with a response is, and so is the status of an older transport, whose
+// response takes another way.
+func TestCallWithoutAResponse(t *testing.T) {
+	t.Parallel()
+	const plain, events = "application/json", "text/event-stream"
+	for name, tt := range map[string]struct {
+		kind, body string
+		status     int
+		flushed    bool
+		unknown    bool
+	}{
+		"events, empty":            {kind: events, status: 200, unknown: true},
+		"events, empty, flushed":   {kind: events, status: 200, flushed: true, unknown: true},
+		"events with progress":     {kind: events, status: 200, body: "data: {\"method\":\"notifications/progress\"}\n\n", flushed: true, unknown: true},
+		"events cut off":           {kind: events, status: 200, body: "data: {\"result\":", unknown: true},
+		"JSON, empty":              {kind: plain, status: 200, unknown: true},
+		"events, a result":         {kind: events, status: 200, body: "data: {\"result\":{},\"id\":1}\n\n: bye\n\n", flushed: true},
+		"events, an error":         {kind: events, status: 200, body: "data: {\"error\":{},\"id\":1}\n\n"},
+		"events, an unread call":   {kind: events, status: 200, body: "data: {\"error\":{},\"id\":null}\n\n"},
+		"JSON, an error, no id":    {kind: plain, status: 200, body: `{"error":{}}`},
+		"the older transport":      {kind: plain, status: 202},
+		"a refusal of the request": {kind: "text/plain", status: 400, body: "no session"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := rpcServer{answer: func(w http.ResponseWriter, _ json.RawMessage, _ int64) {
+				w.Header().Set("Content-Type", tt.kind)
+				w.WriteHeader(tt.status)
+				if tt.flushed {
+					flush(w)
+				}
+				_, _ = io.WriteString(w, tt.body)
+			}}
+			h := rpcGuard(t)(&s)
+			first := calls(h, "k", buy("1", "{}"))
+			require.Equal(t, tt.status, first.Code)
+			require.Equal(t, tt.body, first.Body.String())
+			again := calls(h, "k", buy("1", "{}"))
+			if tt.unknown {
+				require.Equal(t, 409, again.Code)
+				require.Equal(t, "outcome-unknown", again.Header().Get("Latch-Problem"))
+			} else {
+				require.Equal(t, tt.status, again.Code)
+				require.Equal(t, tt.body, again.Body.String())
+			}
+			s.require(t, 1)
+		})
+	}
+}
+
 // TestStreamOfACall: each response in the events has the id of the repeat, and nothing else changes,
 // except that events lose the ids with which a client would resume the first stream.
 func TestStreamOfACall(t *testing.T) {

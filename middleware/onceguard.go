@@ -133,6 +133,9 @@ func (g *onceGuard) runAndAnswer(x *run, r *http.Request) {
 	case err != nil:
 		receipt, replayed, err = x.Fail(ctx, err)
 	case kept:
+		if x.awaited {
+			receipt = g.rpc.outcome(receipt)
+		}
 		receipt, replayed, err = x.Run.Settle(ctx, receipt)
 	default:
 		receipt, replayed, err = x.Fail(ctx, x.failure())

@@ -190,18 +190,61 @@ func TestMCPCutAtEveryByte(t *testing.T) {
 				whole = network.seen() < cut // there was no more to cut off
 				if err != nil {
 					lost++
-					_ = session.Close()
-					session = agent(t, server.URL+"/mcp", client)
-					text, err = buy(ctx, session, key)
+					next := agent(t, server.URL+"/mcp", client)
+					text, err = buy(ctx, next, key)
+					_ = next.Close()
 				}
 				cancel()
 				require.NoError(t, err, "cut after %d bytes", cut)
 				require.Equal(t, fmt.Sprint("order ", cut+1), text, "cut after %d bytes", cut)
 				require.EqualValues(t, cut+1, s.orders.Load(), "cut after %d bytes", cut)
-				_ = session.Close()
+				_ = session.Close() // not before: see TestMCPSessionEndsInACall
 			}
 			t.Logf("%d connections, %d answers lost, %d orders", s.orders.Load(), lost, s.orders.Load())
 			require.Greater(t, lost, 100)
+		})
+	}
+}
+
+// TestMCPSessionEndsInACall: an agent that has lost its connection ends its session while its call runs, so that the
+// server has nowhere to send the result. Repeats learn that the outcome is unknown, not an answer
+// without a result. A server without sessions has nothing to end.
+func TestMCPSessionEndsInACall(t *testing.T) {
+	t.Parallel()
+	for name, mode := range mcpModes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ordered, closed := make(chan struct{}), make(chan struct{})
+			s := agentShop{ordering: func(context.Context) {
+				close(ordered)
+				<-closed
+			}}
+			server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mode))
+			t.Cleanup(server.Close)
+			client := new(cuts).client()
+			session := agent(t, server.URL+"/mcp", client)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				<-ordered
+				cancel()
+			}()
+			_, err := buy(ctx, session, "k")
+			require.ErrorIs(t, err, context.Canceled)
+			_ = session.Close()
+			close(closed)
+
+			session = agent(t, server.URL+"/mcp", client)
+			text, err := buy(t.Context(), session, "k")
+			require.NoError(t, session.Close())
+			if mode.Stateless {
+				require.NoError(t, err)
+				require.Equal(t, "order 1", text)
+			} else {
+				var refused *jsonrpc.Error
+				require.ErrorAs(t, err, &refused)
+				require.Contains(t, string(refused.Data), `"code":"outcome_unknown"`)
+			}
+			require.EqualValues(t, 1, s.orders.Load())
 		})
 	}
 }

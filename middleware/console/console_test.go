@@ -167,7 +167,7 @@ func TestExplains(t *testing.T) {
 			"once:gone":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, which is gone", "Repeats are refused for another 24 h"}},
 			"user=cool":   {"cool-down", []string{"In a cool-down for another 3 s"}},
 			"once:done":   {"stored-answer", []string{"A stored answer", "another 24 h"}},
-			"once:sent":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, which sent it on to another service", "Repeats are refused for another 24 h. Find out"}},
+			"once:sent":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, which got no answer", "Repeats are refused for another 24 h. Find out"}},
 		} {
 			e := o.entry(key)
 			require.Equal(t, want.situation, e.Situation, key)

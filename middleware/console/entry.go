@@ -122,7 +122,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 	case storedAnswer(*e):
 		c.answer(e.Receipt)
 	case e.State == lock.Settled && record.IsUnknown(e.Receipt):
-		c.unknownBecause("which sent it on to another service and got no answer from there that says what became of it", "")
+		c.unknownBecause("which got no answer that says what became of it", "")
 	case e.State == lock.Settled:
 		c.cooldown()
 	case e.State == lock.Abandoned:

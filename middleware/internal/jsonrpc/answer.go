@@ -9,12 +9,14 @@ import (
 
 // Readdress returns body, the answer to a call, with id in place of the id of each response in it. It
 // changes nothing else, except that the events of a stream lose their own ids: with them, a client
-// would resume the stream of the first call, whose responses have the id of that call.
-func Readdress(contentType string, body, id []byte) []byte {
+// would resume the stream of the first call, whose responses have the id of that call. answered is false
+// for an empty body, and for a stream that ends without a response.
+func Readdress(contentType string, body, id []byte) (out []byte, answered bool) {
 	if media, _, _ := mime.ParseMediaType(contentType); media != "text/event-stream" {
-		return message(body, id)
+		out, _ = message(body, id)
+		return out, len(body) > 0
 	}
-	out := make([]byte, 0, len(body)+len(id))
+	out = make([]byte, 0, len(body)+len(id))
 	for len(body) > 0 {
 		var lines []line
 		for len(body) > 0 {
@@ -25,40 +27,42 @@ func Readdress(contentType string, body, id []byte) []byte {
 				break
 			}
 		}
-		out = appendEvent(out, lines, id)
+		var response bool
+		out, response = appendEvent(out, lines, id)
+		answered = answered || response
 	}
-	return out
+	return out, answered
 }
 
 // message returns data with id in place of the id of a response. Any other data is unchanged.
-func message(data, id []byte) []byte {
+func message(data, id []byte) (out []byte, response bool) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
-		return data
+		return data, false
 	}
-	from, to, response := 0, 0, false
+	from, to := 0, 0
 	for d.More() {
 		name, err := d.Token()
 		var value json.RawMessage
 		if err != nil || d.Decode(&value) != nil {
-			return data
+			return data, false
 		}
 		switch name {
 		case "id":
-			if to = int(d.InputOffset()); string(value) == "null" { // of a request that could not be read
-				return data
+			if string(value) != "null" { // of a request that could not be read
+				to = int(d.InputOffset())
+				from = to - len(value)
 			}
-			from = to - len(value)
 		case "result", "error":
 			response = true
 		case "method":
-			return data // a request or a notification of the server
+			return data, false // a request or a notification of the server
 		}
 	}
 	if !response || to == 0 {
-		return data
+		return data, response
 	}
-	return slices.Concat(data[:from], id, data[to:])
+	return slices.Concat(data[:from], id, data[to:]), true
 }
 
 // line is a line of an event stream, and its end.
@@ -88,14 +92,15 @@ func (l line) field(name string) (prefix, value []byte, is bool) {
 
 // appendEvent appends an event. A JSON text on several lines stays on as many: no token has a line
 // break.
-func appendEvent(b []byte, lines []line, id []byte) []byte {
+func appendEvent(b []byte, lines []line, id []byte) (out []byte, response bool) {
 	var values [][]byte
 	for _, l := range lines {
 		if _, value, is := l.field("data"); is {
 			values = append(values, value)
 		}
 	}
-	values = bytes.Split(message(bytes.Join(values, []byte("\n")), id), []byte("\n"))
+	data, response := message(bytes.Join(values, []byte("\n")), id)
+	values = bytes.Split(data, []byte("\n"))
 	n := 0
 	for _, l := range lines {
 		if _, _, is := l.field("id"); is {
@@ -109,5 +114,5 @@ func appendEvent(b []byte, lines []line, id []byte) []byte {
 		}
 		b = append(b, l.end...)
 	}
-	return b
+	return b, response
 }

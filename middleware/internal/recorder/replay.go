@@ -21,7 +21,7 @@ const LifetimeHeader = "Idempotency-Key-Lifetime"
 
 // Replay sends nothing, and returns one of these, if the receipt has no answer.
 var (
-	ErrUnanswered = errors.New("middleware: a request that it sent to another service was not answered")
+	ErrUnanswered = errors.New("middleware: no answer says what became of it")
 	ErrNotKept    = errors.New("middleware: no more is known of the answer than that there was one")
 )
 
