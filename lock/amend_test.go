@@ -10,7 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
 
 // A change may write to the receipt that it gets. The store compares the receipt that was read.

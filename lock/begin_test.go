@@ -13,7 +13,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 

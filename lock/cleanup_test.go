@@ -14,8 +14,8 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
 
 // How many compare-and-deletes one claim costs whose answers are lost.

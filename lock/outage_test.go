@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
 
 // The log says when an outage begins and when it is over. A call that happens to be served during an

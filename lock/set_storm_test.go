@@ -16,7 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 

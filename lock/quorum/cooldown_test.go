@@ -12,7 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
 	"github.com/httplatch/httplatch/lock/sealed"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
 
 // A lock of a healthy quorum costs a claim and a release on each node, whichever node is

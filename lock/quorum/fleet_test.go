@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 

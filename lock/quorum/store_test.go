@@ -16,7 +16,7 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/quorum"
 )

@@ -18,7 +18,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/sealed"
 )
