@@ -50,7 +50,7 @@ func (u *use) describe() {
 
 // next runs the handlers behind the guard.
 func (u *use) next(w http.ResponseWriter, r *http.Request) {
-	u.inside = &writer{ResponseWriter: u.writer, w: w, status: u.writer.Status(), size: unwritten}
+	u.inside = &writer{ResponseWriter: u.writer, w: w, request: r, status: u.writer.Status(), size: unwritten}
 	u.shared = &shared{u.inside}
 	u.c.Writer, u.c.Request = u.shared, r
 	u.c.Next()

@@ -2,6 +2,7 @@ package latchgin
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ func (s *shared) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 type writer struct {
 	gin.ResponseWriter // for methods without meaning for the guard
 	w                  http.ResponseWriter
+	request            *http.Request
 	status, size       int  // size is unwritten until the header is written, as in gin
 	set                bool // the status
 }
@@ -65,6 +67,14 @@ func (g *writer) WriteString(s string) (int, error) {
 func (g *writer) Flush() {
 	g.WriteHeaderNow()
 	_ = http.NewResponseController(g.w).Flush() // http.Flusher cannot report an error
+}
+
+// CloseNotify notifies c.Stream when the handler has to stop. The server's own notice, that the client has left, would
+// cut off a stream whose rest is recorded.
+func (g *writer) CloseNotify() <-chan bool {
+	stop := make(chan bool, 1)
+	context.AfterFunc(g.request.Context(), func() { stop <- true })
+	return stop
 }
 
 // Hijack takes over the connection.
