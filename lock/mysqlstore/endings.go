@@ -37,7 +37,7 @@ var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP", "ROLE"}
 // unclear if the server's settings or version decide which parts are quoted or comments.
 func kindOf(text string) kind {
 	executes := strings.Contains(text, "/*!") || strings.Contains(text, "/*M!") || strings.Contains(text, "/*m!")
-	several := strings.Contains(text, ";")
+	several := rowstore.Several(text)
 	if first := rowstore.FirstWord(text); !executes && !several && first != "SET" && slices.Contains(plainWords, first) {
 		return plain // without a look at the rest, which may have megabytes
 	}

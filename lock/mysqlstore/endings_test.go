@@ -19,6 +19,7 @@ func TestKindsOfStatements(t *testing.T) {
 		"rollback work to s":                             "plain",
 		"CREATE TEMPORARY TABLE t (n INT)":               "plain",
 		"CREATE OR REPLACE TEMPORARY TABLE t (n INT)":    "plain",
+		`INSERT INTO orders VALUES ("a\");` + " ;\n":     "plain", // one statement, wherever its text ends
 		"SET @a = 1":         "plain",
 		"":                   "plain",
 		"CALL p()":           "unclear",

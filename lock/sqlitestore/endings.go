@@ -17,7 +17,7 @@ func ends(text string) bool {
 	switch rowstore.FirstWord(text) {
 	case "", "COMMIT", "END", "ROLLBACK":
 	default:
-		if !strings.Contains(text, ";") {
+		if !rowstore.Several(text) {
 			return false // without a look at the rest, which may have megabytes
 		}
 	}
