@@ -54,7 +54,7 @@ type Marks struct {
 	Refused atomic.Int32
 
 	DoNotKeep atomic.Bool // the answer is not final, whatever its status
-	CutOff    atomic.Bool // the end of a streamed answer does not show whether it is whole
+	CutOff    atomic.Bool // the end of a flushed answer does not show whether it is whole
 	Pending   atomic.Bool // another answer will take the place of the recorded one
 }
 
@@ -78,6 +78,7 @@ type Answer struct {
 	http2        bool        // HTTP/2 or above: decides which headers out sends
 	settled      bool        // before the handler returned
 	streamed     bool        // it is sent as it is written, and not held back; or a framework outside answers
+	flushed      bool        // the handler has asked for it
 	recording    bool        // it is streamed, and recorded as well
 	untyped      bool        // the stream has begun without a Content-Type
 	passesStatus bool        // there is none yet, and outer middleware may send one through this writer

@@ -142,7 +142,8 @@ func (a *Answer) marked(receipt []byte) []byte {
 // replayable reports whether the record would be the whole answer.
 func (a *Answer) replayable() bool {
 	limit := a.settings.Limit
-	return (!a.streamed || a.recording && !a.marks.CutOff.Load()) && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
+	cutOff := a.flushed && a.declared < 0 && a.marks.CutOff.Load() // also where nothing outside can flush
+	return (!a.streamed || a.recording) && !cutOff && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
 }
 
 // replays reports whether repeats of a final answer get it again, and not only that there was one.

@@ -1,6 +1,9 @@
 package recorder
 
-import "net/http"
+import (
+	"errors"
+	"net/http"
+)
 
 // StatusWriter notes the status of an answer. It has no ReadFrom, so that io.Copy calls
 // Write.
@@ -26,11 +29,11 @@ func (w *StatusWriter) Write(b []byte) (int, error) {
 
 // FlushError is called by http.ResponseController. Flushing sends the header.
 func (w *StatusWriter) FlushError() error {
-	if !flushes(w.ResponseWriter) {
-		return http.ErrNotSupported
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	if !errors.Is(err, http.ErrNotSupported) {
+		w.ImplyOK()
 	}
-	w.ImplyOK()
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	return err //nolint:wrapcheck // of the ResponseController
 }
 
 // Flush is for handlers that ask for an http.Flusher and refuse to stream without one.

@@ -105,12 +105,13 @@ func (a *Answer) announced() bool {
 //   - with a Content-Length, until it is complete;
 //   - if it is a refusal, so that the key is free when the client gets it.
 func (a *Answer) FlushError() error {
+	a.flushed = true
 	if !a.streamed {
 		if a.err != nil { // it may be over
 			return a.err
 		}
 		if !flushes(a.out) {
-			return http.ErrNotSupported
+			return http.NewResponseController(a.out).Flush() // fails, and is known to the guards further out
 		}
 		if a.status == 0 {
 			a.begin(http.StatusOK)
