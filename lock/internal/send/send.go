@@ -224,14 +224,14 @@ func (c *Call) pause() bool {
 func (c *Call) reason() error {
 	gone := c.gone()
 	had := time.Since(c.began)
-	switch late := gone != nil; {
-	case late && (time.Now().Before(c.deadline) || had < c.terms.Budget/20):
+	switch left := gone != nil; {
+	case left && (time.Now().Before(c.deadline) || had < c.terms.Budget/20):
 		return GoneError{gone}
-	case late && c.cause == nil:
+	case left && c.cause == nil:
 		return lateError{SilenceError(had), gone}
 	case c.cause == nil:
 		return SilenceError(min(had, c.terms.Budget))
-	case late:
+	case left:
 		return fmt.Errorf("not served in %d tries until %w, the last failure: %w", c.sends, gone, c.cause)
 	case c.sends == 1:
 		return c.cause

@@ -273,48 +273,39 @@ func TestTokensThatAreGivenBackDoNotOverfill(t *testing.T) {
 	require.Equal(t, 1000, s.Retries.Tokens())
 }
 
-// A store that asks until when a send may take plans another one only with a token, which
-// is taken then. An answer gives it back; without one, the send has the whole budget.
-func TestUntilIsPaidFor(t *testing.T) {
+// A send without an answer is given up for another after a third of the budget, if there is a token. Without
+// one it has the whole budget.
+func TestASilentSendIsGivenUpForAnother(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		terms  send.Terms
-		tokens int
 		before time.Duration // the caller's own deadline; 0: none
-		ends   error         // of the first send, at its end; nil: it is answered at once
 		until  time.Duration
 		sends  int
 		left   int // tokens
 		text   string
 	}{
-		{"answered", send.Terms{Budget: budget}, 1, 0, nil, budget / 3, 1, 1, ""},
-		{"silent", send.Terms{Budget: budget}, 1, 0, errLost, budget / 3, 2, 0, ""},
-		{"no token", send.Terms{Budget: budget}, 0, 0, errLost, budget, 1, 0, "no answer within 300ms"},
-		{"no token, answered", send.Terms{Budget: budget}, 0, 0, nil, budget, 1, 0, ""},
-		{"one send only", send.Terms{Budget: budget, Once: true}, 1, 0, errLost, budget, 1, 1, "no answer within 300ms"},
-		{"no time for another", send.Terms{Budget: budget}, 1, budget/3 + budget/20, errLost, budget/3 + budget/20, 1, 1, "no answer within 115ms"},
+		{"silent", send.Terms{Budget: budget}, 0, budget / 3, 2, 0, ""},
+		{"one send only", send.Terms{Budget: budget, Once: true}, 0, budget, 1, 1, "no answer within 300ms"},
+		{"no time for another", send.Terms{Budget: budget}, budget/3 + budget/20, budget/3 + budget/20, 1, 1, "no answer within 115ms"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, began, sends := newSender(), time.Now(), 0
-				for s.Retries.Tokens() > tt.tokens {
+				for s.Retries.Tokens() > 1 {
 					s.Retries.Take()
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tt.before, time.Hour))
 				defer cancel()
 				err := send.Do(ctx, s, new(send.Call), tt.terms, request(func(ctx context.Context) error {
-					until := ctx.(*send.Try).Until()
 					if sends++; sends > 1 {
-						require.Equal(t, budget, until.Sub(began), "the last one")
 						return nil
 					}
-					require.Equal(t, tt.until, until.Sub(began))
-					if tt.ends != nil {
-						time.Sleep(time.Until(until))
-					}
-					return tt.ends
+					<-ctx.Done()
+					require.Equal(t, tt.until, time.Since(began))
+					return errLost
 				}))
 				if require.Equal(t, tt.sends, sends); tt.text == "" {
 					require.NoError(t, err)
@@ -327,14 +318,13 @@ func TestUntilIsPaidFor(t *testing.T) {
 	}
 }
 
-// A send that fails before it is given up is repeated after a pause, and its failure is
-// the cause, also if the next send was paid for in advance.
-func TestFailureOfAPaidSend(t *testing.T) {
+// A send that fails is repeated after a pause, and its failure is the cause.
+func TestFailureBeforeASilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
+		began, sends := time.Now(), 0
 		err := send.Do(t.Context(), newSender(), new(send.Call), send.Terms{Budget: budget}, request(func(ctx context.Context) error {
-			if ctx.(*send.Try).Until().Sub(began) == budget/3 {
+			if sends++; sends == 1 {
 				return errLost
 			}
 			require.GreaterOrEqual(t, time.Since(began), 2*time.Millisecond)
@@ -343,30 +333,6 @@ func TestFailureOfAPaidSend(t *testing.T) {
 		}))
 		require.ErrorIs(t, err, errLost)
 	})
-}
-
-// A store whose caller has left may ask for the end of its turn while the call ends, and
-// afterwards, when the question costs no token.
-func TestUntilIsAskedForAfterTheCall(t *testing.T) {
-	t.Parallel()
-	s, asked := newSender(), make(chan struct{})
-	var left *send.Try
-	err := send.Do(t.Context(), s, new(send.Call), send.Terms{Budget: time.Hour}, request(func(ctx context.Context) error {
-		left, _ = ctx.(*send.Try)
-		return errFinal
-	}))
-	require.ErrorIs(t, err, errFinal)
-	_ = left.Until()
-	require.Equal(t, 100, s.Retries.Tokens())
-	err = send.Do(t.Context(), s, new(send.Call), send.Terms{Budget: budget}, request(func(ctx context.Context) error {
-		go func() {
-			defer close(asked)
-			_ = ctx.(*send.Try).Until()
-		}()
-		return errFinal
-	}))
-	require.ErrorIs(t, err, errFinal)
-	<-asked
 }
 
 // A send that is given up so late that its end leaves no time for another is not said

@@ -22,8 +22,7 @@ type Try struct {
 	began time.Time
 
 	mu    sync.Mutex
-	paid  bool      // it has a token for another send
-	until time.Time // the moment at which it is given up for another send; zero: it has the whole budget
+	given time.Time // when it was given up, for another send, which has a token; zero: it has the whole budget
 	over  error
 	done  chan struct{} // nil until Done is called
 	timer *time.Timer
@@ -33,33 +32,14 @@ type Try struct {
 // Deadline returns the end of the call's budget.
 func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline, true }
 
-// Until is for clients that block: the deadline of this attempt. It is a third of the budget if there
-// is a token for another send, which it takes.
-func (t *Try) Until() time.Time {
-	turn := t.turn()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.nth > 1 || t.over != nil || turn.Equal(t.call.deadline) || !t.pay() {
-		return t.call.deadline
-	}
-	t.until = turn
-	return turn
-}
-
-// pay reports whether there is a token for another send. t.mu is held.
-func (t *Try) pay() bool {
-	t.paid = t.paid || t.call.sender.Retries.Take()
-	return t.paid
-}
-
 // spent reports whether there is a token for another send, and returns the end of this send's time.
 func (t *Try) spent() (paid bool, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.until.IsZero() {
-		return t.paid, t.call.deadline
+	if t.given.IsZero() {
+		return false, t.call.deadline
 	}
-	return t.paid, t.until
+	return true, t.given
 }
 
 // GiveUp reports whether to give up the send for another one: a third of the budget has passed
@@ -78,10 +58,10 @@ func (t *Try) GiveUpEarly() bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.until.IsZero() && t.over == nil && t.pay() {
-		t.until = time.Now()
+	if t.given.IsZero() && t.over == nil && c.sender.Retries.Take() {
+		t.given = time.Now()
 	}
-	return !t.until.IsZero()
+	return !t.given.IsZero()
 }
 
 // CallerGone returns a channel that is closed when the caller no longer waits, even before the
