@@ -76,9 +76,8 @@ var (
 // amendPause is the time between two reads of a record whose run has not ended.
 const amendPause = 10 * time.Millisecond
 
-// run reads the entry and replaces its receipt. It tries until the budget is over. Another
-// amendment may come between the two calls. So the second call compares the receipt, and if it
-// differs, run reads the entry again.
+// run reads the entry and replaces its receipt. Another amendment may come between the two calls. So the
+// second call compares the receipt, and if it differs, run reads the entry again, until the budget is over.
 func (a *amendment) run(ctx context.Context) error {
 	until := clock.Now().Add(a.locker.cfg.budget)
 	for {
@@ -93,6 +92,7 @@ func (a *amendment) run(ctx context.Context) error {
 			if err := a.claim(ctx); err != nil {
 				return err
 			}
+			continue // a claim that was granted gets its receipt, however long it took
 		case entry.State == Free && !claims && time.Now().Before(a.ticket.Until):
 			return errRecordAbsent
 		case entry.State == Free && !claims:
@@ -106,6 +106,9 @@ func (a *amendment) run(ctx context.Context) error {
 		default:
 			if done, err := a.replace(ctx, &entry); done || err != nil {
 				return err
+			}
+			if entry.State != Settled {
+				continue // to read what the settle has left
 			}
 		}
 		if until.Until() <= 0 {
@@ -138,13 +141,14 @@ func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 }
 
 // claim claims the free key of an unfinished submission for the token of the ticket. Whether it was
-// granted, the next read shows. It asks for the change first: without a receipt, the claim would keep the key.
+// granted, the next read shows. It asks for the change first: without a receipt, the claim would keep the key. The
+// claim has no linger: without an answer, it keeps the key for one lease.
 func (a *amendment) claim(ctx context.Context) error {
 	l := a.locker
 	if _, err := a.change(nil); err != nil {
 		return err
 	}
-	c := Claim{Token: a.ticket.Token, Attempt: 1, Owner: l.core.owner, Lease: l.cfg.lease, Linger: l.cfg.keep}
+	c := Claim{Token: a.ticket.Token, Attempt: 1, Owner: l.core.owner, Lease: l.cfg.lease}
 	return l.call(ctx, send.Terms{Budget: l.cfg.budget}, &call{name: callClaim, key: a.ticket.Name, claim: c})
 }
 

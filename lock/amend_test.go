@@ -32,23 +32,58 @@ func TestAmendThatChangesTheReceiptInPlace(t *testing.T) {
 	})
 }
 
+// freeAndUnfinished leaves a free submission with a step, and returns its ticket.
+func freeAndUnfinished(t *testing.T, s *fault.Store, l *lock.Locker) (ticket string) {
+	t.Helper()
+	failed := errors.New("sold out")
+	_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+		_, err := lock.Step(ctx, "charge", answerWith([]byte("charged")))
+		return nil, errors.Join(err, failed)
+	})
+	require.ErrorIs(t, err, failed)
+	time.Sleep(time.Second)
+	for one, err := range lock.New(s.Server(), lock.WithLogger(quiet), lock.WithKeep(keep)).Unfinished(t.Context()) {
+		require.NoError(t, err)
+		require.True(t, one.Freed)
+		ticket = one.Ticket
+	}
+	require.NotEmpty(t, ticket)
+	return ticket
+}
+
 // An amend whose change fails leaves a free submission free, and does not claim it.
 func TestAmendThatFailsKeepsNoKey(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithKeep(keep))
 		failed := errors.New("the provider does not know yet")
-		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-			_, err := lock.Step(ctx, "charge", answerWith([]byte("charged")))
-			return nil, errors.Join(err, failed)
-		})
-		require.ErrorIs(t, err, failed)
-		time.Sleep(time.Second)
-		for one, err := range lock.New(s.Server(), lock.WithLogger(quiet), lock.WithKeep(keep)).Unfinished(t.Context()) {
-			require.NoError(t, err)
-			require.True(t, one.Freed)
-			require.ErrorIs(t, l.Amend(t.Context(), one.Ticket, func([]byte) ([]byte, error) { return nil, failed }), failed)
-		}
+		require.ErrorIs(t, l.Amend(t.Context(), freeAndUnfinished(t, s, l), func([]byte) ([]byte, error) { return nil, failed }), failed)
+		require.Equal(t, lock.Free, s.State(t, record).State)
+	})
+}
+
+// An amend that has claimed a free submission goes on to its receipt, however slow the store is.
+func TestAmendOfAFreeSubmissionOverASlowStore(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithKeep(keep))
+		ticket := freeAndUnfinished(t, s, l)
+		s.Every(fault.Slow(budget*3/10), fault.Get, fault.Claim, fault.Settle)
+		require.NoError(t, l.Amend(t.Context(), ticket, func([]byte) ([]byte, error) { return []byte("done"), nil }))
+		require.Equal(t, []byte("done"), s.State(t, record).Receipt)
+	})
+}
+
+// An amend whose claim gets no answer refuses the repeats of the submission for one lease, and not for the keep.
+func TestAmendWhoseClaimIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithKeep(keep))
+		ticket := freeAndUnfinished(t, s, l)
+		s.Every(fault.LoseReply, fault.Claim)
+		require.ErrorIs(t, l.Amend(t.Context(), ticket, func([]byte) ([]byte, error) { return []byte("done"), nil }), lock.ErrUnknown)
+		require.Equal(t, lock.Held, s.State(t, record).State)
+		time.Sleep(time.Minute)
 		require.Equal(t, lock.Free, s.State(t, record).State)
 	})
 }
