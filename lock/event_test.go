@@ -118,6 +118,21 @@ func TestFailedCallsAreNamed(t *testing.T) {
 	}
 }
 
+// A note of an effect that the store refuses at once says how long that took.
+func TestFailedNoteHasItsTime(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithObserver(seen.observe), lock.WithRerunAbandoned())
+		began := time.Now()
+		_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
+			s.Every(fault.Refuse, fault.Renew)
+			return nil, lock.Commit(ctx)
+		})
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.Equal(t, time.Since(began), seen.only(t, lock.EventUnavailable).Took)
+	})
+}
+
 // A package that refuses by itself has observers notified.
 func TestReport(t *testing.T) {
 	var seen events

@@ -324,15 +324,15 @@ func (r *Run) noteInStore(ctx context.Context) error {
 	if err := e.lostError(); err != nil {
 		return err
 	}
-	hold := l.cfg.keep
+	length, began := l.cfg.keep, time.Now()
 	if !l.cfg.rerun {
-		hold = max(e.withinRun(e.claim.left(l.cfg.lease, clock.Now())), time.Millisecond) // only the linger has to change
+		length = max(e.withinRun(e.claim.left(l.cfg.lease, clock.Now())), time.Millisecond) // only the linger has to change
 	}
-	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(hold)}
+	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(length)}
 	err := l.call(ctx, l.lastingTerms(), &renew)
 	switch {
 	case err != nil:
-		l.emitFailed(ctx, &e.identity, callRenew, l.cfg.budget, err)
+		l.emitFailed(ctx, &e.identity, callRenew, time.Since(began), err)
 		return err
 	case !renew.ok:
 		return e.lose(errTaken)
