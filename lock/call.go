@@ -54,7 +54,7 @@ func (r *remoteCall) Send(ctx context.Context) error { return r.send(ctx, r.stor
 // on the stack of the caller.
 func (c *core) call(ctx context.Context, terms send.Terms, n *call) error {
 	if c.inProcess {
-		return c.callHere(ctx, terms, func(ctx context.Context) error { return n.send(ctx, c.store) })
+		return callHere(ctx, terms, func(ctx context.Context) error { return n.send(ctx, c.store) })
 	}
 	r := &remoteCall{call: *n, store: c.store}
 	err := send.Do(ctx, c.sender, &r.sends, terms, r)
@@ -72,7 +72,7 @@ func (l *Locker) call(ctx context.Context, terms send.Terms, n *call) error {
 }
 
 // callHere makes a call to a store in this process, which waits for nothing and is never silent.
-func (*core) callHere(ctx context.Context, terms send.Terms, f func(ctx context.Context) error) error {
+func callHere(ctx context.Context, terms send.Terms, f func(ctx context.Context) error) error {
 	if terms.Lasting {
 		ctx = lasting
 	}
@@ -91,7 +91,7 @@ func (f sendFunc) Send(ctx context.Context) error { return f(ctx) }
 // request makes the request r to the store, and returns the error for callers. state follows its sends.
 func (c *core) request(ctx context.Context, state *send.Call, terms send.Terms, r send.Request) error {
 	if c.inProcess {
-		return c.callHere(ctx, terms, func(ctx context.Context) (err error) {
+		return callHere(ctx, terms, func(ctx context.Context) (err error) {
 			defer send.Recover(&err)
 			return r.Send(ctx)
 		})
@@ -121,6 +121,14 @@ func (l *Locker) read(ctx context.Context, terms send.Terms, key string) (entry 
 // lastingTerms returns the terms of a call that does not end with its caller's context.
 func (l *Locker) lastingTerms() send.Terms {
 	return send.Terms{Budget: l.cfg.budget, Lasting: true}
+}
+
+// singleTerms returns the terms of a call that is sent once, and does not end with its caller's
+// context.
+func (l *Locker) singleTerms() send.Terms {
+	terms := l.lastingTerms()
+	terms.Once = true
+	return terms
 }
 
 // lasting is the context of a call to a store in this process that does not end with its

@@ -200,19 +200,14 @@ func (e *Lease) discard(ctx context.Context, err error) {
 	case e.local.Unprotected():
 		e.endBypassed()
 	default:
-		e.locker.leave(ctx, e, err)
+		e.cleanUpClaim()
+		decide := func() local.Decision { return decisionOf(e, err) }
+		if callerGone(ctx) { // other callers may get another answer
+			decide = nil
+		}
+		e.locker.core.keys.Leave(&e.local, decide)
 		e.locker.core.active.Leave()
 	}
-}
-
-// leave gives up e's key after its claim ended with err, nil if the claim did not return.
-func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
-	e.cleanUpClaim()
-	if callerGone(ctx) { // other callers may get another answer
-		l.core.keys.Leave(&e.local, nil)
-		return
-	}
-	l.core.keys.Leave(&e.local, func() local.Decision { return decisionOf(e, err) })
 }
 
 // giveBack ends a lease whose work has failed, or has not begun.

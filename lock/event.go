@@ -123,7 +123,7 @@ type observation struct {
 // observation begins the observation of an acquire. It is nil if there is neither an
 // observer nor an origin.
 func (v *events) observation(ctx context.Context) *observation {
-	if len(v.observers) == 0 && v.origin == nil {
+	if !v.hasObservers() && v.origin == nil {
 		return nil
 	}
 	o := &observation{began: time.Now(), owner: v.process}
@@ -174,7 +174,7 @@ func (o *observation) addTo(v *Event) {
 	}
 }
 
-// The calls to a store, as events name them.
+// The calls to a store, as [call] and events name them.
 const (
 	callClaim    = "claim"
 	callHandOver = "hand_over"

@@ -74,8 +74,10 @@ func (e *Lease) outerRun() *Lease {
 	if e.locker.core.inProcess {
 		return nil
 	}
-	run, _ := e.parent.Value(runLeaseKey{}).(*Lease)
-	return run
+	if run := runOf(e.parent); run != nil {
+		return &run.lease
+	}
+	return nil
 }
 
 // renewalDue returns the moment of the renewal after one of the given length that was sent at sent: after
@@ -112,7 +114,7 @@ func (n *leaseEnd) kind() EventKind {
 	}
 }
 
-// call returns the name of the call to the store, for events.
+// call returns the name of the store call that makes this end.
 func (n *leaseEnd) call() string {
 	if n.settles {
 		return callSettle

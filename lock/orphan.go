@@ -53,7 +53,8 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 	}
 	unanswered := as == EventReleased && e.end.unanswered
 	o.Remove = func() (found bool, err error) {
-		terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
+		terms := l.singleTerms()
+		terms.Cleaning = true
 		release := call{name: callRelease, key: o.Entry, claim: Claim{Token: o.Token}}
 		if err = l.call(ctx, terms, &release); err != nil {
 			unanswered = unanswered || event.Kind == EventReleased && errors.Is(err, ErrUnknown)
@@ -69,7 +70,7 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 		}
 		return release.ok, nil
 	}
-	l.core.duties.Remove(o)
+	l.core.duties.AddOrphan(o)
 }
 
 // subject describes a clean-up of e that will end with an event of this kind.

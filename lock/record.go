@@ -68,7 +68,7 @@ type effects struct {
 func (f *effects) free() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.freed = !f.committed && f.possibleEffects == 0 && !f.begun
+	f.freed = !f.mayExist()
 	return f.freed
 }
 
@@ -109,8 +109,11 @@ func (f *effects) unnote() {
 func (f *effects) possible() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.committed || f.possibleEffects > 0 || f.begun
+	return f.mayExist()
 }
+
+// mayExist is possible for a caller that holds f.mu.
+func (f *effects) mayExist() bool { return f.committed || f.possibleEffects > 0 || f.begun }
 
 // note calls mark unless the run was freed.
 func (f *effects) note(mark func()) (noted bool) {

@@ -82,10 +82,10 @@ func (c *setClaim) take(ctx context.Context) error {
 // own key only.
 func (c *setClaim) discard(ctx context.Context, err error) {
 	for _, e := range c.leases[len(c.set.leases):] {
-		if why := err; e == c.refused || !isRefusal(why) {
-			e.discard(ctx, why)
-		} else {
+		if e != c.refused && isRefusal(err) {
 			e.discard(ctx, nil)
+		} else {
+			e.discard(ctx, err)
 		}
 	}
 }

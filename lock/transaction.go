@@ -60,14 +60,6 @@ func (r *Run) rollback(ctx context.Context) {
 	_ = l.request(ctx, l.singleTerms(), sendFunc(r.tx.store.Rollback))
 }
 
-// singleTerms returns the terms of a call that is sent once, and does not end with its caller's
-// context.
-func (l *Locker) singleTerms() send.Terms {
-	terms := l.lastingTerms()
-	terms.Once = true
-	return terms
-}
-
 // commit ends a run whose function has returned receipt: the store commits the transaction
 // together with the receipt.
 func (r *Run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) {

@@ -204,8 +204,8 @@ const (
 )
 
 // pollPause returns a random pause whose mean grows from about 10 ms to half of longest, so that
-// processes which wait for one key do not poll together. It is at most hint, the time that is left
-// of the holder's lease, unless hint is 0 because the store does not know that time.
+// processes which wait for one key do not poll together. It is at most a millisecond longer than hint, the
+// time that is left of the holder's lease, unless hint is 0 because the store does not know that time.
 func pollPause(polls int, longest, hint time.Duration) time.Duration {
 	most := min(20*time.Millisecond<<min(polls, 7), longest)
 	if hint > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// These names are the same in latch.js.
+// These names are the same in form/latch.js.
 const (
 	formField        = "once"
 	formCookiePrefix = "latch-"

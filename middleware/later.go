@@ -83,7 +83,7 @@ func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) e
 		if bytes.Equal(receipt, final) {
 			return final, nil
 		}
-		open, err := record.IsOpen(receipt)
+		open, err := record.MayBeReplaced(receipt)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("middleware: Finish: %w: the guard seals its records and this Locker does not, or has a newer version", err)

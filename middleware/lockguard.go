@@ -177,8 +177,8 @@ func (g *lockGuard) run(w http.ResponseWriter, x *guarded, next http.Handler, le
 	x.Context = lease.Context()
 	x.request = *x.request.WithContext(x) // no handler has seen it yet
 	var watched *recorder.StatusWriter
-	if out := w; g.cooldown > 0 || g.unknownHold > 0 || recorder.IsOfFiber(out) {
-		watched = &recorder.StatusWriter{ResponseWriter: out}
+	if g.cooldown > 0 || g.unknownHold > 0 || recorder.IsOfFiber(w) {
+		watched = &recorder.StatusWriter{ResponseWriter: w}
 		w = watched
 	}
 	answered := false

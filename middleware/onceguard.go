@@ -202,7 +202,7 @@ func (g *onceGuard) refuseRun(x *run, p *Problem) {
 	g.refuse(x.out, x.own, p)
 }
 
-// replayRun answers x with the record of another run, which is kept for another left, if that is known.
+// replayRun answers x with the record of another run. left is how much longer that is kept, 0 if it is not known.
 func (g *onceGuard) replayRun(x *run, receipt []byte, left time.Duration) {
 	x.addHeaders(x.out.Header(), left)
 	g.replay(x.out, x.own, receipt, replayedMark)

@@ -46,8 +46,8 @@ const (
 	maxAwaited = time.Second
 )
 
-// Remove removes the entry of o, unless its token is known already.
-func (q *Queue) Remove(o *Orphan) {
+// AddOrphan lets the queue remove the entry of o, unless its token is known already.
+func (q *Queue) AddOrphan(o *Orphan) {
 	wait, doubt := time.Duration(0), o.Flight.Doubt()
 	if doubt.InFlight > 0 && !o.Answered {
 		wait = maxAwaited

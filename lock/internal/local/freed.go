@@ -1,47 +1,6 @@
 package local
 
-import (
-	"hash/maphash"
-	"slices"
-)
-
-// Taken is the state of a key in this process.
-type Taken uint8
-
-const (
-	// NotTaken says that no lease has the key.
-	NotTaken Taken = iota
-	// TakenUndecided says that the key is pending, or that its work is over and the store has not
-	// confirmed the end. Both end within a budget.
-	TakenUndecided
-	// TakenHeld says that the key is held.
-	TakenHeld
-)
-
-// Taken returns the state of key in this process.
-func (t *Table) Taken(key string) Taken {
-	s := t.shardAt(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.taken(key)
-}
-
-func (s *shard) taken(key string) Taken {
-	holder, taken := s.holders[key]
-	switch {
-	case !taken:
-		return NotTaken
-	case holder.undecided():
-		return TakenUndecided
-	default:
-		return TakenHeld
-	}
-}
-
-// shardAt returns the shard of key.
-func (t *Table) shardAt(key string) *shard {
-	return &t.shards[maphash.String(t.seed, key)%shards]
-}
+import "slices"
 
 // WatchFreed returns a channel that has a value after one of keys has become free in this
 // process, until stop is called.

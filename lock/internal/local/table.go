@@ -52,8 +52,14 @@ func New() *Table {
 // Prepare makes h the part of lease in t. It comes before all other calls with h.
 func (t *Table) Prepare(h *Holding, lease Lease) {
 	h.lease, h.name = lease, lease.Key()
-	h.shard = uint8(maphash.String(t.seed, h.name) % shards)
+	h.shard = t.shardNumber(h.name)
 }
+
+// shardNumber returns the place of the shard of key.
+func (t *Table) shardNumber(key string) uint8 { return uint8(maphash.String(t.seed, key) % shards) }
+
+// shardAt returns the shard of key.
+func (t *Table) shardAt(key string) *shard { return &t.shards[t.shardNumber(key)] }
 
 // shardOf returns the shard of h's key.
 func (t *Table) shardOf(h *Holding) *shard { return &t.shards[h.shard] }
@@ -237,4 +243,37 @@ func (s *shard) keys() []Key {
 		all = append(all, Key{h.lease, h.waiting(), h.confirm != nil})
 	}
 	return all
+}
+
+// Taken is the state of a key in this process.
+type Taken uint8
+
+const (
+	// NotTaken says that no lease has the key.
+	NotTaken Taken = iota
+	// TakenUndecided says that the key is pending, or that its work is over and the store has not
+	// confirmed the end. Both end within a budget.
+	TakenUndecided
+	// TakenHeld says that the key is held.
+	TakenHeld
+)
+
+// Taken returns the state of key in this process.
+func (t *Table) Taken(key string) Taken {
+	s := t.shardAt(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken(key)
+}
+
+func (s *shard) taken(key string) Taken {
+	holder, taken := s.holders[key]
+	switch {
+	case !taken:
+		return NotTaken
+	case holder.undecided():
+		return TakenUndecided
+	default:
+		return TakenHeld
+	}
 }

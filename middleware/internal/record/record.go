@@ -60,8 +60,8 @@ type Record struct {
 func Open(b []byte) []byte { return append(b, version, 0, 0, 0) }
 
 // Close completes an open record with headers, written by AppendHeader.
-func Close(b, headers []byte, status int, declared bool) []byte {
-	if declared {
+func Close(b, headers []byte, status int, sized bool) []byte {
+	if sized {
 		b[1] |= flagSized
 	}
 	binary.BigEndian.PutUint16(b[2:], uint16(status)) //nolint:gosec // WriteHeader has checked it
@@ -96,9 +96,9 @@ func WithBody(b, body []byte) []byte {
 	return slices.Concat(b[:Prefix], body, b[tail:])
 }
 
-// IsOpen reports whether b may be replaced by a final answer: b is pending, is empty, or says only that
+// MayBeReplaced reports whether b may be replaced by a final answer: b is pending, is empty, or says only that
 // the outcome of the request is unknown. The error says that b cannot be read.
-func IsOpen(b []byte) (open bool, err error) {
+func MayBeReplaced(b []byte) (open bool, err error) {
 	if len(b) == 0 || IsUnknown(b) {
 		return true, nil
 	}

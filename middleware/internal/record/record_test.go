@@ -80,17 +80,17 @@ func TestOpenRecords(t *testing.T) {
 	tombstone := record.Tombstone(202, nil)
 	record.MarkPending(tombstone)
 	for _, open := range [][]byte{nil, record.Unknown(), pending, tombstone} {
-		is, err := record.IsOpen(open)
+		is, err := record.MayBeReplaced(open)
 		require.NoError(t, err)
 		require.True(t, is)
 	}
 	for _, final := range [][]byte{write(accepted), record.Tombstone(202, nil)} {
-		is, err := record.IsOpen(final)
+		is, err := record.MayBeReplaced(final)
 		require.NoError(t, err)
 		require.False(t, is)
 	}
 	for _, unreadable := range [][]byte{{1}, []byte("\x00LS\x01sealed")} {
-		_, err := record.IsOpen(unreadable)
+		_, err := record.MayBeReplaced(unreadable)
 		require.Error(t, err)
 	}
 }
