@@ -129,7 +129,7 @@ func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 // sendEndOnce is sendEnd with the receipt as it is.
 func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
-	c := call{name: n.call(), key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
+	c := call{name: n.callName(), key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
 	err = l.core.call(ctx, l.lastingTerms(), &c)
 	n.unanswered = n.unanswered || c.sent.Unanswered()
 	return c.ok, err
@@ -146,7 +146,7 @@ func (e *Lease) reportFailedEnd(ctx context.Context, err error) {
 	if !l.core.inProcess {
 		took = e.claim.grantedAt.Since() - e.end.began
 	}
-	l.emitFailed(ctx, &e.identity, e.end.call(), took, err)
+	l.emitFailed(ctx, &e.identity, e.end.callName(), took, err)
 }
 
 // endAnswered closes the lease after its end was answered.

@@ -114,8 +114,8 @@ func (n *leaseEnd) kind() EventKind {
 	}
 }
 
-// call returns the name of the store call that makes this end.
-func (n *leaseEnd) call() string {
+// callName returns the name of the store call that makes this end.
+func (n *leaseEnd) callName() string {
 	if n.settles {
 		return callSettle
 	}

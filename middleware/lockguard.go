@@ -80,7 +80,7 @@ func (g *lockGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		defer func() { _ = lease.Release(ctx) }()
 		x.serveUnprotected(w, next)
 	default:
-		g.run(w, x, next, lease)
+		g.runHandler(w, x, next, lease)
 	}
 }
 
@@ -137,8 +137,8 @@ func (g *lockGuard) keyOf(value string) (string, error) {
 	return key + mark, nil
 }
 
-// leaseOrSet is a *lock.Lease or a *lock.Set.
-type leaseOrSet interface {
+// hold is a *lock.Lease or a *lock.Set.
+type hold interface {
 	Context() context.Context
 	Settle(ctx context.Context, receipt []byte, keep time.Duration) error
 	Release(ctx context.Context) error
@@ -146,7 +146,7 @@ type leaseOrSet interface {
 
 // acquire claims all keys, or a permit. protected is false if the store did not answer and the
 // Locker fails open.
-func (g *lockGuard) acquire(ctx context.Context, keys []string) (_ leaseOrSet, protected bool, err error) {
+func (g *lockGuard) acquire(ctx context.Context, keys []string) (_ hold, protected bool, err error) {
 	if g.keys != nil {
 		set, err := g.locker.AcquireAll(ctx, keys)
 		if err != nil {
@@ -168,11 +168,11 @@ func (g *lockGuard) acquire(ctx context.Context, keys []string) (_ leaseOrSet, p
 	return lease, found == lease, nil
 }
 
-// run runs next under lease. The lease ends in a deferred call that does not recover: panics keep
+// runHandler runs next under lease. The lease ends in a deferred call that does not recover: panics keep
 // their value and their stack, and runtime.Goexit also ends the lease. The lease ends before
 // net/http sends the end of a buffered answer. Its errors do not change the answer: the Locker completes
 // a call that the store does not answer, and reports a lost lease itself.
-func (g *lockGuard) run(w http.ResponseWriter, x *guarded, next http.Handler, lease leaseOrSet) {
+func (g *lockGuard) runHandler(w http.ResponseWriter, x *guarded, next http.Handler, lease hold) {
 	ctx := x.request.Context()
 	x.Context = lease.Context()
 	x.request = *x.request.WithContext(x) // no handler has seen it yet
