@@ -23,7 +23,7 @@ import (
 //
 // A call has one of three outcomes:
 //
-//	no connection was made                                no effect
+//	no connection was made, or the stream was refused     no effect
 //	the answer is 400 to 501 except 499, or 505 to 511    no effect
 //	the answer is 503 with Retry-After                    no effect
 //	it is 503 without Retry-After, 502, 504, 512 to 599   unknown: a gateway further on may have lost the answer
@@ -59,10 +59,12 @@ import (
 // has no body, or a GetBody. To prevent this, base gets the name of that header in lower case,
 // which makes no difference to servers. So base must not look for the key.
 //
-// base must not repeat requests by itself, and should call the hooks of package
-// [net/http/httptrace], as [http.Transport] and its wrappers do. Without these hooks, the outcome
-// is unknown even if no connection could be made. Upstream is safe for concurrent use if base is.
-// It panics on a nil option.
+// base must not repeat requests by itself. [http.Transport] of Go 1.26 still does so over HTTP/2, if the
+// stream of a request that has no body, or a GetBody, ends with PROTOCOL_ERROR. Go 1.27 does not.
+//
+// base should call the hooks of package [net/http/httptrace], as http.Transport and its wrappers do.
+// Without these hooks, the outcome is unknown even if no connection could be made. Upstream is safe for
+// concurrent use if base is. It panics on a nil option.
 func Upstream(base http.RoundTripper, opts ...UpstreamOption) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -112,11 +114,12 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var dial connecting
 	answer, says, err := u.send(u.prepared(httptrace.WithClientTrace(r.Context(), dial.trace()), r))
+	unprocessed := err != nil && (dial.failed() || refusesStream(err))
 	if err == nil {
 		err = readWhole(answer, sender.answer.Limit())
 	}
 	switch {
-	case err != nil && dial.failed():
+	case unprocessed:
 		notSent()
 		return nil, err
 	case err != nil:
@@ -141,7 +144,7 @@ func (u *upstream) underLock(r *http.Request) (*http.Response, error) {
 	}
 	var dial connecting
 	answer, says, err := u.send(u.prepared(httptrace.WithClientTrace(r.Context(), dial.trace()), r))
-	if err != nil && !dial.failed() || err == nil && says.isUnknown(answer) {
+	if err != nil && !dial.failed() && !refusesStream(err) || err == nil && says.isUnknown(answer) {
 		holdUnknown(r.Context())
 	}
 	return answer, err
@@ -217,6 +220,13 @@ func (c *connecting) trace() *httptrace.ClientTrace {
 // failed reports whether there was no connection to write to. It is false for a base that does not
 // call the hooks, which may have written the request.
 func (c *connecting) failed() bool { return c.asked.Load() && !c.got.Load() }
+
+// refusesStream reports whether the upstream has refused the stream of a request over HTTP/2, as a server that shuts down
+// does, and has not processed it (RFC 9113, section 8.7). net/http exports neither error.
+func refusesStream(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "REFUSED_STREAM") || strings.Contains(text, "Server's graceful shutdown GOAWAY")
+}
 
 // noEffect reports whether the answer says that the request had no effect.
 func (c commitment) noEffect(answer *http.Response) bool {
