@@ -120,6 +120,8 @@ func (n *nodes) of(master *redis.Client) *server {
 	return of
 }
 
+var errNoMasters = errors.New("the node that was asked knows no master")
+
 // masters returns the server of every master of a Cluster, always in the same order. Without a
 // Cluster, it returns the only server.
 func (n *nodes) masters(ctx context.Context) ([]*server, error) {
@@ -136,8 +138,11 @@ func (n *nodes) masters(ctx context.Context) ([]*server, error) {
 		})
 		return found, err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case len(found) == 0: // a node that was reset, or has lost its disk, answers so
+		return nil, failure.NotApplied("CLUSTERDOWN", errNoMasters)
 	}
 	slices.SortFunc(found, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
 	all := make([]*server, len(found))

@@ -6,11 +6,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -43,6 +45,29 @@ func TestClusterOverTLS(t *testing.T) {
 	_, err := redisstore.Open(timeout(t, 3*patience), withLongTimeouts(secure))
 	require.ErrorContains(t, err, "certificate")
 	try(t, open(t, secure+"?skip_verify=true"))
+}
+
+// A node that was reset, or has lost its disk, knows no master. Calls that ask it for the masters fail, and
+// the listener, which has no caller, asks again.
+func TestClusterWithoutMasters(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Start(t, "--cluster-enabled", "yes").Addr())
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{p.Addr()}})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	s := notifying(t, client)
+	_, stop := s.Watch(keyFor(t))
+	defer stop()
+	require.Eventually(t, func() bool { return p.Commands("cluster") > 1 }, patience, 5*time.Millisecond)
+	for call, ask := range map[string]func() error{
+		"Check":   func() error { return s.Check(t.Context()) },
+		"Servers": func() error { _, err := s.Servers(t.Context()); return err },
+		"List":    func() error { return inspections["List"](t.Context(), s) },
+		"Page":    func() error { return inspections["Page"](t.Context(), s) },
+	} {
+		err := ask()
+		require.ErrorContains(t, err, "no master", call)
+		requireNotApplied(t, err, "CLUSTERDOWN")
+	}
 }
 
 // sentinelOverTLS is the URL of a Sentinel that wants TLS, and knows a master
