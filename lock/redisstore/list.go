@@ -132,8 +132,8 @@ func (s *Store) scan(ctx context.Context, master *server, cursor string, count i
 	if err != nil {
 		return nil, "", err
 	}
-	fields, ok := answer.([]any)
-	if !ok || len(fields) != 2 {
+	fields, _ := answer.([]any)
+	if len(fields) != 2 {
 		return nil, "", failure.BadAnswer(answer)
 	}
 	found, ok := fields[1].([]any)

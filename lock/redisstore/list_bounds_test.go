@@ -35,6 +35,23 @@ var inspections = map[string]func(ctx context.Context, s *redisstore.Store) erro
 	},
 }
 
+// A reply to SCAN that is not a cursor and names ends the listing: its rest is unknown.
+func TestScanRepliesOfAnotherType(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Start(t).Addr())
+	s := overClient(t, p.Addr(), nil)
+	take(t, s, keyFor(t), claim("a"))
+	for _, reply := range []string{
+		":5\r\n", "*0\r\n", "*1\r\n$1\r\n0\r\n", "*3\r\n$1\r\n0\r\n*0\r\n*0\r\n",
+		"*2\r\n$1\r\n0\r\n$1\r\nx\r\n", "*2\r\n:0\r\n*0\r\n", "*2\r\n$-1\r\n*0\r\n", "*2\r\n$0\r\n\r\n*0\r\n",
+	} {
+		for call, inspect := range inspections {
+			p.On(respproxy.Match{Name: "scan", Count: 1}, respproxy.Reply(reply))
+			require.Equal(t, "answer", class(inspect(timeout(t, patience), s)), "%s after %q", call, reply)
+		}
+	}
+}
+
 // A client that waits for ever for an answer must not make an operator's tool wait for ever.
 func TestInspectionEndsWithItsContext(t *testing.T) {
 	t.Parallel()

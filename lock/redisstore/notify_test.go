@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
@@ -228,6 +229,17 @@ func TestPublishingOutOfMemory(t *testing.T) {
 	}
 	_, err := s.Claim(t.Context(), "free", claim("a"))
 	requireNotApplied(t, err, "OOM")
+}
+
+// A check without a deadline ends although the server does not answer the listener.
+func TestCheckOfASilentListener(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []string{"subscribe", "unsubscribe"} {
+		p := respproxy.Start(t, redistest.Shared(t).Addr())
+		s := open(t, p.URL(), redisstore.WithNotifications())
+		p.On(respproxy.Match{Name: silent}, respproxy.Swallow(respproxy.Hang))
+		requireNotApplied(t, s.Check(canceledAfter(t, patience)), "silent")
+	}
 }
 
 // A user without the permission to publish can end its own entries, and Check
