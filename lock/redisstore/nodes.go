@@ -45,6 +45,15 @@ func newNodes(client redis.UniversalClient) *nodes {
 	}
 }
 
+// own reports whether the store has connections of its own.
+func (n *nodes) own() bool {
+	if n.only != nil {
+		return n.only.own() != nil
+	}
+	o := n.cluster.Options()
+	return o.OnConnect == nil && o.StreamingCredentialsProvider == nil // see serverOf
+}
+
 // do sends c to the server that has its key.
 func (n *nodes) do(ctx context.Context, c *wire.Command) (any, error) {
 	to, err := n.route(ctx, c.EntryName)

@@ -38,7 +38,7 @@ func WithNotifications() Option {
 // [WithNotifications], over a client that sends every command itself, and after Close, the channel is
 // nil. A [lock.Locker] watches for callers that wait.
 func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
-	if s.notices == nil || s.nodes.only != nil && s.nodes.only.own() == nil {
+	if s.notices == nil || !s.nodes.own() {
 		return nil, func() {}
 	}
 	name, _ := entry.Name(s.prefix, key)

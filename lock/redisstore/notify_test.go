@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -229,6 +230,23 @@ func TestPublishingOutOfMemory(t *testing.T) {
 	}
 	_, err := s.Claim(t.Context(), "free", claim("a"))
 	requireNotApplied(t, err, "OOM")
+}
+
+// Over a client that sends every command itself there is no listener. A caller with a channel would poll less
+// often, and hear nothing.
+func TestClientsWithoutAListener(t *testing.T) {
+	t.Parallel()
+	onConnect := func(context.Context, *redis.Conn) error { return nil }
+	for name, client := range map[string]redis.UniversalClient{
+		"wrapper":            unknownClient{redistest.Shared(t).Client(t)},
+		"OnConnect":          redis.NewClient(&redis.Options{OnConnect: onConnect}),
+		"Cluster, OnConnect": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{":1"}, OnConnect: onConnect}),
+	} {
+		wake, stop := notifying(t, client).Watch(keyFor(t))
+		defer stop()
+		require.Nil(t, wake, name)
+		require.NoError(t, client.Close())
+	}
 }
 
 // A check without a deadline ends although the server does not answer the listener.
