@@ -33,12 +33,13 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 	if keytext.IsRecord(key) && !s.receipts.Load() {
 		s.receipts.Store(true)
 	}
-	ok, err = s.settle(ctx, key, &c, receipt, keep)
-	if len(receipt) < largeReceipt || !failure.IsTooLong(err) {
-		return ok, failure.UnlessFull(err)
+	for range 2 { // the first connection may have ended for another reason
+		ok, err = s.settle(ctx, key, &c, receipt, keep)
+		if len(receipt) < largeReceipt || !failure.IsTooLong(err) {
+			return ok, failure.UnlessFull(err)
+		}
 	}
-	// The connection may have ended for another reason, and the receipt may land. It cannot once there
-	// is an empty one.
+	// The receipt may still land. It cannot once there is an empty one.
 	if ok, failed := s.settle(ctx, key, &c, nil, keep); failed != nil {
 		return false, err
 	} else if !ok {

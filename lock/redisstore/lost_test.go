@@ -227,3 +227,17 @@ func (w repeatingWrapper) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	return w.UniversalClient.Process(ctx, cmd)
 }
+
+// A connection that is reset once, by a proxy that restarts or an operator, does not cost a large receipt its
+// replays.
+func TestLargeReceiptOutlastsAReset(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	s := overClient(t, p.Addr(), nil)
+	take(t, s, keyFor(t), whole("a"))
+	p.On(respproxy.Match{Name: "exec", Skip: 1, Count: 1}, respproxy.Drop(respproxy.Reset))
+	require.True(t, settled(t, s, "a"))
+	e, err := s.Get(t.Context(), keyFor(t))
+	require.NoError(t, err)
+	require.Equal(t, large, e.Receipt)
+}
