@@ -43,12 +43,9 @@ func (q *Store) listNode(ctx context.Context, inspector lock.Inspector, seen map
 			continue
 		}
 		seen[e.Key] = struct{}{}
-		if err == nil { // else the error is of this entry only
-			key := e.Key
-			e, err = q.Get(ctx, key)
-			e.Key = key
-		}
-		if (err != nil || e.State != lock.Free) && !yield(e, err) {
+		key := e.Key // on this node, perhaps of a foreign value
+		e, err = q.Get(ctx, key)
+		if e.Key = key; (err != nil || e.State != lock.Free) && !yield(e, err) {
 			return nil, false
 		}
 	}

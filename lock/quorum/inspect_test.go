@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +78,28 @@ func TestList(t *testing.T) {
 			break // must not yield on
 		}
 		time.Sleep(time.Second)
+	})
+}
+
+// foreign is a node with a value of another program under the name of an entry.
+type foreign struct {
+	*inspected
+
+	key string
+}
+
+func (f foreign) List(context.Context) iter.Seq2[lock.Entry, error] {
+	return func(yield func(lock.Entry, error) bool) { yield(lock.Entry{Key: f.key}, errors.New("a foreign value")) }
+}
+
+// A value of another program on one node does not hide the entry that a majority has.
+func TestListPastAForeignValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, nodes, _ := inspectedFleet(3)
+		f.put(t, lock.Claim{Token: "a", Lease: time.Hour}, 1, 2)
+		found, err := listAll(t, quorum.New([]lock.Store{foreign{nodes[0], key}, nodes[1], nodes[2]}))
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{key: "held:a"}, found)
 	})
 }
 
