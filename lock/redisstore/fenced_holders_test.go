@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // When a server's clock is set back, fences must not go back while there is a
@@ -91,6 +93,25 @@ func TestTakeoverWithoutAFenceKeepsTheLastOne(t *testing.T) {
 	require.Zero(t, take(t, s, "k", next).Fence)
 	release(t, s, "k", "b")
 	require.Greater(t, takeInTheEnd(t, s, "k", fenced("c")).Fence, last)
+}
+
+// A release in a slot that moves to another node of a Cluster leaves the last fence for that node, whose clock
+// may be behind.
+func TestReleaseInASlotThatMovesKeepsTheFence(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, nil)
+	s := redisstore.New(cluster.Client(t))
+	name := nameOf(t)
+	from, to := cluster.Nodes[0], cluster.Nodes[1]
+	if cluster.Owner(t, name) != from {
+		from, to = to, from
+	}
+	last := take(t, s, keyFor(t), fenced("a")).Fence
+	to.Do(t, "CLUSTER", "SETSLOT", cluster.Slot(t, name), "IMPORTING", from.Do(t, "CLUSTER", "MYID"))
+	from.Do(t, "CLUSTER", "SETSLOT", cluster.Slot(t, name), "MIGRATING", to.Do(t, "CLUSTER", "MYID"))
+	release(t, s, keyFor(t), "a")
+	value, _ := from.Do(t, "GET", name).(string)
+	require.Contains(t, value, strconv.FormatInt(last, 10))
 }
 
 // takeInTheEnd is take for a fenced claim after the server's clock was set: the

@@ -17,10 +17,12 @@ if head ~= held and (ARGV[2] ~= 'receipt' or head ~= 'S' .. string.sub(held, 2))
   return 0
 end
 local fence = string.sub(value, #head + 14, #head + 29)
--- When memory is full, DEL is not refused, because it needs no memory, and SET is not refused,
--- because it follows a write.
-redis.call('DEL', KEYS[1])
-if fence ~= '0000000000000000' then
+if fence == '0000000000000000' then
+  redis.call('DEL', KEYS[1])
+else
+  -- When memory is full, PEXPIRE is not refused, because it needs no memory, and SET is not refused, because
+  -- it follows a write. After a DEL it is refused where the slot moves to another node of a Cluster.
+  redis.call('PEXPIRE', KEYS[1], 60000)
   redis.call('SET', KEYS[1], 'F1\0' .. '0000000000000' .. fence .. '\0\0\0\0', 'PX', 60000)
 end
 if ARGV[#ARGV] == 'publish' then
