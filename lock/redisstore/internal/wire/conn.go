@@ -28,6 +28,7 @@ type conn struct {
 	writer  *Command  // the command whose caller writes; nil: no caller does
 	reading bool      // a goroutine reads
 	woken   bool      // tick has set a read deadline, so that a caller stops reading
+	endless bool      // its reads obey no deadline, as those through SSH: no caller reads
 	idle    bool      // it has had no command for a tick, and is closed after idleTime without one
 	overdue bool      // its replies are late: it gets no more commands until one comes
 	retired bool      // it gets no more commands

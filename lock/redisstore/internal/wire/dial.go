@@ -49,7 +49,7 @@ func (s *Server) dial(now time.Time) {
 		if now.After(s.window.newest) {
 			s.window.newest = now
 		}
-		s.conns = append(s.conns, &conn{net: nc})
+		s.conns = append(s.conns, &conn{net: nc, endless: nc.SetReadDeadline(time.Time{}) != nil})
 		s.write(nil)
 	}()
 }

@@ -270,6 +270,32 @@ func TestDialerWithoutAddresses(t *testing.T) {
 	})
 }
 
+// sshChannel is a connection without deadlines, as those of golang.org/x/crypto/ssh are.
+type sshChannel struct{ net.Conn }
+
+func (sshChannel) SetDeadline(time.Time) error      { return errors.ErrUnsupported }
+func (sshChannel) SetReadDeadline(time.Time) error  { return errors.ErrUnsupported }
+func (sshChannel) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
+
+// A call ends with its context, also over a connection whose reads nothing ends.
+func TestConnectionWithoutDeadlines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{answer: func([]string) []string { return nil }}
+		s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
+			nc, took, err := f.dial(ctx)
+			return sshChannel{nc}, took, err
+		}}))
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			require.Error(t, ask(ctx, t, s, "k", true))
+			require.LessOrEqual(t, time.Since(began), 210*time.Millisecond)
+		}
+	})
+}
+
 // A former master that still owes a reply is no way for later commands: they end when no other server is found.
 func TestDialFailsBesideARetiredConnection(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,7 @@ func (s *Server) write(own *Command) (toRead *conn) {
 		if cn.out = cn.out[:0]; cap(cn.out) > maxKept {
 			cn.out = nil
 		}
-		if own != nil && len(cn.unanswered) == 1 && cn.unanswered[0] == own && !cn.reading {
+		if own != nil && len(cn.unanswered) == 1 && cn.unanswered[0] == own && !cn.reading && !cn.endless {
 			cn.reading, toRead = true, cn
 		}
 		s.readOthers(cn)
