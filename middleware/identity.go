@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -54,6 +55,10 @@ func (g *onceGuard) identify(x *run) (err error) {
 	x.keys = append(x.key[:0], identity.Of(g.kind, scope, s.Method, path, key))
 	if x.named.Secret = g.secret; g.key != nil {
 		x.named.ID = x.keys[0]
+	}
+	if x.awaited && r.Header["Accept-Encoding"] != nil { // in a compressed answer, no replay could have its own id
+		r.Header = maps.Clone(r.Header)
+		r.Header["Accept-Encoding"] = []string{"identity"}
 	}
 	return nil
 }

@@ -53,7 +53,8 @@ import (
 // A response with an error member is an answer like any other, and is kept if its HTTP status is
 // ([WithFinal], [DoNotKeep]).
 //
-// Middleware that compresses or signs answers goes outside of the guard. Later options override
+// Middleware that compresses or signs answers goes outside of the guard: inside, also behind a proxy, the
+// Accept-Encoding of a guarded call is "identity". Later options override
 // the parts that they set. JSONRPC panics if effect is nil or a pointer is malformed.
 //
 // docs/agents.md shows a server.
