@@ -22,7 +22,7 @@ func (g *onceGuard) identify(x *run) (err error) {
 		if call, err = g.rpc.call(r, g.requestLimit); err != nil {
 			return err
 		}
-		x.awaited = call.ID != nil
+		x.awaited = call.ID
 	}
 	scope, err := valueOf(g.scope, r)
 	if err != nil {
@@ -56,7 +56,7 @@ func (g *onceGuard) identify(x *run) (err error) {
 	if x.named.Secret = g.secret; g.key != nil {
 		x.named.ID = x.keys[0]
 	}
-	if x.awaited && r.Header["Accept-Encoding"] != nil { // in a compressed answer, no replay could have its own id
+	if x.awaited != nil && r.Header["Accept-Encoding"] != nil { // in a compressed answer, no replay could have its own id
 		r.Header = maps.Clone(r.Header)
 		r.Header["Accept-Encoding"] = []string{"identity"}
 	}

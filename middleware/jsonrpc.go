@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +43,8 @@ import (
 //     sentence that says what to do, for a model that sees nothing else. The code is -32700 or -32600 for
 //     a body that is no call, -32602 for a key that is missing or malformed, and -32000 otherwise.
 //   - A call without an id, a notification, has no response: its repeat gets the same status. If the answer to
-//     any other call is an empty 200, or a stream of events without a response, its outcome is unknown.
+//     any other call is an empty 200, or a stream of events without a response, its outcome is unknown. A 4xx
+//     without a response to the call is not kept: the server of MCP does not know the session, for example.
 //
 // A batch is refused: some of its calls may be done and others not, and one answer could not say so.
 // MCP has no batches since its version 2025-06-18. A message that two decoders may read differently is
@@ -209,19 +211,25 @@ func (o *rpc) readdressed(r *http.Request, limit int64, receipt []byte) []byte {
 	return record.WithBody(receipt, body)
 }
 
-// outcome returns the receipt of an answer to a call with an id, or an unknown outcome in its place if the answer
+// outcome returns the receipt of an answer to the call with this id, or an unknown outcome in its place if the answer
 // ended without a response: so does a server of MCP when the session of the call ends, whatever its tool has done.
-func (*rpc) outcome(receipt []byte) []byte {
+// kept is false for a refusal that is no response to the call: the server has not read it, because it does not know
+// the session any more, for example.
+func (*rpc) outcome(receipt, id []byte) (_ []byte, kept bool) {
 	rec, err := record.Read(receipt)
-	if err != nil || rec.Status != http.StatusOK || rec.Tombstone || rec.Pending {
-		return receipt
+	if err != nil || rec.Tombstone || rec.Pending {
+		return receipt, true
+	}
+	if rec.Status/100 == 4 {
+		var response struct{ ID json.RawMessage }
+		return receipt, json.Unmarshal(rec.Body, &response) == nil && bytes.Equal(response.ID, id)
 	}
 	h := make(http.Header)
 	rec.SetHeader(h)
-	if _, answered := jsonrpc.Readdress(h.Get("Content-Type"), rec.Body, nil); !answered {
-		return record.Unknown()
+	if _, answered := jsonrpc.Readdress(h.Get("Content-Type"), rec.Body, nil); rec.Status == http.StatusOK && !answered {
+		return record.Unknown(), true
 	}
-	return receipt
+	return receipt, true
 }
 
 // refuse answers with p as a JSON-RPC error.

@@ -128,14 +128,14 @@ func (g *onceGuard) runAndAnswer(x *run, r *http.Request) {
 	defer func() { _, _, _ = x.Fail(ctx, errPanicked) }()
 	g.runHandler(x)
 	receipt, kept, err := x.answer.Receipt()
+	if kept && x.awaited != nil {
+		receipt, kept = g.rpc.outcome(receipt, x.awaited)
+	}
 	var replayed bool
 	switch {
 	case err != nil:
 		receipt, replayed, err = x.Fail(ctx, err)
 	case kept:
-		if x.awaited {
-			receipt = g.rpc.outcome(receipt)
-		}
 		receipt, replayed, err = x.Run.Settle(ctx, receipt)
 	default:
 		receipt, replayed, err = x.Fail(ctx, x.failure())

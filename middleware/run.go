@@ -38,7 +38,7 @@ type run struct {
 	cookie     string                // see formCookie
 	remembered time.Duration         // how long the key of a kept answer is remembered
 	answer     recorder.Answer
-	awaited    bool // a JSON-RPC call with an id, to which a response belongs
+	awaited    []byte // the id of a JSON-RPC call, to which a response belongs; nil: there is none
 
 	client context.Context //nolint:containedctx // of the client's request
 
