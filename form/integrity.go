@@ -4,4 +4,4 @@ package form
 
 // Integrity is the value of the attribute "integrity" for the script that [Script] serves: with
 // it, a browser runs no other script in its place. It changes with each version of the script.
-const Integrity = "sha384-1glK0OKpisOM/gA4Yn7LbgnLkq8sd4g+Gfa06QwxJzxORsCDmVbG/AVV10TV0f3n"
+const Integrity = "sha384-uX6DYnJhMkOSBMTvFCCuXQflNPN6V2Dp0UErRiHfHIL1JpJ/IElzXc/xnzWFvFUf"

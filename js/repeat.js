@@ -10,7 +10,7 @@ const kinds =
 
 const retried = /^(408|425|429|50[234])$/;
 // Those that depend on the headers of a request or on its connection: the guard does not keep them.
-const ofCaller = /^4(0[13678]|1[12567]|2[135689]|31|99)$/;
+const ofCaller = /^4(0[13678]|1[125679]|2[135689]|31|99)$/;
 
 // kindIn finds the kind of a refusal in a page, or in JSON.
 export const kindIn = (text) => /(?:latch-problem" content="|problems\.md#)([a-z-]+)/.exec(text)?.[1];

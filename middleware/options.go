@@ -241,8 +241,8 @@ func WithUnknownHold(d time.Duration) LockOption {
 //
 // Unless set, all answers below 500 are kept except these:
 //
-//   - 401, 403, 406, 407, 411, 412, 415, 416, 417, 421, 423, 426, 428, 431 and 499: they depend on
-//     the headers of the request or on its connection, which are not compared. A repeat with a
+//   - 401, 403, 406, 407, 411, 412, 415, 416, 417, 419, 421, 423, 426, 428, 431 and 499: they depend
+//     on the headers of the request or on its connection, which are not compared. A repeat with a
 //     corrected header gets another answer.
 //   - 408, 425, 429, and answers of 400 and above with a Retry-After header: the same request may
 //     well succeed later. A 202 or 303 with Retry-After is kept: it says when to look for the

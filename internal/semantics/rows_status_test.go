@@ -70,6 +70,7 @@ func statusSection() section {
 		frees(415, "kept by most", "`Content-Type` is not compared"),
 		frees(416, "kept by most", "`Range` is not compared"),
 		frees(417, "kept by most", "`Expect` is not compared"),
+		frees(419, "kept by most", "Laravel: the CSRF token of a header is not compared"),
 		frees(421, "kept by most", "the host is not compared"),
 		keeps(422, "kept by most", ""),
 		frees(423, "idempo (Ruby): kept", "`If`, with a token of WebDAV, is not compared"),

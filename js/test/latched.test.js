@@ -150,7 +150,7 @@ test("what ends a key", async (t) => {
 		assert.equal(await left(problem(kind, status, { "Retry-After": "3600" })), ended.includes(kind) ? 0 : 1, kind);
 	}
 	for (const code of [200, 201, 204, 400, 404, 409, 422]) assert.equal(await left(status(code === 204 ? 200 : code)), 0, code);
-	for (const code of [401, 403, 500, 501]) assert.equal(await left(status(code)), 1, code);
+	for (const code of [401, 403, 419, 500, 501]) assert.equal(await left(status(code)), 1, code);
 	// A proxy that refuses what comes after a lost answer does not know what became of the first attempt.
 	assert.equal(await left(lost, status(404)), 1);
 	assert.equal(await left(status(503), status(413)), 1);

@@ -46,6 +46,9 @@ func finalByDefault(status int) bool {
 	return status < 500 && !OfCaller(status)
 }
 
+// statusPageExpired is the status of Laravel for a request whose CSRF token, of a header or a cookie, is out of date.
+const statusPageExpired = 419
+
 // StatusClientGone is the status of nginx and others for a request whose client has hung up.
 const StatusClientGone = 499
 
@@ -61,9 +64,10 @@ func OfCaller(status int) bool {
 		http.StatusUnsupportedMediaType,         // Content-Type
 		http.StatusRequestedRangeNotSatisfiable, // Range
 		http.StatusExpectationFailed,            // Expect
-		http.StatusMisdirectedRequest,           // Host
-		http.StatusLocked,                       // If, with the token of WebDAV
-		http.StatusUpgradeRequired,              // Upgrade
+		statusPageExpired,
+		http.StatusMisdirectedRequest, // Host
+		http.StatusLocked,             // If, with the token of WebDAV
+		http.StatusUpgradeRequired,    // Upgrade
 		http.StatusRequestHeaderFieldsTooLarge,
 		StatusClientGone:
 		return true
