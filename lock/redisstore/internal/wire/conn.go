@@ -151,6 +151,11 @@ func (s *Server) lose(cn *conn, why error) {
 		c.end(nil, failure.Unknown(failure.Kind(why), why), send.Lost)
 	}
 	cn.unanswered = nil
+	for _, other := range slices.Clone(s.conns) {
+		if s.depth == 1 && len(other.unanswered) == 0 { // what has ended cn has ended it, too
+			s.lose(other, why)
+		}
+	}
 }
 
 var (

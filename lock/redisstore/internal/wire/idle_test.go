@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -110,5 +111,25 @@ func TestCloseOfASilentServerLeavesNothing(t *testing.T) {
 		require.Zero(t, inFlight)
 		require.Zero(t, queued)
 		time.Sleep(time.Minute)
+	})
+}
+
+// What ends a connection for large commands has ended the idle ones, too: the next command has a new one.
+func TestLargeCommandAfterALostOneHasANewConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{way: always(time.Millisecond)}
+		s := over(t, f)
+		send := func() error { return ask(t.Context(), t, s, strings.Repeat("x", 20<<10), false) }
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { assert.NoError(t, send()) })
+		}
+		both.Wait()
+		for _, nc := range f.connections() {
+			_ = nc.Close()
+		}
+		require.Error(t, send())
+		require.NoError(t, send())
 	})
 }
