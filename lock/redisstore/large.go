@@ -27,7 +27,7 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 	// server refused MULTI for the second transaction, its commands would not be atomic.
 	answers, err := s.transact(ctx, name, []any{"get", name})
 	if err != nil || answers == nil {
-		return false, false, err
+		return false, false, unchanged(err)
 	}
 	head, _ := answers[0].(string)
 	switch {

@@ -228,16 +228,28 @@ func (w repeatingWrapper) Process(ctx context.Context, cmd redis.Cmder) error {
 	return w.UniversalClient.Process(ctx, cmd)
 }
 
-// A connection that is reset once, by a proxy that restarts or an operator, does not cost a large receipt its
-// replays.
-func TestLargeReceiptOutlastsAReset(t *testing.T) {
+// Connections that a proxy resets when it restarts, or an operator, cost a large receipt none of its replays.
+func TestLargeReceiptOutlastsResets(t *testing.T) {
 	t.Parallel()
-	p := respproxy.Start(t, redistest.Shared(t).Addr())
-	s := overClient(t, p.Addr(), nil)
-	take(t, s, keyFor(t), whole("a"))
-	p.On(respproxy.Match{Name: "exec", Skip: 1, Count: 1}, respproxy.Drop(respproxy.Reset))
-	require.True(t, settled(t, s, "a"))
-	e, err := s.Get(t.Context(), keyFor(t))
-	require.NoError(t, err)
-	require.Equal(t, large, e.Receipt)
+	for name, match := range map[string]respproxy.Match{
+		"of the receipt":             {Name: "exec", Skip: 1, Count: 1},
+		"of the reads before it":     {Name: "exec", Count: 2},
+		"while connections are made": {Name: "ping", Count: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			take(t, overClient(t, redistest.Shared(t).Addr(), nil), keyFor(t), whole("a"))
+			p := respproxy.Start(t, redistest.Shared(t).Addr())
+			p.On(match, respproxy.Drop(respproxy.Reset))
+			s := overClient(t, p.Addr(), nil)
+			require.NoError(t, untilSent(t, func() error {
+				_, err := s.Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "a"}, large, time.Hour)
+				require.NotErrorIs(t, err, lock.ErrFull)
+				return err
+			}))
+			e, err := s.Get(timeout(t, patience), keyFor(t))
+			require.NoError(t, err)
+			require.Equal(t, large, e.Receipt)
+		})
+	}
 }

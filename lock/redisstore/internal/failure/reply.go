@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock"
 )
 
 // ReplyCode returns the code of an error reply that a server gives before it
@@ -81,5 +83,5 @@ func IsTooLong(err error) bool {
 	if text, is := replyOf(err); is {
 		return strings.HasPrefix(text, "ERR Protocol error") || strings.HasPrefix(text, "ERR string exceeds maximum allowed size")
 	}
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) && !errors.Is(err, lock.ErrNotApplied)
 }
