@@ -1,12 +1,14 @@
 package integrations_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
@@ -46,5 +48,45 @@ func TestMCPCallInALostSession(t *testing.T) {
 			require.Equal(t, "order 1", text)
 			require.EqualValues(t, 1, s.orders.Load())
 		})
+	}
+}
+
+// TestMCPCancelledCall: an agent gives up, and its SDK cancels the call, so that the context of the tool ends. A tool
+// that goes on has its answer for the repeat. Otherwise its error is the answer, though no agent has read it.
+func TestMCPCancelledCall(t *testing.T) {
+	t.Parallel()
+	for name, mode := range mcpModes {
+		if mode.Stateless {
+			continue // the server does not know whose call it is
+		}
+		for answer, goesOn := range map[string]bool{"order 1": true, "context canceled": false} {
+			t.Run(name+"/"+answer, func(t *testing.T) {
+				t.Parallel()
+				ordered := make(chan struct{})
+				shop := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
+				mcp.AddTool(shop, &mcp.Tool{Name: "order"}, func(ctx context.Context, _ *mcp.CallToolRequest, _ order) (*mcp.CallToolResult, any, error) {
+					close(ordered)
+					<-ctx.Done()
+					if goesOn {
+						ctx = context.WithoutCancel(ctx)
+					}
+					return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "order 1"}}}, nil, ctx.Err()
+				})
+				server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), shop, mode))
+				t.Cleanup(server.Close)
+				session := agent(t, server.URL+"/mcp", new(cuts).client())
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() {
+					<-ordered
+					cancel()
+				}()
+				_, err := buy(ctx, session, "k")
+				require.ErrorIs(t, err, context.Canceled)
+				text, err := buy(t.Context(), session, "k")
+				require.NoError(t, err)
+				require.Equal(t, answer, text)
+				require.NoError(t, session.Close())
+			})
+		}
 	}
 }
