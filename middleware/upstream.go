@@ -39,10 +39,10 @@ import (
 //
 // An answer up to the second limit of [WithBodyLimits] is read to its end before RoundTrip
 // returns it, with its length. So it can be kept although a proxy flushes it, and an answer that
-// is cut off is an error, and not half an answer. Streams are not read, and not kept if they are
-// flushed: text/event-stream, gRPC, and answers with X-Accel-Buffering: no. The same holds for
-// answers over HTTP/1 that end with their connection, because they do not show whether they are
-// whole.
+// is cut off is an error, and not half an answer. Streams are not read: text/event-stream, gRPC,
+// streaming calls of Connect, and answers with X-Accel-Buffering: no. The same holds for answers over HTTP/1
+// that end with their connection, which are not kept if they are flushed, because they do not show whether
+// they are whole.
 //
 // Headers of a request that begin with Latch- or Latch_ are not sent, and Latch-Commit is removed
 // from answers, trailers and informational answers. So a client cannot pretend to be the gateway,

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
 // readWhole reads the body of an answer into memory. It leaves a stream, and a body longer than
@@ -76,7 +78,7 @@ type begun struct {
 func streams(answer *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	return answer.StatusCode == http.StatusSwitchingProtocols ||
-		media == "text/event-stream" || strings.HasPrefix(media, "application/grpc") ||
+		media == "text/event-stream" || recorder.StatusAtEnd(media) ||
 		strings.EqualFold(answer.Header.Get("X-Accel-Buffering"), "no") || endsWithConnection(answer)
 }
 

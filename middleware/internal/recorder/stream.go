@@ -70,11 +70,17 @@ func (a *Answer) secure(flushed bool) error {
 	return a.settle(a.tombstone())
 }
 
-// statusAtEnd reports whether the answer is one of gRPC or gRPC-Web: only its end says whether it is a
-// failure, such as one to be tried again, which must not be the answer of a day.
+// statusAtEnd reports whether only the end of the answer says whether it is a failure, such as one to be
+// tried again, which must not be the answer of a day.
 func (a *Answer) statusAtEnd() bool {
 	kind := a.buffers.values("Content-Type")
-	return len(kind) > 0 && strings.HasPrefix(kind[0], "application/grpc")
+	return len(kind) > 0 && StatusAtEnd(kind[0])
+}
+
+// StatusAtEnd reports whether an answer of this type has its status at its end: of gRPC, of gRPC-Web, or of a
+// streaming call of Connect.
+func StatusAtEnd(contentType string) bool {
+	return strings.HasPrefix(contentType, "application/grpc") || strings.HasPrefix(contentType, "application/connect+")
 }
 
 // stopRecording records that the answer, a part of which was sent, cannot be replayed.
