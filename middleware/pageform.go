@@ -48,7 +48,7 @@ func fieldsOf(r *http.Request) (fields []Field, ok bool) {
 		switch {
 		case err != nil, len(body) > maxFormBytes:
 			return nil, false
-		case len(body) > 0 || r.ContentLength == 0 && !bodybuf.FormParsed(r):
+		case len(body) > 0 || r.ContentLength == 0:
 			return parseFields(string(body))
 		}
 	}
