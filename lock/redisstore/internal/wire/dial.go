@@ -122,17 +122,23 @@ func (s *Server) locate(now time.Time) {
 			return
 		}
 		defer func() { _ = nc.Close() }()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, cn := range slices.Clone(s.conns) {
-			if fmt.Sprint(cn.net.RemoteAddr()) == fmt.Sprint(nc.RemoteAddr()) { // nil of some dialers of users
-				continue
-			}
-			if cn.retired = true; len(cn.unanswered) == 0 {
-				s.lose(cn, errRetired)
-			}
-		}
+		s.moveTo(nc)
+		s.large.moveTo(nc) // at the same time, or a receipt would not find its entry
 	}()
+}
+
+// moveTo gives up the connections to other servers than that of nc.
+func (s *Server) moveTo(nc net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cn := range slices.Clone(s.conns) {
+		if fmt.Sprint(cn.net.RemoteAddr()) == fmt.Sprint(nc.RemoteAddr()) { // nil of some dialers of users
+			continue
+		}
+		if cn.retired = true; len(cn.unanswered) == 0 {
+			s.lose(cn, errRetired)
+		}
+	}
 }
 
 // DialerOf returns the way to the server of a client, with the client's own dialer, credentials and
