@@ -42,8 +42,9 @@
 // dials them when the first command comes, with the client's own options: address, Dialer, TLS, user
 // and password or CredentialsProvider, database and client name. Behind Sentinel, each dial finds
 // the master, and a store in use looks once a second whether there is another. In a Cluster, the
-// client says which master has a key. A connection without a command for a minute is closed, and so
-// are all of them by [Store.Close]. The end of the client does not end them.
+// client says which master has a key. A connection without a command for a minute, or for a second
+// behind Sentinel, is closed, and so are all of them by [Store.Close]. The end of the client does not
+// end them.
 //
 //   - Commands of many callers share a connection, and are written while others wait for their
 //     replies. Every call returns when its own context ends, and the context of one caller does not

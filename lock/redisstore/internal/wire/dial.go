@@ -112,7 +112,7 @@ const relocation = time.Second
 // locate looks where the server is now. A former master that only its Sentinels have lost sight of
 // still answers, and its connections would stay in use.
 func (s *Server) locate(now time.Time) {
-	if !s.config.Moves || now.Sub(s.located) < relocation || len(s.conns) == 0 {
+	if !s.config.Moves || s.large == nil || now.Sub(s.located) < relocation || len(s.conns) == 0 {
 		return
 	}
 	s.located = now

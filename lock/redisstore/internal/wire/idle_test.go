@@ -133,3 +133,25 @@ func TestLargeCommandAfterALostOneHasANewConnection(t *testing.T) {
 		require.NoError(t, send())
 	})
 }
+
+// A connection that was idle while the server moved gets no command: the former master may still answer.
+func TestIdleServerThatMoves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		former, present := &fake{address: "former"}, &fake{address: "present"}
+		var at atomic.Pointer[fake]
+		at.Store(former)
+		s := closing(t, wire.New(wire.Config{Moves: true, Timeout: time.Second, Reply: time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) { return at.Load().dial(ctx) }}))
+		names := []string{"x", strings.Repeat("x", 20<<10)}
+		for _, name := range names {
+			require.NoError(t, ask(t.Context(), t, s, name, true))
+		}
+		time.Sleep(100 * time.Millisecond)
+		at.Store(present)
+		time.Sleep(2 * time.Second)
+		for _, name := range names {
+			require.NoError(t, ask(t.Context(), t, s, name, true))
+		}
+		require.Equal(t, names, present.arrived())
+	})
+}

@@ -95,7 +95,6 @@ func New(c Config) *Server {
 		c.Broken = func() {}
 	}
 	s := newServer(c, maxUnanswered, maxConns)
-	c.Moves = false // s looks for both
 	s.large = newServer(c, 1, maxLarge)
 	return s
 }

@@ -46,14 +46,17 @@ func (s *Server) tick() {
 	}
 }
 
-// await notices when the server closes cn, which has had no command lately, and closes cn after idleTime
-// without one.
+// await notices when the server closes cn, which has had no command lately, and closes cn if it gets none.
 func (s *Server) await(cn *conn, now time.Time) {
 	if cn.idle {
 		return
 	}
 	cn.idle = true
-	_ = cn.net.SetReadDeadline(now.Add(idleTime))
+	longest := idleTime
+	if s.config.Moves { // while nothing is in use, nothing looks for another server
+		longest = relocation
+	}
+	_ = cn.net.SetReadDeadline(now.Add(longest))
 	if !cn.reading {
 		cn.reading = true
 		go s.readAll(cn)
