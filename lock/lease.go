@@ -74,10 +74,8 @@ func (e *Lease) outerRun() *Lease {
 	if e.locker.core.inProcess {
 		return nil
 	}
-	if run := runOf(e.parent); run != nil {
-		return &run.lease
-	}
-	return nil
+	run, _ := e.parent.Value(runLeaseKey{}).(*Lease)
+	return run
 }
 
 // renewalDue returns the moment of the renewal after one of the given length that was sent at sent: after

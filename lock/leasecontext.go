@@ -10,6 +10,8 @@ import (
 
 type leaseKey struct{}
 
+type runLeaseKey struct{} // not runKey: a lease knows no run
+
 // leaseContext is the context of a lease's work. It is a type of its own so that Lease does not
 // export its methods.
 type leaseContext Lease
@@ -60,10 +62,17 @@ func (c *leaseContext) Err() error {
 func (c *leaseContext) Deadline() (deadline time.Time, ok bool) { return c.parent.Deadline() }
 
 func (c *leaseContext) Value(key any) any {
-	// The lease of Once protects no resource. Its fence, for example, would always be
-	// newer than the fence of a lock inside or outside of it.
-	if _, is := key.(leaseKey); is && c.record == nil {
-		return (*Lease)(c)
+	switch key.(type) {
+	case leaseKey:
+		// The lease of Once protects no resource. Its fence, for example, would always be
+		// newer than the fence of a lock inside or outside of it.
+		if c.record == nil {
+			return (*Lease)(c)
+		}
+	case runLeaseKey:
+		if c.record != nil {
+			return (*Lease)(c)
+		}
 	}
 	own := c.own.Load()
 	switch own {
