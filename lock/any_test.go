@@ -116,6 +116,29 @@ func TestAnyRefusesWithTheShortestTimeLeft(t *testing.T) {
 	}
 }
 
+// A search that waits for the pending claim of another caller is refused as that claim is.
+func TestAnyBehindAPendingClaimHasItsRefusal(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, held := open(), acquired(t, open(), key)
+		s.Next(fault.Claim, fault.Slow(budget/2))
+		pending := make(chan error)
+		go func() {
+			_, err := l.Acquire(t.Context(), key)
+			pending <- err
+		}()
+		time.Sleep(time.Millisecond)
+		_, err := l.AcquireAny(t.Context(), []string{key})
+		var refusal *lock.RefusedError
+		require.ErrorAs(t, err, &refusal)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Equal(t, key, refusal.Entry.Key)
+		require.Positive(t, refusal.Entry.Left)
+		require.ErrorIs(t, <-pending, lock.ErrHeld)
+		require.NoError(t, held.Release(t.Context()))
+	})
+}
+
 // Callers of one process that wait get their slots in order of arrival, at the moment at which
 // one becomes free.
 func TestAnyIsGrantedInOrderOfArrival(t *testing.T) {
