@@ -37,7 +37,7 @@ const maxNodes = 1024
 func newNodes(client redis.UniversalClient) *nodes {
 	switch c := client.(type) {
 	case *redis.Client:
-		return &nodes{only: serverOf(c, nil)}
+		return &nodes{only: serverOver(c, nil)}
 	case *redis.ClusterClient:
 		return &nodes{cluster: c, byMaster: make(map[*redis.Client]*server), redirected: newServer(foreign{c})}
 	default: // a wrapper, whose connections may differ
@@ -90,7 +90,7 @@ func (n *nodes) find(ctx context.Context, name string) (*server, error) {
 	if err != nil {
 		return nil, failure.NotSent(err)
 	}
-	return n.of(master), nil
+	return n.serverOf(master), nil
 }
 
 // untilEnd makes a call that sends no command on an entry, and returns when ctx ends, whatever the
@@ -108,25 +108,25 @@ func untilEnd[T any](ctx context.Context, call func() (T, error)) (value T, err 
 	return value, failure.NotSent(err)
 }
 
-// of returns the server of a master.
-func (n *nodes) of(master *redis.Client) *server {
+// serverOf returns the server of a master.
+func (n *nodes) serverOf(master *redis.Client) *server {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	of := n.byMaster[master]
-	if of == nil {
+	s := n.byMaster[master]
+	if s == nil {
 		if len(n.byMaster) >= maxNodes {
 			clear(n.byMaster) // a call that is under way keeps its server
 		}
-		of = serverOf(master, func() {
+		s = serverOver(master, func() {
 			// A slot may have another master by now. The client does not find out by itself.
 			n.cluster.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
 		})
-		n.byMaster[master] = of
+		n.byMaster[master] = s
 		if n.closed.Load() { // meanwhile
-			of.Close(context.Background()) //nolint:forbidigo // it has no connection yet
+			s.Close(context.Background()) //nolint:forbidigo // it has no connection yet
 		}
 	}
-	return of
+	return s
 }
 
 var errNoMasters = errors.New("the node that was asked knows no master")
@@ -156,7 +156,7 @@ func (n *nodes) masters(ctx context.Context) ([]*server, error) {
 	slices.SortFunc(found, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
 	all := make([]*server, len(found))
 	for i, master := range found {
-		all[i] = n.of(master)
+		all[i] = n.serverOf(master)
 	}
 	return all, nil
 }
@@ -195,15 +195,15 @@ func newServer(t transport) *server {
 }
 
 // own returns the transport over connections of the store's own, nil if a client sends every command.
-func (of *server) own() *wire.Server {
-	own, _ := of.transport.(*wire.Server)
+func (s *server) own() *wire.Server {
+	own, _ := s.transport.(*wire.Server)
 	return own
 }
 
-// serverOf returns the server of a client, over connections of the store's own. Some options are
+// serverOver returns the server of a client, over connections of the store's own. Some options are
 // code of the user that works on a connection of the client: with one of these, the client itself
 // sends each command.
-func serverOf(client *redis.Client, broken func()) *server {
+func serverOver(client *redis.Client, broken func()) *server {
 	o := client.Options()
 	if o.OnConnect != nil || o.Limiter != nil || o.StreamingCredentialsProvider != nil {
 		return newServer(foreign{client})
