@@ -51,7 +51,7 @@ func (n *nodes) own() bool {
 		return n.only.own() != nil
 	}
 	o := n.cluster.Options()
-	return o.OnConnect == nil && o.StreamingCredentialsProvider == nil // see serverOf
+	return o.OnConnect == nil && o.StreamingCredentialsProvider == nil // see serverOver
 }
 
 // do sends c to the server that has its key.
