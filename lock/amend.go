@@ -31,7 +31,7 @@ func (l *Locker) Amend(ctx context.Context, ticket string, change func(receipt [
 		return ErrClosed
 	}
 	defer l.core.active.Leave()
-	a := amendment{l, t, change}
+	a := amendment{locker: l, ticket: t, change: change}
 	return a.run(ctx)
 }
 
@@ -61,6 +61,7 @@ type amendment struct {
 	locker *Locker
 	ticket tickettext.Ticket
 	change func(receipt []byte) (amended []byte, err error)
+	first  []byte // the receipt for an entry without one; nil before the change was asked for it
 }
 
 var (
@@ -103,12 +104,14 @@ func (a *amendment) run(ctx context.Context) error {
 			inTheWay = &RefusedError{Reason: ErrHeld, Entry: entry}
 		case entry.State != Settled && inTransaction(ctx): // the settle would not be part of the transaction
 			return &RefusedError{Reason: ErrAbandoned, Entry: entry}
+		case entry.State != Settled:
+			if err := a.settle(ctx); err != nil {
+				return err
+			}
+			continue // to read what the settle has left
 		default:
 			if done, err := a.replace(ctx, &entry); done || err != nil {
 				return err
-			}
-			if entry.State != Settled {
-				continue // to read what the settle has left
 			}
 		}
 		if until.Until() <= 0 {
@@ -141,34 +144,59 @@ func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 }
 
 // claim claims the free key of an unfinished submission for the token of the ticket. Whether it was
-// granted, the next read shows. It asks for the change first: without a receipt, the claim would keep the key. The
+// granted, the next read shows. It asks for the receipt first: without one, the claim would keep the key. The
 // claim has no linger: without an answer, it keeps the key for one lease.
 func (a *amendment) claim(ctx context.Context) error {
 	l := a.locker
-	if _, err := a.change(nil); err != nil {
+	if _, err := a.firstReceipt(); err != nil {
 		return err
 	}
 	c := Claim{Token: a.ticket.Token, Attempt: 1, Owner: l.core.owner, Lease: l.cfg.lease}
 	return l.call(ctx, send.Terms{Budget: l.cfg.budget}, &call{name: callClaim, key: a.ticket.Name, claim: c})
 }
 
-// replace replaces the receipt of entry. An entry that is not settled has none, because the process of the
-// run has vanished, or its work has failed: it gets the receipt as the outcome of that run. done is false if the entry
-// has changed since it was read.
+// firstReceipt returns the receipt for an entry without one. It asks for the change once: a change may take longer
+// than the lease of claim.
+func (a *amendment) firstReceipt() ([]byte, error) {
+	if a.first == nil {
+		to, err := a.change(nil)
+		if err != nil {
+			return nil, err
+		}
+		a.first = append([]byte{}, to...)
+	}
+	return a.first, nil
+}
+
+// settle settles an entry without a receipt, because the process of the run has vanished, or its work has failed.
+// The next read finds the receipt that is there.
+func (a *amendment) settle(ctx context.Context) error {
+	l := a.locker
+	to, err := a.firstReceipt()
+	if err != nil {
+		return err
+	}
+	return l.request(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) error {
+		_, err := l.core.store.Settle(ctx, a.ticket.Name, Claim{Token: a.ticket.Token}, to, l.cfg.stepKeep()) // no shorter than a step
+		return err
+	}))
+}
+
+// replace replaces the receipt of entry, unless it is that of settle. done is false if the entry has changed since
+// it was read.
 func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err error) {
 	l := a.locker
+	if a.first != nil && bytes.Equal(a.first, entry.Receipt) {
+		return true, nil
+	}
 	to, err := a.change(bytes.Clone(entry.Receipt)) // change may write to it
 	switch {
 	case err != nil:
 		return false, err
-	case entry.State == Settled && bytes.Equal(to, entry.Receipt):
+	case bytes.Equal(to, entry.Receipt):
 		return true, nil
 	}
 	err = l.request(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
-		if entry.State != Settled {
-			_, err = l.core.store.Settle(ctx, a.ticket.Name, Claim{Token: a.ticket.Token}, to, l.cfg.stepKeep()) // no shorter than a step
-			return err                                                                                           // not done: the next read finds the receipt that is there
-		}
 		done, err = l.core.store.(Amender).Amend(ctx, a.ticket.Name, a.ticket.Token, entry.Receipt, to) //nolint:errcheck,forcetypeassert // noAmends says that it is one
 		return err
 	}))

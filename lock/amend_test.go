@@ -51,6 +51,21 @@ func freeAndUnfinished(t *testing.T, s *fault.Store, l *lock.Locker) (ticket str
 	return ticket
 }
 
+// abandonedAndUnfinished leaves a submission whose process has vanished, and returns its ticket.
+func abandonedAndUnfinished(t *testing.T, s *fault.Store, _ *lock.Locker) (ticket string) {
+	t.Helper()
+	c := lock.Claim{Token: "of a dead process", Attempt: 1, Lease: time.Second, Linger: keep}
+	_, err := s.Server().Claim(t.Context(), record, c)
+	require.NoError(t, err)
+	time.Sleep(time.Minute)
+	for one, err := range lock.New(s.Server(), lock.WithLogger(quiet), lock.WithKeep(keep)).Unfinished(t.Context()) {
+		require.NoError(t, err)
+		ticket = one.Ticket
+	}
+	require.NotEmpty(t, ticket)
+	return ticket
+}
+
 // An amend whose change fails leaves a free submission free, and does not claim it.
 func TestAmendThatFailsKeepsNoKey(t *testing.T) {
 	t.Parallel()
@@ -85,5 +100,41 @@ func TestAmendWhoseClaimIsNotAnswered(t *testing.T) {
 		require.Equal(t, lock.Held, s.State(t, record).State)
 		time.Sleep(time.Minute)
 		require.Equal(t, lock.Free, s.State(t, record).State)
+	})
+}
+
+// A submission without a receipt, free or abandoned, gets the receipt that the change returns for nil: the
+// change is made once, not again to its own result.
+func TestAmendOfASubmissionWithoutAReceiptIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	for name, unfinished := range map[string]func(*testing.T, *fault.Store, *lock.Locker) string{
+		"free": freeAndUnfinished, "abandoned": abandonedAndUnfinished,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open(lock.WithKeep(keep))
+				require.NoError(t, l.Amend(t.Context(), unfinished(t, s, l), func(receipt []byte) ([]byte, error) {
+					return append(receipt, "refunded "...), nil
+				}))
+				require.Equal(t, "refunded ", string(s.State(t, record).Receipt))
+			})
+		})
+	}
+}
+
+// An amend of a free submission ends, however long its change takes: the claim does not wait for the change.
+func TestAmendOfAFreeSubmissionWithASlowChange(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithKeep(keep))
+		ticket := freeAndUnfinished(t, s, l)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		require.NoError(t, l.Amend(ctx, ticket, func([]byte) ([]byte, error) {
+			time.Sleep(time.Minute) // longer than a lease
+			return []byte("done"), nil
+		}))
+		require.Equal(t, []byte("done"), s.State(t, record).Receipt)
 	})
 }
