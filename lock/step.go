@@ -99,7 +99,7 @@ func (s *step) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 	}
 	c := Claim{
 		Token: l.core.tokens.Next(), Attempt: r.record.attempt, Owner: s.owner(), Scope: r.record.scope,
-		Lease: l.cfg.lease, Linger: l.cfg.stepKeep(),
+		Lease: l.cfg.lease, Linger: l.cfg.stepKeep() - l.cfg.lease, // it ends before the receipt of its submission: see Unfinished
 	}
 	if of := submission.Of(ctx); of != nil {
 		key, _ := of.Derive(s.name)

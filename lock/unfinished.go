@@ -138,19 +138,21 @@ func (u *unfinished) add(record string, entry Entry) *Unfinished {
 	return one
 }
 
-// addStep notes a step, unless its submission is running or settled.
-func (u *unfinished) addStep(ctx context.Context, record, name string, entry Entry) error {
-	one := u.found[record]
+// addStep notes a step, unless its submission is running or settled. It reads the step after the record: a step that
+// is there has not ended with its record.
+func (u *unfinished) addStep(ctx context.Context, record, name string, entry Entry) (err error) {
+	one, of := u.found[record], Entry{}
 	if one == nil {
-		there, err := u.get(ctx, record)
-		if err != nil || there.State == Held || there.State == Settled {
+		if of, err = u.get(ctx, record); err != nil || of.State == Held || of.State == Settled {
 			return err
 		}
-		one = u.add(record, there)
 	}
 	there, err := u.get(ctx, entry.Key)
 	if err != nil || there.State == Free {
 		return err
+	}
+	if one == nil {
+		one = u.add(record, of)
 	}
 	s := UnfinishedStep{Name: name, Key: string(entry.Fingerprint), place: math.MaxUint64}
 	if there.State == Settled {

@@ -121,6 +121,34 @@ func TestUnfinished(t *testing.T) {
 	})
 }
 
+// slowReads is a store whose reads are slow, so that an entry may end between two of them.
+type slowReads struct{ *memstore.Store }
+
+func (s slowReads) Get(ctx context.Context, key string) (lock.Entry, error) {
+	time.Sleep(100 * time.Millisecond)
+	return s.Store.Get(ctx, key)
+}
+
+// A submission that was answered after a step had failed is never listed: the claim of the step ends no later than
+// the answer.
+func TestAnsweredAfterAFailedStepIsNotUnfinished(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := lock.New(slowReads{memstore.New()}, lock.WithLogger(quiet), lock.WithRerunAbandoned(), lock.WithKeep(time.Minute), lock.WithMaxHold(time.Minute))
+		_, _, err := l.Once(t.Context(), "order", nil, func(ctx context.Context) ([]byte, error) {
+			_, err := lock.Step(ctx, "charge", func(context.Context) ([]byte, error) { return nil, errors.New("declined") })
+			require.Error(t, err)
+			return []byte("declined"), nil
+		})
+		require.NoError(t, err)
+		for end := time.Now().Add(4 * time.Minute); time.Now().Before(end); { // longer than anything is kept
+			require.Empty(t, listed(t, l.Unfinished(t.Context())))
+			time.Sleep(70 * time.Millisecond)
+		}
+		require.NoError(t, l.Close(t.Context()))
+	})
+}
+
 func stepNames(steps []lock.UnfinishedStep) (names []string) {
 	for _, s := range steps {
 		names = append(names, s.Name)
