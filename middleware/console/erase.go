@@ -13,6 +13,7 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // Erase removes the stored answers of requests behind Idempotent and Dedupe with this label: the
@@ -100,14 +101,11 @@ func (h *handler) erase(ctx context.Context, label, cursor string) (done erasure
 }
 
 // erasable reports whether e can be erased: a stored answer, or a step of a request that neither runs nor has an
-// unknown outcome.
+// unknown outcome. It reads the record, because only its receipt may show that the outcome is unknown.
 func (h *handler) erasable(ctx context.Context, e *lock.Entry) (bool, error) {
-	record, _, isStep := keytext.CutStep(e.Key)
-	if !isStep {
-		return storedAnswer(*e), nil
-	}
-	of, err := h.get(ctx, record)
-	return of.State == lock.Free || of.State == lock.Settled, err
+	key, _, _ := keytext.CutStep(e.Key) // of the record
+	of, err := h.get(ctx, key)
+	return of.State == lock.Free || of.State == lock.Settled && !record.IsUnknown(of.Receipt), err
 }
 
 func (h *handler) logErased(ctx context.Context, done erasure) {

@@ -10,11 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/console"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // The page of requests that were begun and not finished has their steps, and no results. The list of entries has steps
@@ -89,6 +92,28 @@ func TestUnfinishedRequests(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, [2]int{erased, left}, label)
 	}
+}
+
+// An erasure leaves a record that says only that the outcome of its request is unknown, with its steps.
+func TestErasureLeavesAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	memory := memstore.New()
+	l := guardtest.NewLocker(t, memory)
+	key := keytext.Record("lost")
+	about := requestinfo.Request{Guard: "orders", Method: http.MethodPost, Path: "/orders", Label: "42", Began: time.Now()}
+	for name, receipt := range map[string][]byte{key: record.Unknown(), keytext.Step(key, "charge"): []byte("\x01\x01charged")} {
+		c := lock.Claim{Token: name, Owner: string(about.AppendTo([]byte("shop-7f:4711"))), Lease: time.Minute}
+		put(t, memory, name, c)
+		ok, err := memory.Settle(t.Context(), name, c, receipt, time.Hour)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	erased, left, err := console.Erase(t.Context(), l, "42")
+	require.NoError(t, err)
+	require.Equal(t, [2]int{0, 2}, [2]int{erased, left})
+
+	w := operatorOf(t, l).ask(http.MethodDelete, "label=42", "", "application/json")
+	require.JSONEq(t, `{"label":"42","erased":0,"left":2}`, w.Body.String())
 }
 
 // A store that cannot list has no such page.
