@@ -65,7 +65,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 			h.deleteLabel(a, query)
 			return
 		}
-		h.free(a, query.Get("key"), query.Get("token"))
+		h.free(a, query.Get("key"), query.Get("token"), true)
 	default:
 		w.Header().Set("Allow", "GET, HEAD, POST, DELETE")
 		a.fail(wrongMethod)

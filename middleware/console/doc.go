@@ -28,8 +28,8 @@
 //	POST                               the two DELETE requests, as the forms of the page send them
 //
 // To free a key is a compare-and-delete with the token on the page. So it removes exactly the entry
-// that the operator has seen, never a later one. The operator has to type the key or its last
-// part. Requests that a browser sends on behalf of another site are refused
+// that the operator has seen, never a later one, and by a form no answer that came since. The operator
+// has to type the key or its last part. Requests that a browser sends on behalf of another site are refused
 // ([http.CrossOriginProtection]). They would also need the token, which no other site can read.
 // There are no scripts and no cookies.
 //

@@ -27,6 +27,8 @@ type entry struct {
 	Request   *request  `json:"request"` // null: no record, or one without a description
 	Here      *heldHere `json:"here"`    // null: not held by this process
 	left      time.Duration
+
+	Answered bool `json:"-"` // it is a stored answer, or the result of a step
 }
 
 // heldHere is known only to the process that holds the key.
@@ -107,6 +109,8 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 		Fence:   e.Fence,
 		LeftMS:  e.Left.Milliseconds(),
 		left:    e.Left,
+
+		Answered: storedAnswer(*e),
 	}
 	for _, h := range local.Holds {
 		if h.Entry == e.Key && h.Token == e.Token && h.Token != "" {

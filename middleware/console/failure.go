@@ -30,6 +30,8 @@ var (
 	alreadyGone  = failed(http.StatusNotFound, "It is gone already.", "The key is free. Nothing was removed.")
 	staleToken   = failed(http.StatusConflict, "Another holder has the key by now.",
 		"What you looked at has ended, and another request has taken the key since. Nothing was freed. Look the key up again to see who has it.")
+	answeredSince = failed(http.StatusConflict, "It has an answer by now.",
+		"What you looked at has ended, and a repeat gets its answer: nothing is in the way. Nothing was freed.")
 	cannotForget   = failed(http.StatusNotImplemented, "This store cannot forget a receipt.", "Nothing was freed. It ends by itself when its time is over.")
 	freeingUnknown = failed(http.StatusServiceUnavailable, "The store did not confirm it.", "The key may or may not be free. Look it up again.")
 )

@@ -49,17 +49,24 @@ func (h *handler) post(a *answer) {
 		h.showEntry(a, string(key), "That is not what the key reads. Nothing was freed.")
 		return
 	}
-	h.free(a, string(key), string(token))
+	h.free(a, string(key), string(token), a.r.PostForm.Get("answered") == "true")
 }
 
-// free removes the entry of key if it has token.
-func (h *handler) free(a *answer, key, token string) {
+// free removes the entry of key if it has token. Its run keeps the token, so unless the operator has seen
+// an answer, free removes none: the run may have ended since.
+func (h *handler) free(a *answer, key, token string, answered bool) {
 	if key == "" || token == "" || len(key) > keytext.MaxBytes {
 		a.fail(badDelete)
 		return
 	}
 	ctx := a.r.Context()
-	before, _ := h.store.Get(ctx, key) // for its name, which may be missing
+	before, _ := h.get(ctx, key) // its name may be missing
+	if before.Token == token && storedAnswer(before) && !answered {
+		f := answeredSince
+		f.Look = entryLink(key)
+		a.fail(f)
+		return
+	}
 	freed, err := h.forget(ctx, key, token)
 	if err != nil {
 		f := freeingUnknown

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -24,7 +25,7 @@ import (
 // form is the form on the page of key, with confirm typed in.
 func (o operator) form(key, confirm string) string {
 	o.t.Helper()
-	return o.filled("key="+url.QueryEscape(key), confirm, 3)
+	return o.filled("key="+url.QueryEscape(key), confirm, 4)
 }
 
 // filled is the form on a page, with its hidden fields and confirm: so many fields.
@@ -113,6 +114,31 @@ func staleTokenRefused(t *testing.T, store lock.Store) error {
 		}
 	}
 	return nil
+}
+
+// An operator looks at a request that runs, or whose process has vanished. By the time the form is sent, the run
+// has left its answer, under the same token. The answer stays, unless the operator has seen it.
+func TestFreesNoAnswerThatWasNotSeen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]lock.Claim{
+		"running":   {Token: "t", Lease: time.Hour},
+		"abandoned": {Token: "t", Lease: time.Millisecond, Linger: time.Hour},
+	} {
+		for what, key := range map[string]string{"request": keytext.Record(name), "step": keytext.Step(keytext.Record(name), "charge")} {
+			store := memstore.New()
+			o := operatorOf(t, guardtest.NewLocker(t, store))
+			put(t, store, key, c)
+			confirm := o.entry(key).Key
+			form := o.form(key, confirm)
+			settleAs(t, store, key, "t", []byte("an answer"), time.Hour)
+			w := o.ask(http.MethodPost, "", form, browserAccept)
+			require.Equal(t, http.StatusConflict, w.Code, "%s %s", name, what)
+			require.Contains(t, w.Body.String(), "It has an answer by now.")
+			require.Equal(t, lock.Settled.String(), o.entry(key).State)
+
+			require.Equal(t, http.StatusOK, o.ask(http.MethodPost, "", o.form(key, confirm), browserAccept).Code)
+		}
+	}
 }
 
 // careless frees whatever is there.
