@@ -182,7 +182,7 @@ func (a *amendment) settle(ctx context.Context) error {
 	}))
 }
 
-// replace replaces the receipt of entry, unless it is that of settle. done is false if the entry has changed since
+// replace replaces the receipt of entry, unless settle has left it. done is false if the entry has changed since
 // it was read.
 func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err error) {
 	l := a.locker

@@ -21,7 +21,7 @@ type Event struct {
 	Key     string // the key itself: never a label
 	Once    bool   // false: of Do or Acquire
 	Attempt int
-	Call    string        // unknown, unavailable: the failed call to the store: claim, hand_over, begin, renew, settle or release
+	Call    string        // unknown, unavailable: the failed call to the store: claim, hand_over, begin, renew, settle, release or step
 	Took    time.Duration // of the acquire, the call or the clean-up; released, settled, handed over, lost: since the grant
 	Waited  time.Duration // how long an acquire waited for another holder
 	Left    time.Duration // released, settled, handed over: of the validity of the lease
@@ -92,7 +92,7 @@ func (v *events) emitFailed(ctx context.Context, of *identity, call string, took
 		kind = EventUnknown
 	}
 	e := of.event(kind, took, err)
-	e.Call = call
+	e.Call, e.Waited = call, 0 // the event of the acquire has its wait
 	v.announce(ctx, e)
 }
 
@@ -182,4 +182,5 @@ const (
 	callRenew    = "renew"
 	callSettle   = "settle"
 	callRelease  = "release"
+	callStep     = "step"
 )

@@ -183,12 +183,12 @@ func (s *step) settle(ctx context.Context, c *Claim, result []byte) error {
 	return nil
 }
 
-// ask makes a call to the store, and reports its failure.
+// ask makes a call to the store, and reports its failure as a step: a failed claim is an outcome of the request.
 func (s *step) ask(ctx context.Context, terms send.Terms, c *call) error {
 	l, began := s.run.lease.locker, time.Now()
 	err := l.call(ctx, terms, c)
 	if err != nil {
-		l.emitFailed(ctx, &s.run.lease.identity, c.name, time.Since(began), err)
+		l.emitFailed(ctx, &s.run.lease.identity, callStep, time.Since(began), err)
 	}
 	return err
 }

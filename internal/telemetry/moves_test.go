@@ -2,8 +2,11 @@ package telemetry_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +35,21 @@ func (e evicting) Describe() lock.Description {
 	about := lock.Describe(e.Store)
 	about.Check = func(context.Context) error { return evicts{errFailed} }
 	return about
+}
+
+// noSteps is a store that serves no step.
+type noSteps struct{ lock.Store }
+
+func (s noSteps) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	if strings.Contains(key, "/") {
+		return lock.Entry{}, errors.Join(lock.ErrNotApplied, evicts{errFailed})
+	}
+	return s.Store.Claim(ctx, key, c)
+}
+
+func hashOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
 }
 
 type evicts struct{ error }
@@ -81,6 +99,24 @@ var situations = []situation{
 	}, []string{
 		"idempotency_requests_total{outcome=executed,policy=task}", "idempotency_acquire_duration_seconds{outcome=executed,policy=task}",
 		"lock_hold_duration_seconds{end=released,policy=task}", "lock_validity_remaining_seconds{policy=task}",
+	}},
+	{"a step is not served, after a wait", func(t *testing.T, te *telemetry) {
+		store := memstore.New()
+		l := te.locker(t, noSteps{store}, lock.WithWait(time.Minute))
+		_, err := store.Claim(t.Context(), "once:"+hashOf("task=1"), lock.Claim{Token: "another process", Lease: time.Second})
+		require.NoError(t, err)
+		_, _, err = l.Once(t.Context(), "task=1", nil, func(ctx context.Context) ([]byte, error) {
+			_, err := lock.Step(ctx, "charge", answer)
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			return nil, nil
+		})
+		require.NoError(t, err)
+		require.Len(t, te.named("idempotency wait"), 1)
+	}, []string{
+		"idempotency_requests_total{outcome=executed,policy=task}", "idempotency_acquire_duration_seconds{outcome=executed,policy=task}",
+		"idempotency_wait_duration_seconds{outcome=executed,policy=task}", "idempotency_receipt_size_bytes{policy=task}",
+		"lock_hold_duration_seconds{end=settled,policy=task}", "lock_validity_remaining_seconds{policy=task}",
+		"lock_call_failures_total{error_type=EVICTION,operation=step,outcome=error}",
 	}},
 	{"contention", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, memstore.New())
