@@ -47,7 +47,6 @@ func (l *Locker) Close(ctx context.Context) error {
 	for k := range c.keys.Keys() {
 		abort(leaseOf(k.Holder)) // the lease of a settle that was given up may still be renewed
 	}
-	c.keys.ForgetAlarms()
 	if working+unfinished+calls == 0 {
 		return nil
 	}

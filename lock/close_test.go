@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,6 +150,22 @@ func TestCloseDoesNotReleaseUnderWork(t *testing.T) {
 		time.Sleep(lease)
 		require.Equal(t, lock.Free, s.State(t, key).State, "left to lapse, not renewed")
 		_ = e.Release(t.Context()) // the work returns at last
+	})
+}
+
+// A lease that is left to lapse is silent after Close: an observer may be closed, too.
+func TestNoEventsAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen atomic.Int32
+		l := open(lock.WithObserver(func(context.Context, lock.Event) { seen.Add(1) }))
+		e := acquired(t, l, key)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, l.Close(ctx))
+		before := seen.Load()
+		time.Sleep(2 * lease)
+		require.Equal(t, before, seen.Load())
+		_ = e.Release(t.Context())
 	})
 }
 

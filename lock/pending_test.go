@@ -255,14 +255,21 @@ func TestWaitersBeyondTheBoundMeetAnAnswer(t *testing.T) {
 func TestCallersThatMeetOneThatLeaves(t *testing.T) {
 	type meetingWith func(ctx context.Context, l *lock.Locker)
 	asks := func(ctx context.Context, l *lock.Locker) { _, _, _ = l.Once(ctx, key, print1, nil) }
+	byDeadline := context.WithTimeout
 	for name, leaves := range map[string]struct {
 		first meetingWith
 		fault fault.Func
+		by    func(parent context.Context, after time.Duration) (context.Context, context.CancelFunc)
 		after time.Duration
 	}{
-		"its client has gone": {asks, fault.HangRequest, 2 * answersIn},
+		"its deadline is over": {asks, fault.HangRequest, byDeadline, 2 * answersIn},
+		"its client has gone": {asks, fault.HangRequest, func(parent context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+			ctx, leave := context.WithCancel(parent)
+			time.AfterFunc(after, leave)
+			return ctx, leave
+		}, 2 * answersIn},
 		// That is a failure of its first send, which it repeats.
-		"a hook panics under it": {asks, func(context.Context, func() error) error { panic("a hook's") }, time.Minute},
+		"a hook panics under it": {asks, func(context.Context, func() error) error { panic("a hook's") }, byDeadline, time.Minute},
 	} {
 		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			var f effect
@@ -274,7 +281,7 @@ func TestCallersThatMeetOneThatLeaves(t *testing.T) {
 				return leaves.fault(ctx, apply)
 			})
 			s.Every(fault.Slow(answersIn), fault.Claim)
-			ctx, leave := context.WithTimeout(t.Context(), leaves.after)
+			ctx, leave := leaves.by(t.Context(), leaves.after)
 			defer leave()
 			go onItsOwn(func() { leaves.first(ctx, l) })
 			synctest.Wait()

@@ -57,14 +57,3 @@ func (t *Table) Schedule(h *Holding, due clock.Moment) {
 		s.alarms.Arm(due)
 	}
 }
-
-// ForgetAlarms drops all alarms.
-func (t *Table) ForgetAlarms() {
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.Lock()
-		s.alarms.Clear()
-		s.alarms.nextLook = clock.Never
-		s.mu.Unlock()
-	}
-}
