@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/tickettext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
@@ -136,5 +139,31 @@ func TestAmendOfAFreeSubmissionWithASlowChange(t *testing.T) {
 			return []byte("done"), nil
 		}))
 		require.Equal(t, []byte("done"), s.State(t, record).Receipt)
+	})
+}
+
+// amender is a transactional store that can replace receipts, and has none to replace.
+type amender struct{ *faketx.Store }
+
+func (amender) Amend(context.Context, string, string, []byte, []byte) (bool, error) {
+	return false, nil
+}
+
+// An amend in the transaction of other work claims no free submission: the claim would not be part of the transaction.
+func TestAmendOfAFreeSubmissionInATransaction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := faketx.New()
+		l := lock.New(amender{s}, lock.WithLogger(quiet), lock.WithTransaction())
+		free := tickettext.Ticket{Name: record, Token: "token", Until: time.Time{}}
+		ticket, ok := free.Write(tickettext.Answer)
+		require.True(t, ok)
+		_, _, err := l.Once(t.Context(), "other", nil, func(ctx context.Context) ([]byte, error) {
+			require.ErrorIs(t, l.Amend(ctx, ticket, func([]byte) ([]byte, error) { return []byte("done"), nil }), lock.ErrAbandoned)
+			return nil, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, 1, s.Count(faketx.Claim), "of the other work")
+		require.NoError(t, l.Close(t.Context()))
 	})
 }
