@@ -127,7 +127,7 @@ func (s *Server) locate(now time.Time) {
 	}()
 }
 
-// moveTo gives up the connections to other servers than that of nc.
+// moveTo gives up each connection that leads to another server than nc.
 func (s *Server) moveTo(nc net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -270,7 +270,7 @@ func TestDialerWithoutAddresses(t *testing.T) {
 	})
 }
 
-// sshChannel is a connection without deadlines, as those of golang.org/x/crypto/ssh are.
+// sshChannel is a connection without deadlines, such as a channel of golang.org/x/crypto/ssh.
 type sshChannel struct{ net.Conn }
 
 func (sshChannel) SetDeadline(time.Time) error      { return errors.ErrUnsupported }
