@@ -351,18 +351,21 @@ func TestServerThatMoves(t *testing.T) {
 		at.Store(former)
 		s := closing(t, wire.New(wire.Config{Moves: true, Timeout: time.Second, Reply: time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) { return at.Load().dial(ctx) }}))
 		large := strings.Repeat("x", 20<<10)
-		require.NoError(t, ask(t.Context(), t, s, large, true))
 		for i := range 3000 {
 			if i == 1500 {
 				at.Store(present)
 			}
+			if i%250 == 0 { // so often that its connection is never idle for long
+				moved := len(present.arrived()) > 0
+				require.NoError(t, ask(t.Context(), t, s, large, true))
+				require.Equal(t, moved, slices.Contains(present.arrived(), large), i)
+			}
 			require.NoError(t, ask(t.Context(), t, s, "x", true))
 			time.Sleep(time.Millisecond)
 		}
-		require.NoError(t, ask(t.Context(), t, s, large, true))
 		require.Contains(t, present.arrived(), large)
 		require.Less(t, len(former.arrived()), 2600)
-		require.Equal(t, 3002, len(former.arrived())+len(present.arrived()))
+		require.Equal(t, 3012, len(former.arrived())+len(present.arrived()))
 		require.LessOrEqual(t, len(present.connections()), 8)
 	})
 }
