@@ -45,8 +45,7 @@ func reserve(port int) bool {
 	if err != nil {
 		return false
 	}
-	ln, err := lc.Listen(context.Background(), "tcp", addr)
-	if err != nil || ln.Close() != nil {
+	if !unused(port) {
 		_ = reservation.Close()
 		return false
 	}
