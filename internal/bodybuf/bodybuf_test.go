@@ -17,6 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,20 +63,17 @@ func TestBytes(t *testing.T) {
 	for _, size := range []int{0, 1, 511, 512, 513, 64 << 10, 64<<10 + 1, 300_000} {
 		for name, reader := range readers {
 			for _, length := range []int64{int64(size), -1} {
-				t.Run(fmt.Sprint(name, " ", size, " ", length), func(t *testing.T) {
-					t.Parallel()
+				parallel.Run(t, fmt.Sprint(name, " ", size, " ", length), func(t *testing.T) {
 					body := strings.Repeat("x", size)
 					r, src := request(reader(body), length)
-					data, err := bodybuf.Bytes(r, int64(size))
-					require.NoError(t, err)
+					data := must.Get(bodybuf.Bytes(r, int64(size)))(t)
 					require.Equal(t, body, string(data))
 					require.Equal(t, length, r.ContentLength)
 					require.NoError(t, iotest.TestReader(r.Body, []byte(body)))
 
 					// Once more: on a copy, with another limit, after it was read.
 					r = r.WithContext(context.Background())
-					again, err := bodybuf.Bytes(r, math.MaxInt64)
-					require.NoError(t, err)
+					again := must.Get(bodybuf.Bytes(r, math.MaxInt64))(t)
 					require.Equal(t, body, string(again))
 					require.Equal(t, size, src.read)
 					if size > 0 {
@@ -87,23 +86,10 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-func TestNoBody(t *testing.T) {
-	t.Parallel()
-	for _, none := range []io.ReadCloser{nil, http.NoBody} {
-		r := httptest.NewRequest(http.MethodPost, "/", nil)
-		r.Body = none
-		data, err := bodybuf.Bytes(r, 0)
-		require.NoError(t, err)
-		require.Empty(t, data)
-		require.Equal(t, none, r.Body)
-	}
-}
-
 func TestAnnouncedTooLargeIsNotRead(t *testing.T) {
 	t.Parallel()
 	r, src := request(strings.NewReader("12345678"), 8)
-	_, err := bodybuf.Bytes(r, 7)
-	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+	require.ErrorIs(t, must.Err(bodybuf.Bytes(r, 7)), bodybuf.ErrTooLarge)
 	require.Zero(t, src.read)
 	require.Same(t, src, r.Body)
 }
@@ -112,13 +98,11 @@ func TestAnnouncedTooLargeIsNotRead(t *testing.T) {
 func TestAnnouncedIsOnlyAClaim(t *testing.T) {
 	t.Parallel()
 	r, _ := request(strings.NewReader("12345678"), 3)
-	data, err := bodybuf.Bytes(r, 8)
-	require.NoError(t, err)
+	data := must.Get(bodybuf.Bytes(r, 8))(t)
 	require.Equal(t, "12345678", string(data))
 
 	r, _ = request(strings.NewReader("12345678"), 1<<40)
-	data, err = bodybuf.Bytes(r, math.MaxInt64)
-	require.NoError(t, err)
+	data = must.Get(bodybuf.Bytes(r, math.MaxInt64))(t)
 	require.Equal(t, "12345678", string(data))
 	require.LessOrEqual(t, cap(data), 128<<10)
 }
@@ -166,20 +150,16 @@ func TestTooLargeIsPutBack(t *testing.T) {
 		require.ErrorContains(t, err, fmt.Sprintf("it may have %d bytes", limit))
 		require.LessOrEqual(t, src.read, 8)
 	}
-	data, err := bodybuf.Bytes(r, 8)
-	require.NoError(t, err)
-	require.Equal(t, "12345678", string(data))
+	require.Equal(t, "12345678", string(must.Get(bodybuf.Bytes(r, 8))(t)))
 	require.NoError(t, iotest.TestReader(r.Body, []byte("12345678")))
 
 	// Read to its end in spite of the refusal, the body is complete for its
 	// reader, and gone for the next one: half of it would be worse than none.
 	r, src = request(iotest.OneByteReader(strings.NewReader("12345678")), -1)
-	_, err = bodybuf.Bytes(r, 3)
-	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+	require.ErrorIs(t, must.Err(bodybuf.Bytes(r, 3)), bodybuf.ErrTooLarge)
 	require.Equal(t, 4, src.read)
 	require.NoError(t, iotest.TestReader(r.Body, []byte("12345678")))
-	_, err = bodybuf.Bytes(r, 100)
-	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+	require.ErrorIs(t, must.Err(bodybuf.Bytes(r, 100)), bodybuf.ErrTooLarge)
 }
 
 // A reader in the middle of a body that was not kept goes on where it was.
@@ -187,17 +167,12 @@ func TestTooLargeIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	body := strings.Repeat("1234567890", 100)
 	r, src := request(strings.NewReader(body), -1)
-	_, err := bodybuf.Bytes(r, 3)
-	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+	require.ErrorIs(t, must.Err(bodybuf.Bytes(r, 3)), bodybuf.ErrTooLarge)
 	require.Equal(t, 4, src.read)
 	begun := make([]byte, 500)
-	_, err = io.ReadFull(r.Body, begun)
-	require.NoError(t, err)
-	_, err = bodybuf.Bytes(r, 10_000)
-	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
-	rest, err := io.ReadAll(r.Body)
-	require.NoError(t, err)
-	require.Equal(t, body, string(begun)+string(rest))
+	must.Get(io.ReadFull(r.Body, begun))(t)
+	require.ErrorIs(t, must.Err(bodybuf.Bytes(r, 10_000)), bodybuf.ErrTooLarge)
+	require.Equal(t, body, string(begun)+string(must.Get(io.ReadAll(r.Body))(t)))
 }
 
 func TestReadErrorIsPutBack(t *testing.T) {
@@ -234,30 +209,23 @@ func TestOuterMaxBytesReader(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	r, src := request(strings.NewReader("12345678"), 8)
-	_, err := bodybuf.Bytes(r, 8)
-	require.NoError(t, err)
+	must.Get(bodybuf.Bytes(r, 8))(t)
 	require.Zero(t, src.closed)
 	require.Equal(t, errClose, r.Body.Close())
 	require.NoError(t, r.Body.Close())
 	require.Equal(t, 1, src.closed)
-	_, err = r.Body.Read(make([]byte, 1))
-	require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+	require.ErrorIs(t, must.Err(r.Body.Read(make([]byte, 1))), http.ErrBodyReadAfterClose)
 
 	// What was kept can still be had; the body stays closed.
-	data, err := bodybuf.Bytes(r, 8)
-	require.NoError(t, err)
-	require.Equal(t, "12345678", string(data))
-	_, err = r.Body.Read(make([]byte, 1))
-	require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+	require.Equal(t, "12345678", string(must.Get(bodybuf.Bytes(r, 8))(t)))
+	require.ErrorIs(t, must.Err(r.Body.Read(make([]byte, 1))), http.ErrBodyReadAfterClose)
 }
 
-// An http.Transport that forwards the request closes the body while it may
-// still be read.
+// An http.Transport that forwards the request closes the body while it may still be read.
 func TestCloseBesideRead(t *testing.T) {
 	t.Parallel()
 	r, src := request(strings.NewReader(strings.Repeat("x", 100_000)), -1)
-	_, err := bodybuf.Bytes(r, 100_000)
-	require.NoError(t, err)
+	must.Get(bodybuf.Bytes(r, 100_000))(t)
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() { _ = r.Body.Close() })
@@ -278,8 +246,7 @@ func TestVerdict(t *testing.T) {
 	wrong, calls := errors.New("wrong"), 0
 	check := func([]byte) error { calls++; return wrong }
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("text"))
-	data, err := bodybuf.Bytes(r, 10)
-	require.NoError(t, err)
+	data := must.Get(bodybuf.Bytes(r, 10))(t)
 	clone := *r
 	require.Equal(t, wrong, bodybuf.Verdict(r, data, check))
 	require.Equal(t, wrong, bodybuf.Verdict(&clone, data, check))
@@ -289,8 +256,7 @@ func TestVerdict(t *testing.T) {
 	require.Equal(t, 1, calls)
 
 	r.Body = io.NopCloser(strings.NewReader("other"))
-	data, err = bodybuf.Bytes(r, 10)
-	require.NoError(t, err)
+	data = must.Get(bodybuf.Bytes(r, 10))(t)
 	require.Equal(t, wrong, bodybuf.Verdict(r, data, check))
 	require.Equal(t, 2, calls, "another body")
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 )
 
 // compressed writes content through a compressor.
 func compressed(t *testing.T, content string, open func(to io.Writer) (io.WriteCloser, error)) string {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := open(&b)
-	require.NoError(t, err)
-	_, err = io.WriteString(w, content)
-	require.NoError(t, err)
+	w := must.Get(open(&b))(t)
+	must.Get(io.WriteString(w, content))(t)
 	require.NoError(t, w.Close())
 	return b.String()
 }
@@ -89,8 +89,7 @@ func TestContent(t *testing.T) {
 		{name: "deflate with a dictionary", codings: []string{"deflate"}, body: "\x78\xbb....", want: "\x78\xbb....", malformed: true},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, tt.name, func(t *testing.T) {
 			r, _ := request(strings.NewReader(tt.body), int64(len(tt.body)))
 			r.Header["Content-Encoding"] = tt.codings
 			for _, limit := range []int64{1 << 20, math.MaxInt64} {
@@ -109,9 +108,7 @@ func TestContent(t *testing.T) {
 	r, _ := request(nil, 0)
 	r.Body = http.NoBody
 	r.Header.Set("Content-Encoding", "gzip")
-	got, err := bodybuf.Content(r, 1)
-	require.NoError(t, err)
-	require.Empty(t, got)
+	require.Empty(t, must.Get(bodybuf.Content(r, 1))(t))
 }
 
 // TestContentIsLimited: a small body does not become a large one in memory.

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 )
 
 func TestConsumed(t *testing.T) {
@@ -52,8 +54,7 @@ func TestConsumed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, limited := range []bool{false, true} {
-			t.Run(fmt.Sprint(tt.name, " ", limited), func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, fmt.Sprint(tt.name, " ", limited), func(t *testing.T) {
 				r, _ := request(tt.body, tt.length)
 				if tt.body == nil {
 					r.Body = http.NoBody
@@ -79,16 +80,13 @@ func TestConsumed(t *testing.T) {
 	}
 }
 
-// What was read through a body with a limit is known to be gone, if only a part
-// of it was.
+// What was read through a body with a limit is known to be gone, if only a part of it was.
 func TestConsumedBehindLimit(t *testing.T) {
 	t.Parallel()
 	r, _ := request(strings.NewReader("12345678"), -1)
 	bodybuf.Limit(r, 10)
-	_, err := r.Body.Read(make([]byte, 1))
-	require.NoError(t, err)
-	_, err = bodybuf.Bytes(r, 10)
-	require.ErrorIs(t, err, bodybuf.ErrConsumed)
+	must.Get(r.Body.Read(make([]byte, 1)))(t)
+	require.ErrorIs(t, must.Err(bodybuf.Bytes(r, 10)), bodybuf.ErrConsumed)
 	bodybuf.Unlimit(r)
 	require.NoError(t, iotest.TestReader(r.Body, []byte("2345678")))
 }
@@ -103,8 +101,7 @@ func TestUnlimit(t *testing.T) {
 	require.Same(t, src, r.Body)
 
 	bodybuf.Limit(r, 10)
-	_, err := bodybuf.Bytes(r, 10)
-	require.NoError(t, err)
+	must.Get(bodybuf.Bytes(r, 10))(t)
 	bodybuf.Unlimit(r)
 	require.NoError(t, iotest.TestReader(r.Body, []byte("12345678")))
 }
@@ -115,10 +112,8 @@ func TestRewind(t *testing.T) {
 	bodybuf.Rewind(r)
 	require.Same(t, src, r.Body)
 	for _, want := range []error{errClose, nil} {
-		_, err := bodybuf.Bytes(r, 8)
-		require.NoError(t, err)
-		_, err = io.CopyN(io.Discard, r.Body, 3)
-		require.NoError(t, err)
+		must.Get(bodybuf.Bytes(r, 8))(t)
+		must.Get(io.CopyN(io.Discard, r.Body, 3))(t)
 		require.Equal(t, want, r.Body.Close())
 		bodybuf.Rewind(r)
 		require.NoError(t, iotest.TestReader(r.Body, []byte("12345678")))
@@ -128,13 +123,10 @@ func TestRewind(t *testing.T) {
 	// The limit of a guard is that of the reader that reads the body again.
 	r, _ = request(strings.NewReader("12345678"), 8)
 	bodybuf.Limit(r, 8)
-	_, err := bodybuf.Bytes(r, 1)
-	require.NoError(t, err)
-	_, err = io.CopyN(io.Discard, r.Body, 3)
-	require.NoError(t, err)
+	must.Get(bodybuf.Bytes(r, 1))(t)
+	must.Get(io.CopyN(io.Discard, r.Body, 3))(t)
 	bodybuf.Rewind(r)
-	_, err = bodybuf.Bytes(r, 1)
-	require.NoError(t, err)
+	must.Get(bodybuf.Bytes(r, 1))(t)
 
 	// One that was refused goes on in the client's.
 	for _, ended := range []error{nil, errors.New("gone")} {
@@ -143,10 +135,8 @@ func TestRewind(t *testing.T) {
 			body = io.MultiReader(strings.NewReader("1234"), iotest.ErrReader(ended))
 		}
 		r, _ = request(body, -1)
-		_, err := bodybuf.Bytes(r, 5)
-		require.Error(t, err)
-		_, err = io.CopyN(io.Discard, r.Body, 3)
-		require.NoError(t, err)
+		require.Error(t, must.Err(bodybuf.Bytes(r, 5)))
+		must.Get(io.CopyN(io.Discard, r.Body, 3))(t)
 		bodybuf.Rewind(r)
 		data, err := io.ReadAll(r.Body)
 		require.ErrorIs(t, err, ended)

@@ -2,6 +2,8 @@ package guardtest
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -81,4 +83,14 @@ func OpenRedis(tb testing.TB, url string) lock.Store {
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, store.Close()) })
 	return store
+}
+
+// NewSeal returns an AEAD for sealed.New, whose secret has 16, 24 or 32 bytes.
+func NewSeal(tb testing.TB, secret string) cipher.AEAD {
+	tb.Helper()
+	block, err := aes.NewCipher([]byte(secret))
+	require.NoError(tb, err)
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	require.NoError(tb, err)
+	return aead
 }

@@ -1,5 +1,5 @@
 // Package must has the answers of stores and Lockers that a test relies on. Each function is called as
-// must.Entry(t)(s.Get(ctx, key)).
+// must.Entry(t)(s.Get(ctx, key)), except Get, which is called as must.Get(os.ReadFile(name))(t), and Err.
 package must
 
 import (
@@ -9,6 +9,15 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 )
+
+// Get returns the value of a call that must not fail.
+func Get[T any](value T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		require.NoError(tb, err)
+		return value
+	}
+}
 
 // Entry returns the entry of a call that must not fail.
 func Entry(tb testing.TB) func(lock.Entry, error) lock.Entry {
@@ -56,3 +65,6 @@ func once(tb testing.TB, want bool) func([]byte, bool, error) string {
 		return string(receipt)
 	}
 }
+
+// Err returns the error of a call whose value does not matter.
+func Err[T any](_ T, err error) error { return err }

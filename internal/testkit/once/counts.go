@@ -15,13 +15,18 @@ type Counts struct {
 }
 
 // Add adds one.
-func (c *Counts) Add(name string) {
+func (c *Counts) Add(name string) { c.AddN(name, 1) }
+
+// AddN adds n.
+func (c *Counts) AddN(name string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n == nil {
 		c.n = map[string]int{}
 	}
-	c.n[name]++
+	if n > 0 {
+		c.n[name] += n
+	}
 }
 
 // Get returns one count.
@@ -29,6 +34,13 @@ func (c *Counts) Get(name string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n[name]
+}
+
+// Kinds returns the number of names.
+func (c *Counts) Kinds() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.n)
 }
 
 // Total returns the sum of all counts.

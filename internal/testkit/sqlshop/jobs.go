@@ -152,10 +152,7 @@ func abandoned(t *testing.T, s *Shop) {
 	require.True(t, ok)
 	_, err := d.Store.Claim(t.Context(), record.Name, lock.Claim{Token: record.Token, Attempt: 1, Lease: time.Millisecond, Linger: time.Hour})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		e, err := d.Store.Get(t.Context(), record.Name)
-		return err == nil && e.State == lock.Abandoned
-	}, 10*time.Second, time.Millisecond)
+	Await(t, d.Store, record.Name, lock.Abandoned)
 	_, _, err = d.worker.Once(t.Context(), "job 1", nil, func(ctx context.Context) ([]byte, error) {
 		return nil, latch.Finish(ctx, d.worker, ticket, final)
 	})

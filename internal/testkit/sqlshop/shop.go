@@ -105,6 +105,15 @@ func Claim(tb testing.TB, s lock.Store, key, token string) {
 	require.Equal(tb, []any{lock.Held, token}, []any{e.State, e.Token})
 }
 
+// Await waits until the entry of a key has a state.
+func Await(tb testing.TB, s lock.Store, key string, state lock.State) {
+	tb.Helper()
+	require.Eventually(tb, func() bool {
+		e, err := s.Get(tb.Context(), key)
+		return err == nil && e.State == state
+	}, 20*time.Second, time.Millisecond)
+}
+
 // Begin claims a key and begins the transaction of its work.
 func Begin(tb testing.TB, s Store, key string) (context.Context, lock.Transaction) {
 	tb.Helper()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
@@ -70,8 +71,7 @@ func TestMakeTestAllLeavesOutNothing(t *testing.T) {
 	require.NoError(t, os.WriteFile(probe, []byte("probe:\n\t@echo \"[$$"+marked+"$$"+leftOut+"]\"\n"), 0o600))
 	require.Equal(t, "[]\n", dryRun(t, "-f", "Makefile", "-f", probe, "probe"))
 
-	ci, err := os.ReadFile("../../../.ci/run")
-	require.NoError(t, err)
+	ci := must.Get(os.ReadFile("../../../.ci/run"))(t)
 	require.Regexp(t, `(?ms)^make test .*^\{ make test-rest && make test-newer && make test-servers NEWER="valkey redis"; \} `, string(ci))
 	require.Regexp(t, `(?m)^\(nice -n 19 make lint && nice -n 19 scripts/release -n && nice -n 19 make test-models\) `, string(ci))
 }
@@ -89,11 +89,9 @@ func TestMakeCheckReadsPagesAnew(t *testing.T) {
 	page := regexp.MustCompile(`"((?:\.\./)+[^"]*\.md)"`)
 	for _, line := range list(t, "go list -f '{{.ImportPath}}|{{.Dir}}|{{.Module.Dir}}' work") {
 		p := strings.Split(line, "|")
-		files, err := filepath.Glob(filepath.Join(p[1], "*_test.go"))
-		require.NoError(t, err)
+		files := must.Get(filepath.Glob(filepath.Join(p[1], "*_test.go")))(t)
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
+			text := must.Get(os.ReadFile(file))(t)
 			for _, m := range page.FindAllSubmatch(text, -1) {
 				if inside, err := filepath.Rel(p[2], filepath.Join(p[1], string(m[1]))); err != nil || strings.HasPrefix(inside, "..") {
 					require.NotContains(t, cached, p[0], "OUTSIDE in the Makefile: %s reads %s", file, m[1])
@@ -119,9 +117,7 @@ func list(t *testing.T, command string) []string {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
 	cmd.Dir = "../../.."
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	require.NoError(t, err)
-	return strings.Fields(string(out))
+	return strings.Fields(string(must.Get(cmd.Output())(t)))
 }
 
 func dryRun(t *testing.T, args ...string) string {
@@ -131,9 +127,7 @@ func dryRun(t *testing.T, args ...string) string {
 		return strings.HasPrefix(set, "MAKEFLAGS=") || strings.HasPrefix(set, "TESTFLAGS=")
 	})
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	require.NoError(t, err)
-	return string(out)
+	return string(must.Get(cmd.Output())(t))
 }
 
 // Tests have no other condition for a run than SkipIn.

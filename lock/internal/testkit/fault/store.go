@@ -1,6 +1,8 @@
 package fault
 
 import (
+	"context"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -123,4 +125,18 @@ func (s *Store) Free(t *testing.T, key string) {
 	if ok, err := inspector.Forget(t.Context(), key, s.State(t, key).Token); err != nil || !ok {
 		t.Fatalf("Forget: %v, %v", ok, err)
 	}
+}
+
+// Locker returns a Locker over s that logs nothing, and that is closed when tb ends.
+func Locker(tb testing.TB, s lock.Store, opts ...lock.Option) *lock.Locker {
+	tb.Helper()
+	l := lock.New(s, append([]lock.Option{lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(10 * time.Second)}, opts...)...)
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return l
 }
