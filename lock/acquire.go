@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
 // Do runs fn while this Locker holds key, and releases the key when fn
 // returns, panics or exits its goroutine.
 //
 // fn did not run if Do returns a [*RefusedError], or an error that matches
-// [ErrUnavailable] or [ErrClosed]. If the lease is lost while fn runs, fn's
+// [ErrUnavailable] or [ErrClosed], unless fn itself has returned it. If the lease is lost while fn runs, fn's
 // context ends with a cause that matches [ErrLost], and Do returns fn's error
 // joined with it. A release that the store does not answer is completed in the
 // background and is no error.
@@ -54,24 +55,24 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := validLock(key); err != nil {
 		return nil, err
 	}
-	e := l.newLease(ctx, key)
+	e := new(Lease).init(ctx, l, entryName(key))
 	if err := l.acquire(ctx, e, acquireTerms{wait: l.cfg.wait}); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// newLease returns a lease on key that is not claimed yet, for work in ctx.
-func (l *Locker) newLease(ctx context.Context, key string) *Lease {
-	e := new(Lease)
-	e.init(ctx, l, entryName(key))
-	return e
-}
-
-func (e *Lease) init(ctx context.Context, l *Locker, entry entryName) {
+// init makes e a lease that is not claimed yet, for work in ctx.
+func (e *Lease) init(ctx context.Context, l *Locker, entry entryName) *Lease {
 	e.locker, e.entry, e.parent = l, entry, ctx
-	l.core.keys.Prepare(&e.local, (*holder)(e))
-	e.observed = l.observation(ctx)
+	l.core.keys.Prepare(&e.local, (*holder)(e), string(entry))
+	if l.hasObservers() || l.origin != nil {
+		e.observed = l.observation(ctx)
+	}
+	if !l.core.inProcess {
+		e.outer, _ = ctx.Value(runLeaseKey{}).(*Lease)
+	}
+	return e
 }
 
 // acquireTerms says how one key is acquired.
@@ -80,34 +81,13 @@ type acquireTerms struct {
 	outage  error         // set if the store did not serve an earlier key of this call: it is not asked for the next ones
 	refused bool          // refused before, so the work does not run unprotected
 	oneOf   bool          // the caller takes any of several keys, so a refusal of one is not reported
+
+	resume func(began clock.Moment) error // takes the key by a ticket, past other callers; nil without one
 }
 
-// acquire takes e's key, or returns the reason for the refusal. After a grant, e is a running
-// lease, protected or not. After a refusal, the clean-up removes what the claim may have left.
-func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) error {
-	return l.claimCounted(ctx, e, terms.oneOf, func(began clock.Moment) error {
-		at, known, err := l.takeHere(ctx, e, began, terms.wait)
-		if err != nil {
-			return err
-		}
-		if err = terms.outage; err == nil {
-			err = l.takeInStore(ctx, e, known, at, began.Add(terms.wait))
-		}
-		if err == nil || terms.refused || !l.failsOpen(ctx, err) {
-			return err
-		}
-		if owner, is := l.core.keys.Resumed(&e.local); is {
-			return heldBy(e, owner) // the store does not answer, but this process has the key, by a ticket
-		}
-		l.reportRefusal(ctx, e, began, err)
-		l.bypass(ctx, e, err)
-		return nil
-	})
-}
-
-// claimCounted counts e among the active leases and runs claim, which claims e's key. After an error, e is
-// discarded and counted out. If oneOf is set, a refusal is not reported.
-func (l *Locker) claimCounted(ctx context.Context, e *Lease, oneOf bool, claim func(began clock.Moment) error) (err error) {
+// acquire takes e's key, or returns the reason for the refusal. After a grant, e is a running lease, protected
+// or not, and counts among the active leases. After a refusal, the clean-up removes what the claim may have left.
+func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) (err error) {
 	switch {
 	case ctx.Err() != nil:
 		return notAcquired(ctx)
@@ -115,14 +95,26 @@ func (l *Locker) claimCounted(ctx context.Context, e *Lease, oneOf bool, claim f
 		return ErrClosed
 	}
 	began := clock.Now()
-	if err = claim(began); err == nil && l.core.active.Closed() {
+	if terms.resume != nil {
+		err = terms.resume(began)
+	} else if at, known, here := l.takeHere(ctx, e, began, terms.wait); here != nil {
+		err = here
+	} else {
+		if err = terms.outage; err == nil {
+			err = l.takeInStore(ctx, e, known, at, began.Add(terms.wait))
+		}
+		if err != nil && !terms.refused && l.failsOpen(ctx, err) {
+			err = l.bypass(ctx, e, began, err)
+		}
+	}
+	if err == nil && l.core.active.Closed() {
 		err = ErrClosed // Close may have listed the leases before this one was granted
 	}
 	if err == nil {
 		return nil
 	}
 	e.discard(ctx, err) // before observers are called: other callers wait for the key
-	if !oneOf || !isRefusal(err) {
+	if !terms.oneOf || !isRefusal(err) {
 		l.reportRefusal(ctx, e, began, err)
 	}
 	return err
@@ -152,14 +144,14 @@ func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment
 // if there was none.
 func (l *Locker) takeHere(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (at clock.Moment, known, err error) {
 	for at = began; ; {
-		found := l.core.keys.Enter(&e.local, wait > 0)
+		found := e.local.Enter(wait > 0)
 		if found.Open {
 			return at, nil, nil
 		}
 		err = l.waitHere(ctx, e, found, began, wait)
 		at = clock.Now()
 		if err == nil {
-			if held, elsewhere := found.Waiter.FoundHolder(); elsewhere || held && !l.cfg.failOpen {
+			if w := found.Waiter; w.FoundElsewhere || w.FoundHolder && !l.cfg.failOpen {
 				known = heldBy(e, found.Owner)
 			}
 			return at, known, nil
@@ -198,12 +190,17 @@ func (l *Locker) failsOpen(ctx context.Context, err error) bool {
 // another process in as well. The local table still refuses duplicates in this process. After
 // the length of a lease, the claim is removed and duplicates are let in, so that work that hangs
 // does not keep other callers out.
-func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
+func (l *Locker) bypass(ctx context.Context, e *Lease, began clock.Moment, err error) error {
+	if owner, is := e.local.Resumed(); is {
+		return heldBy(e, owner) // the store does not answer, but this process has the key, by a ticket
+	}
+	l.reportRefusal(ctx, e, began, err)
 	if l.cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	l.core.keys.Bypass(&e.local, grantOf(e))
-	e.validity.Bypass((*holder)(e), clock.Now().Add(l.cfg.lease))
+	e.local.Bypass(func() local.Decision { return grantOf(e) })
+	e.validity.Bypass(&e.local, clock.Now().Add(l.cfg.lease))
 	l.emit(ctx, &e.identity, EventBypassed, 0, err)
 	l.logBypassed(ctx, &e.identity, err)
+	return nil
 }

@@ -41,7 +41,7 @@ func (l *Locker) Amend(ctx context.Context, ticket string, change func(receipt [
 func (r *Run) Ticket() (string, error) {
 	e := &r.lease
 	switch {
-	case r.settled() || r.record.effects.hasBegun():
+	case r.settled() || r.record.effects.now().begun:
 		return "", errNotAmended
 	case e.local.Unprotected():
 		return "", errBypassed
@@ -87,10 +87,10 @@ func (a *amendment) run(ctx context.Context) error {
 			return err
 		}
 		inTheWay := errAmended
-		claims := a.ticket.Claims() // the entry of such a token has no run
+		claims := a.ticket.Until.Unix() <= 0 // the entry of such a token has no run
 		switch {
 		case entry.State == Free && claims && !inTransaction(ctx):
-			if err := a.claim(ctx); err != nil {
+			if err := a.answer(ctx, Free); err != nil {
 				return err
 			}
 			continue // a claim that was granted gets its receipt, however long it took
@@ -105,7 +105,7 @@ func (a *amendment) run(ctx context.Context) error {
 		case entry.State != Settled && inTransaction(ctx): // the settle would not be part of the transaction
 			return &RefusedError{Reason: ErrAbandoned, Entry: entry}
 		case entry.State != Settled:
-			if err := a.settle(ctx); err != nil {
+			if err := a.answer(ctx, entry.State); err != nil {
 				return err
 			}
 			continue // to read what the settle has left
@@ -143,46 +143,31 @@ func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 	return entry, err
 }
 
-// claim claims the free key of an unfinished submission for the token of the ticket. Whether it was
-// granted, the next read shows. It asks for the receipt first: without one, the claim would keep the key. The
-// claim has no linger: without an answer, it keeps the key for one lease.
-func (a *amendment) claim(ctx context.Context) error {
+// answer claims a free key for the token of the ticket, and settles an entry that has no receipt because the process
+// of its run has vanished, or its work has failed. The next read shows the result.
+//
+// It first asks for the receipt: a claim without one would keep the key. It asks once, because a change may take
+// longer than the lease of the claim. The claim has no linger: without an answer, it keeps the key for one lease.
+func (a *amendment) answer(ctx context.Context, there State) error {
 	l := a.locker
-	if _, err := a.firstReceipt(); err != nil {
-		return err
-	}
-	c := Claim{Token: a.ticket.Token, Attempt: 1, Owner: l.core.owner, Lease: l.cfg.lease}
-	return l.call(ctx, send.Terms{Budget: l.cfg.budget}, &call{name: callClaim, key: a.ticket.Name, claim: c})
-}
-
-// firstReceipt returns the receipt for an entry without one. It asks for the change once: a change may take longer
-// than the lease of claim.
-func (a *amendment) firstReceipt() ([]byte, error) {
 	if a.first == nil {
 		to, err := a.change(nil)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		a.first = append([]byte{}, to...)
 	}
-	return a.first, nil
-}
-
-// settle settles an entry without a receipt, because the process of the run has vanished, or its work has failed.
-// The next read finds the receipt that is there.
-func (a *amendment) settle(ctx context.Context) error {
-	l := a.locker
-	to, err := a.firstReceipt()
-	if err != nil {
-		return err
+	c := call{
+		name: callSettle, key: a.ticket.Name, claim: Claim{Token: a.ticket.Token},
+		receipt: a.first, keep: l.cfg.stepKeep(), // no shorter than a step
 	}
-	return l.request(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) error {
-		_, err := l.core.store.Settle(ctx, a.ticket.Name, Claim{Token: a.ticket.Token}, to, l.cfg.stepKeep()) // no shorter than a step
-		return err
-	}))
+	if there == Free {
+		c.name, c.claim.Attempt, c.claim.Owner, c.claim.Lease = callClaim, 1, l.core.owner, l.cfg.lease
+	}
+	return l.call(ctx, send.Terms{Budget: l.cfg.budget}, &c)
 }
 
-// replace replaces the receipt of entry, unless settle has left it. done is false if the entry has changed since
+// replace replaces the receipt of entry, unless answer has left it. done is false if the entry has changed since
 // it was read.
 func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err error) {
 	l := a.locker
@@ -196,9 +181,9 @@ func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err e
 	case bytes.Equal(to, entry.Receipt):
 		return true, nil
 	}
-	err = l.request(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
+	err = l.call(ctx, send.Terms{Budget: l.cfg.budget}, &call{do: func(ctx context.Context) (err error) {
 		done, err = l.core.store.(Amender).Amend(ctx, a.ticket.Name, a.ticket.Token, entry.Receipt, to) //nolint:errcheck,forcetypeassert // noAmends says that it is one
 		return err
-	}))
+	}})
 	return done, err
 }

@@ -98,52 +98,45 @@ var errLinePending = fmt.Errorf("%w: the claim of a caller before this one is st
 func (s *search) try(ctx context.Context) error {
 	s.tried = true
 	refusal := &RefusedError{Reason: ErrSettled}
-	var open []string
+	var undecided []string      // the claim or the release of another caller is under way, and may leave these free
 	from := rand.N(len(s.keys)) //nolint:gosec // spreading callers needs no secrecy
 	for i := range s.keys {
 		key := s.keys[(from+i)%len(s.keys)]
-		switch s.locker.core.keys.Taken(key) {
-		case local.TakenHeld:
-			s.lease = s.newLease(ctx, key)
-			refusal = soonerRefusal(refusal, heldBy(s.lease, ""))
-		case local.TakenUndecided:
-			open = append(open, key)
-		case local.NotTaken:
-			refused, err := s.claim(ctx, key)
-			if refused == nil {
-				return err
-			}
-			refusal = soonerRefusal(refusal, refused)
+		taken := s.locker.core.keys.Taken(key)
+		if taken == local.TakenUndecided {
+			undecided = append(undecided, key)
+			continue
 		}
-	}
-	// The claim or the release of another caller is under way, and may leave a key free.
-	until := clock.Now().Add(s.locker.cfg.budget)
-	for _, key := range open {
-		if until.Until() <= 0 {
-			s.lease = s.newLease(ctx, key)
-			refusal = soonerRefusal(refusal, heldBy(s.lease, ""))
-			break
-		}
-		refused, err := s.claim(ctx, key)
-		if refused == nil {
+		if err := s.claim(ctx, key, taken == local.TakenHeld, &refusal); err == nil || !isRefusal(err) {
 			return err
 		}
-		refusal = soonerRefusal(refusal, refused)
+	}
+	until := clock.Now().Add(s.locker.cfg.budget)
+	for _, key := range undecided {
+		if err := s.claim(ctx, key, until.Until() <= 0, &refusal); err == nil || !isRefusal(err) {
+			return err
+		}
 	}
 	return refusal
 }
 
-// claim claims key, and does not wait for a holder. It returns a refusal separately from other
-// errors.
-func (s *search) claim(ctx context.Context, key string) (*RefusedError, error) {
+// claim claims key, unless it is known to be held, and does not wait for a holder. It combines a refusal with the
+// refusals of other keys.
+func (s *search) claim(ctx context.Context, key string, held bool, refusal **RefusedError) (err error) {
 	s.lease = s.newLease(ctx, key)
-	err := s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, refused: s.refused, outage: s.outage})
-	refused, _ := errors.AsType[*RefusedError](err)
-	return refused, err
+	if held {
+		err = heldBy(s.lease, "")
+	} else {
+		err = s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, refused: s.refused, outage: s.outage})
+	}
+	if refused, is := errors.AsType[*RefusedError](err); is {
+		*refusal = soonerRefusal(*refusal, refused)
+	}
+	return err
 }
 
 func (s *search) newLease(ctx context.Context, key string) *Lease {
-	e := s.locker.newLease(ctx, key)
+	e := new(Lease).init(ctx, s.locker, entryName(key))
 	if e.observed != nil {
 		e.observed.began, e.observed.waited = s.began.Wall(), s.waited
 	}
@@ -172,14 +165,14 @@ func soonerRefusal(a, b *RefusedError) *RefusedError {
 func (s *search) inLine(ctx context.Context) error {
 	c, wait := s.locker.core, s.locker.cfg.wait
 	s.lease = s.newLease(ctx, s.keys[0])
-	place, ok := c.lines.Join(keytext.Join(s.keys...), local.MaxInLine*len(s.keys))
+	place, ok := c.lines.Join(s.keys)
 	if !ok {
 		return heldBy(s.lease, "")
 	}
 	defer place.Leave()
 	until := s.began.Add(wait)
 	select {
-	case <-place.First():
+	case <-place.First:
 	default:
 		if err := s.awaitTurn(ctx, place, until); err != nil {
 			return err
@@ -187,9 +180,13 @@ func (s *search) inLine(ctx context.Context) error {
 	}
 	freed, stop := c.keys.WatchFreed(s.keys) // before the first claim, so that none is missed
 	defer stop()
+	if _, outage := place.Known(); outage {
+		s.outage = errLineOutage // of the first poll
+	}
 	for polls := 0; ; polls++ {
 		at := clock.Now()
 		hint, err := s.poll(ctx, place)
+		s.outage = nil
 		remaining := until.Until()
 		if hint < 0 || remaining <= 0 {
 			return err
@@ -208,10 +205,6 @@ const noWait time.Duration = -1
 // poll is try for the first caller of a line. hint is noWait if err ends the wait. Otherwise it
 // is the time left of a holder, or 0 if that time is not known.
 func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Duration, err error) {
-	s.outage = nil
-	if place.TakeUnserved() {
-		s.outage = errLineOutage
-	}
 	s.refused, _ = place.Known()
 	err = s.try(ctx)
 	refused, _ := errors.AsType[*RefusedError](err)
@@ -245,7 +238,7 @@ func (s *search) awaitTurn(ctx context.Context, place *local.Place, until clock.
 	timer := time.NewTimer(until.Until())
 	defer timer.Stop()
 	select {
-	case <-place.First():
+	case <-place.First:
 		return nil
 	case <-timer.C:
 		return s.turnError(place)

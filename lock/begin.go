@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/requestinfo"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Begin is the first half of [Locker.Once], for authors of guards: for work that is no function with
@@ -104,7 +105,7 @@ func (l *Locker) findReceipt(ctx context.Context, s *Submission, key string, nam
 		began = time.Now()
 	}
 	var err error
-	*entry, err = l.core.store.Get(ctx, string(name))
+	*entry, err = l.core.getHere(ctx, name)
 	if err != nil || entry.State != Settled || !sameRequest(fingerprint, entry.Fingerprint) {
 		return false
 	}
@@ -117,4 +118,10 @@ func (l *Locker) findReceipt(ctx context.Context, s *Submission, key string, nam
 	entry.Key = key
 	l.askLeft(ctx, s, name, entry)
 	return true
+}
+
+// getHere reads an entry from a store in this process. A panic of the store counts as its failure.
+func (c *core) getHere(ctx context.Context, name entryName) (_ Entry, err error) {
+	defer send.Recover(&err)
+	return c.store.Get(ctx, string(name))
 }

@@ -44,9 +44,8 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
 		e.claim.takeover = e.record != nil && e.record.replaces != ""
-		// Validity counts from before the first send: whichever send the store
+		// Validity counts from at, before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
-		sent := at
 		claim := call{name: callClaim, key: string(e.entry), claim: l.newClaim(e)}
 		err := l.call(ctx, send.Terms{Budget: deadline.Until()}, &claim)
 		if e.claim.sent = claim.sent; err != nil {
@@ -54,8 +53,10 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 		}
 		l.logServed(ctx)
 
-		again, err := l.judge(ctx, e, &claim.entry, sent, deadline)
-		if !again {
+		if claim.entry.State == Held && claim.entry.Token == e.claim.token {
+			return l.granted(ctx, e, claim.entry.Fence, at, EventClaimed)
+		}
+		if again, err := l.judge(ctx, e, &claim.entry, deadline); !again {
 			return err
 		}
 		e.cleanUpClaim()
@@ -69,11 +70,8 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
 }
 
-// judge acts on the answer to a claim. again says that the key is to be claimed again.
-func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadline clock.Moment) (again bool, err error) {
-	if entry.State == Held && entry.Token == e.claim.token {
-		return false, l.granted(ctx, e, entry.Fence, sent)
-	}
+// judge acts on the entry in the way of a claim. again says that the key is to be claimed again.
+func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
 	if e.record != nil {
 		e.record.replaces, e.record.attempt = "", 1 // the entry has changed since the last claim
 	}
@@ -112,40 +110,15 @@ func leftBetween(ctx context.Context) error {
 	return publicError(send.GoneError{Cause: context.Cause(ctx)}, false)
 }
 
-// granted makes e a running lease, unless it is over already. sent is the moment before the
-// first send of the claim.
-func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
-	took, err := e.start(fence, sent)
-	if err != nil {
-		return err
-	}
-	kind := EventClaimed
-	switch {
-	case e.claim.sent.Unanswered():
-		kind = EventRecovered
-	case e.claim.takeover:
-		kind = EventTakenOver
-		l.logTakenOver(ctx, &e.identity)
-	}
-	if kind != EventClaimed {
-		l.core.recent.note(kind, e.label())
-	}
-	if e.record == nil {
-		l.core.names.note(string(e.entry))
-	}
-	l.emit(ctx, &e.identity, kind, took, nil)
-	return nil
-}
-
-// start makes e a running lease, whose claim was sent at the moment sent and granted after took. The
-// validity counts from the send.
-func (e *Lease) start(fence int64, sent clock.Moment) (took time.Duration, err error) {
-	c, cfg, lease := e.locker.core, &e.locker.cfg, e.claim.lease
-	took = sent.Since()
-	if took >= lease-c.drift(lease) {
+// granted makes e a running lease, unless it is over already. sent is the moment before the first send of the
+// claim, from which the validity counts. as is EventClaimed or EventResumed.
+func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment, as EventKind) error {
+	c, cfg, lease, took := l.core, &l.cfg, e.claim.lease, sent.Since()
+	valid := lease - c.drift(lease)
+	if took >= valid {
 		// This process was paused. Nothing has run under the lease, so the entry is an orphan.
 		e.claim.orphaned = true
-		return took, fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
+		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
 	if cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
@@ -153,9 +126,24 @@ func (e *Lease) start(fence int64, sent clock.Moment) (took time.Duration, err e
 	e.claim.fence, e.claim.fenced = fence, cfg.fenced
 	e.claim.grantedAt, e.claim.maxHold = sent.Add(took), cfg.maxHold-took
 	due := e.renewalDue(sent, lease)
-	e.validity.Start((*holder)(e), sent.Add(lease-c.drift(lease)), due, cfg.maxHold == lease)
-	c.keys.Grant(&e.local, due, func() local.Decision { return grantOf(e) }) // last: from now on, other goroutines read the lease
-	return took, nil
+	e.validity.Start(&e.local, sent.Add(valid), due, cfg.maxHold == lease)
+	e.local.Grant(due, func() local.Decision { return grantOf(e) }) // last: from now on, other goroutines read the lease
+	switch {
+	case e.claim.sent.Unanswered():
+		c.recent.note(EventRecovered, e.label())
+		if as == EventClaimed {
+			as = EventRecovered
+		}
+	case e.claim.takeover:
+		as = EventTakenOver
+		c.recent.note(as, e.label())
+		l.logTakenOver(ctx, &e.identity)
+	}
+	if e.record == nil {
+		c.names.note(string(e.entry))
+	}
+	l.emit(ctx, &e.identity, as, took, nil)
+	return nil
 }
 
 // removeOrphan frees e's key from an orphan of this Locker.
@@ -190,5 +178,5 @@ func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clo
 		return true, nil
 	}
 	l.core.duties.Adopted(entry.Token)
-	return false, l.granted(ctx, e, entry.Fence, sent)
+	return false, l.granted(ctx, e, entry.Fence, sent, EventClaimed)
 }

@@ -1,61 +1,35 @@
 package lock_test
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"math/rand/v2"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// The founding incident: no reply at all, and a claim that was applied.
-func TestIncidentClaimNeverAnswered(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l, other := open(), open()
-		s.Every(fault.HangReply, fault.Claim).Every(fault.HangRequest, fault.Release)
-		began := time.Now()
-		_, err := l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrUnknown)
-		require.ErrorIs(t, err, lock.ErrUnavailable)
-		require.NotErrorIs(t, err, lock.ErrHeld)
-		require.Equal(t, budget, time.Since(began))
-		require.Equal(t, lock.Held, s.State(t, key).State, "the claim was applied")
-
-		s.Every(nil, fault.Claim, fault.Release)
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err, "the process must not be locked out by itself")
-		require.NoError(t, e.Release(t.Context()))
-		granted(t, other)
-		time.Sleep(time.Minute)
-	})
-}
-
 // Two claims of one process must not meet at the server. Otherwise the claim that is refused
 // would take the granted one for an orphan, and remove it.
 func TestDoubleClickInsideOneRoundTrip(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		s.Every(fault.Slow(50*time.Millisecond), fault.Claim)
 		first := make(chan *lock.Lease, 1)
 		go func() {
 			e, err := l.Acquire(context.Background(), key)
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			first <- e
 		}()
 		synctest.Wait() // the claim is in flight
-		_, err := l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld)
+		require.ErrorIs(t, l.Do(t.Context(), key, nil), lock.ErrHeld)
 		require.Equal(t, 1, s.Count(fault.Claim), "refused without a round trip")
 		e := <-first
 		require.NoError(t, e.Context().Err())
@@ -64,34 +38,6 @@ func TestDoubleClickInsideOneRoundTrip(t *testing.T) {
 	})
 }
 
-// The second send was certainly not applied; that says nothing of
-// the first.
-func TestOutcomeIsFoldedOverAllSends(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		s.Every(fault.Refuse, fault.Claim)
-		s.Next(fault.Claim, fault.LoseReply)
-		_, err := l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrUnknown)
-		synctest.Wait()
-		require.Equal(t, lock.Free, s.State(t, key).State)
-	})
-}
-
-func TestNotAppliedIsNotUnknown(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var seen events
-		l := open(lock.WithObserver(seen.observe))
-		s.Every(fault.Refuse, fault.Claim)
-		_, err := l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrUnavailable)
-		require.NotErrorIs(t, err, lock.ErrUnknown)
-		require.Equal(t, 1, seen.count(lock.EventUnavailable))
-		require.Zero(t, s.Count(fault.Release), "nothing to clean up")
-	})
-}
-
-// Validity counts from before the first send of the token.
 func TestValidityCountsFromTheFirstSend(t *testing.T) {
 	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
@@ -104,102 +50,6 @@ func TestValidityCountsFromTheFirstSend(t *testing.T) {
 		require.Less(t, time.Since(began), lease)
 		_ = e.Release(t.Context())
 	})
-}
-
-func TestAcquireWithAnEndedContext(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errors.New("left"))
-		_, err := l.Acquire(ctx, key)
-		require.ErrorContains(t, err, "left")
-		require.Zero(t, s.Count(fault.Claim))
-	})
-}
-
-// Acquire with a context that ends: the time and the result of its return.
-func TestAcquireWhoseContextEnds(t *testing.T) {
-	const third, hasty = budget / 3, budget / 10
-	errLeft := errors.New("the client has left")
-	for _, tt := range []struct {
-		name    string
-		held    bool // by another, and waited for
-		fault   fault.Func
-		took    time.Duration
-		granted bool
-	}{
-		{name: "waiting for its turn", held: true, took: hasty},
-		{name: "claim without an answer", fault: fault.HangRequest, took: third},
-		{name: "claim without an answer that was applied", fault: fault.HangReply, took: third},
-		{name: "claim that is answered", fault: fault.Slow(third / 2), took: third / 2, granted: true},
-	} {
-		bubbleOverCase(t, tt.name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l := open(lock.WithWait(time.Minute))
-			if tt.held {
-				other := acquired(t, l, key)
-				defer func() { require.NoError(t, other.Release(context.WithoutCancel(t.Context()))) }()
-			} else {
-				s.Next(fault.Claim, tt.fault)
-			}
-			ctx, leave := context.WithCancelCause(t.Context())
-			time.AfterFunc(hasty, func() { leave(errLeft) })
-			began := time.Now()
-			e, err := l.Acquire(ctx, key)
-			require.Equal(t, tt.took, time.Since(began))
-			if !tt.granted {
-				require.ErrorIs(t, err, errLeft)
-				return
-			}
-			require.NoError(t, err)
-			require.ErrorIs(t, context.Cause(e.Context()), errLeft)
-			require.NoError(t, e.Release(t.Context()))
-		})
-	}
-}
-
-func TestHeldElsewhere(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l, other := open(), open()
-		e := acquired(t, other, key)
-		_, err := l.Acquire(t.Context(), key)
-		var refused *lock.RefusedError
-		require.ErrorAs(t, err, &refused)
-		require.ErrorIs(t, err, lock.ErrHeld)
-		require.NotEmpty(t, refused.Entry.Owner)
-		require.NoError(t, e.Release(t.Context()))
-		require.Equal(t, 1, s.Count(fault.Claim)-1)
-	})
-}
-
-// A process that holds many keys knows each of them, while other keys come and go.
-func TestManyKeysInOneProcess(t *testing.T) {
-	const n = 5_000
-	l := lock.New(memstore.New())
-	held := make([]*lock.Lease, n)
-	random := rand.New(rand.NewPCG(1, 2))
-	count := 0
-	for range 4 * n {
-		i := random.IntN(n)
-		e, err := l.Acquire(t.Context(), "user="+strconv.Itoa(i))
-		if held[i] == nil {
-			require.NoError(t, err)
-			held[i] = e
-			count++
-			continue
-		}
-		require.ErrorIs(t, err, lock.ErrHeld)
-		if random.IntN(2) == 0 {
-			require.NoError(t, held[i].Release(t.Context()))
-			held[i] = nil
-			count--
-		}
-	}
-	require.Len(t, l.Snapshot(n, nil).Holds, count)
-	for _, e := range held {
-		require.NoError(t, e.Release(t.Context()))
-	}
-	require.Empty(t, l.Snapshot(n, nil).Holds)
-	require.NoError(t, l.Close(context.Background()))
 }
 
 // A claim that is answered as its lease is over is no grant: this process was paused.
@@ -278,57 +128,47 @@ func (s *claims) keep(c lock.Claim, in *[]lock.Claim) {
 
 // knows runs work with a Locker over a store of each sort, and checks the claims with which the
 // store was called.
-func knows(t *testing.T, opts []lock.Option, work func(t *testing.T, l *lock.Locker), check func(t *testing.T, s *claims)) {
+func knows(t *testing.T, opts []lock.Option, work func(ctx context.Context, l *lock.Locker) error, check func(t *testing.T, s *claims)) {
 	t.Helper()
 	for name, as := range map[string]func(*fault.Store) lock.Store{
 		"apart": apart, "direct": direct, "in the process": func(*fault.Store) lock.Store { return memstore.New() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &claims{Store: as(fault.New())}
-				l := lock.New(s, append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget)}, opts...)...)
-				work(t, l)
-				require.NoError(t, l.Close(t.Context()))
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				check(t, s)
-			})
-		})
+		t.Run(name, virtual.Test(func(t *testing.T) {
+			s := &claims{Store: as(fault.New())}
+			l := lock.New(s, append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget)}, opts...)...)
+			require.NoError(t, work(t.Context(), l))
+			require.NoError(t, l.Close(t.Context()))
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			check(t, s)
+		}))
 	}
 }
 
 // A store can compute its stored value from the claim of a release or settle.
 func TestEndsGetTheClaim(t *testing.T) {
-	same := func(t *testing.T, s *claims) {
-		t.Helper()
-		require.Len(t, s.ended, 1)
-		s.last.Lease, s.ended[0].Lease = 0, 0
-		require.Equal(t, s.last, s.ended[0])
-	}
-	t.Run("release", func(t *testing.T) {
-		knows(t, nil, func(t *testing.T, l *lock.Locker) {
-			t.Helper()
-			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
-		}, same)
-	})
-	t.Run("release after a renewal", func(t *testing.T) {
-		knows(t, []lock.Option{lock.WithFencing()}, func(t *testing.T, l *lock.Locker) {
-			t.Helper()
-			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { time.Sleep(2 * lease); return nil }))
-		}, same)
-	})
-	t.Run("settle", func(t *testing.T) {
-		knows(t, nil, func(t *testing.T, l *lock.Locker) {
-			t.Helper()
-			_, _, err := l.Once(t.Context(), key, []byte("print"), func(context.Context) ([]byte, error) { return nil, nil })
-			require.NoError(t, err)
-		}, func(t *testing.T, s *claims) {
-			t.Helper()
-			require.Equal(t, []byte("print"), s.last.Fingerprint)
-			require.Positive(t, s.last.Linger)
-			same(t, s)
+	for name, tt := range map[string]struct {
+		opts []lock.Option
+		work func(ctx context.Context, l *lock.Locker) error
+	}{
+		"release": {work: func(ctx context.Context, l *lock.Locker) error { return l.Do(ctx, key, nothing) }},
+		"release after a renewal": {[]lock.Option{lock.WithFencing()}, func(ctx context.Context, l *lock.Locker) error {
+			return l.Do(ctx, key, func(context.Context) error { time.Sleep(2 * lease); return nil })
+		}},
+		"settle": {work: func(ctx context.Context, l *lock.Locker) error {
+			_, _, err := l.Once(ctx, key, print1, func(context.Context) ([]byte, error) { return nil, nil })
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			knows(t, tt.opts, tt.work, func(t *testing.T, s *claims) {
+				require.Equal(t, name == "settle", bytes.Equal(print1, s.last.Fingerprint) && s.last.Linger > 0)
+				require.Len(t, s.ended, 1)
+				s.last.Lease, s.ended[0].Lease = 0, 0
+				require.Equal(t, s.last, s.ended[0])
+			})
 		})
-	})
+	}
 }
 
 // A renewal that says that none is longer is not followed by a longer one, nor does it
@@ -343,17 +183,15 @@ func TestLongestRenewals(t *testing.T) {
 		"run again":  {opts: []lock.Option{lock.WithRerunAbandoned()}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			knows(t, tt.opts, func(t *testing.T, l *lock.Locker) {
-				t.Helper()
-				_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
+			knows(t, tt.opts, func(ctx context.Context, l *lock.Locker) error {
+				_, _, err := l.Once(ctx, key, nil, func(ctx context.Context) ([]byte, error) {
 					time.Sleep(lease)
-					require.NoError(t, lock.Commit(ctx))
+					err := lock.Commit(ctx)
 					time.Sleep(lease)
-					return nil, nil
+					return nil, err
 				})
-				require.NoError(t, err)
+				return err
 			}, func(t *testing.T, s *claims) {
-				t.Helper()
 				longest, says := time.Duration(0), false
 				for _, c := range s.renewed {
 					longest, says = max(longest, c.Lease), says || c.Longest

@@ -45,8 +45,7 @@ func TestClassOfASilentStoreUnderCallersDeadline(t *testing.T) {
 	} {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			s.Every(fault.HangRequest, fault.Claim)
-			ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
-			defer cancel()
+			ctx := within(t, tt.deadline)
 			err := open().Do(ctx, key, nothing)
 			require.ErrorIs(t, err, lock.ErrUnknown)
 			require.Equal(t, tt.want, lock.Class(err), err)

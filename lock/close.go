@@ -27,7 +27,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	var err error
 	if c.active.Wait(ctx) > 0 {
 		err = context.Cause(ctx)
-		for k := range c.keys.Keys() {
+		for _, k := range c.keys.Keys() {
 			e := leaseOf(k.Holder)
 			if e.local.Granted() && e.validity.State().Phase == validity.Holding { // a settle needs its lease for as long as it is repeated
 				abort(e)
@@ -44,7 +44,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	unfinished := c.duties.Wait(ctx)
 	calls := c.sender.Sends.Wait(ctx)
 	c.duties.Stop()
-	for k := range c.keys.Keys() {
+	for _, k := range c.keys.Keys() {
 		abort(leaseOf(k.Holder)) // the lease of a settle that was given up may still be renewed
 	}
 	if working+unfinished+calls == 0 {

@@ -7,50 +7,26 @@ import (
 	"log/slog"
 	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
 
-// Work is never run again after Commit.
-func TestNothingFreesTheKeyAfterCommit(t *testing.T) {
-	for name, end := range map[string]func() ([]byte, error){
-		"error":  func() ([]byte, error) { return nil, errors.New("mine") },
-		"panic":  func() ([]byte, error) { panic("mine") },
-		"goexit": func() ([]byte, error) { runtime.Goexit(); return nil, nil },
-	} {
-		for mode, opts := range map[string][]lock.Option{"refuse": nil, "rerun": {lock.WithRerunAbandoned()}} {
-			bubbleCase(t, name+"/"+mode, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var f effect
-				l := open(append(opts, lock.WithKeep(keep))...)
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					defer func() { _ = recover() }()
-					_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
-						f.runs.Add(1)
-						if err := lock.Commit(ctx); err != nil {
-							t.Error(err)
-						}
-						return end()
-					})
-				}()
-				<-done
-				require.Empty(t, must.Replay(t)(l.Once(t.Context(), key, print1, f.run("again"))))
-				time.Sleep(keep - time.Minute)
-				_, replayed, _ := l.Once(t.Context(), key, print1, f.run("again"))
-				require.True(t, replayed)
-				require.EqualValues(t, 1, f.runs.Load())
-			})
-		}
-	}
+// failures are the ways in which work fails.
+var failures = map[string]func() ([]byte, error){
+	"error":  func() ([]byte, error) { return nil, errMine },
+	"panic":  func() ([]byte, error) { panic("mine") },
+	"goexit": func() ([]byte, error) { runtime.Goexit(); return nil, nil },
 }
+
+// modes say what becomes of a key whose process vanishes.
+var modes = map[string][]lock.Option{"refuse": {lock.WithKeep(keep)}, "rerun": {lock.WithKeep(keep), lock.WithRerunAbandoned()}}
 
 // once: Commit promised that nothing frees the key, after the key was freed. An
 // http.TimeoutHandler inside Idempotent causes this: its handler goes on.
@@ -73,8 +49,7 @@ func TestCommitAfterTheRelease(t *testing.T) {
 
 // once: as above, with the commit while the release is in flight.
 func TestCommitDuringTheRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithKeep(keep))
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		s.Every(fault.Slow(100*time.Millisecond), fault.Release)
 		committed := make(chan error, 1)
 		_, _, _ = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
@@ -84,7 +59,7 @@ func TestCommitDuringTheRelease(t *testing.T) {
 		if <-committed == nil {
 			require.NotEqual(t, lock.Free, s.State(t, record).State, "Commit returned nil and the key was freed")
 		}
-	})
+	}, lock.WithKeep(keep))
 }
 
 // Waiting after Commit goes on: an early answer without the receipt would be
@@ -92,32 +67,12 @@ func TestCommitDuringTheRelease(t *testing.T) {
 func TestCommitKeepsWaitersWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		here, there := open(lock.WithRerunAbandoned()), open(lock.WithRerunAbandoned(), lock.WithWait(time.Minute))
-		go func() {
-			_, _, _ = here.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
-				if err := lock.Commit(ctx); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(2 * lease)
-				return []byte("answer"), nil
-			})
-		}()
-		synctest.Wait()
-		require.Equal(t, "answer", must.Replay(t)(there.Once(t.Context(), key, print1, nil)))
-	})
-}
-
-func TestSettleEarly(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		guarded(t.Context(), t, l, func(ctx context.Context, r *lock.Run) ([]byte, error) {
-			for _, receipt := range []string{"tombstone", "again"} {
-				_, replayed, err := r.Settle(ctx, []byte(receipt))
-				require.NoError(t, err)
-				require.False(t, replayed)
-			}
-			return nil, errors.New("and then it failed")
+		startRun(here, func(ctx context.Context) ([]byte, error) {
+			assert.NoError(t, lock.Commit(ctx))
+			time.Sleep(2 * lease)
+			return []byte("answer"), nil
 		})
-		require.Equal(t, "tombstone", must.Replay(t)(l.Once(t.Context(), key, print1, nil)))
+		require.Equal(t, "answer", must.Replay(t)(there.Once(t.Context(), key, print1, nil)))
 	})
 }
 
@@ -137,72 +92,180 @@ func guarded(ctx context.Context, t *testing.T, l *lock.Locker, work func(ctx co
 	assert.NoError(t, err)
 }
 
-// TestPossibleEffectKeepsTheKey: after a call that may have had an effect, the function does not
-// run again, in whatever way it ended. A call that is known to have had no effect does not prevent
-// another run.
+// After Commit, or a call that may have had an effect, the function does not run again, in whatever way it ended. A
+// call that is known to have had no effect does not prevent another run.
 func TestPossibleEffectKeepsTheKey(t *testing.T) {
 	unknown := []byte("unknown")
-	steps := map[string]struct {
-		calls func(t *testing.T, ctx context.Context, r *lock.Run)
-		frees bool
-	}{
-		"one that may have had one": {func(t *testing.T, ctx context.Context, r *lock.Run) {
-			t.Helper()
-			_, err := r.NotePossibleEffect(ctx, unknown)
-			require.NoError(t, err)
-		}, false},
-		"one that had none": {func(t *testing.T, ctx context.Context, r *lock.Run) {
-			t.Helper()
-			none, err := r.NotePossibleEffect(ctx, unknown)
-			require.NoError(t, err)
-			none()
-		}, true},
-		"one of two that may have had one": {func(t *testing.T, ctx context.Context, r *lock.Run) {
-			t.Helper()
-			_, err := r.NotePossibleEffect(ctx, unknown)
-			require.NoError(t, err)
-			none, err := r.NotePossibleEffect(ctx, unknown)
-			require.NoError(t, err)
-			none()
-		}, false},
-	}
-	ends := map[string]func() ([]byte, error){
-		"error":  func() ([]byte, error) { return nil, errors.New("mine") },
-		"panic":  func() ([]byte, error) { panic("mine") },
-		"goexit": func() ([]byte, error) { runtime.Goexit(); return nil, nil },
-	}
-	for name, step := range steps {
-		for endName, end := range ends {
-			for mode, opts := range map[string][]lock.Option{"refuse": nil, "rerun": {lock.WithRerunAbandoned()}} {
+	for name, calls := range map[string][]bool{ // each call may have had an effect, or had none
+		"Commit": nil, "one that may have had one": {true}, "one that had none": {false}, "one of two that may have had one": {true, false},
+	} {
+		for endName, end := range failures {
+			for mode, opts := range modes {
 				bubbleCase(t, name+"/"+endName+"/"+mode, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 					var f effect
 					var out bytes.Buffer
-					l := open(append(opts, lock.WithKeep(keep), lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))))...)
-					done := make(chan struct{})
-					go func() {
-						defer close(done)
-						defer func() { _ = recover() }()
+					l := open(append(opts, lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))))...)
+					onItsOwn(func() {
 						guarded(context.Background(), t, l, func(ctx context.Context, r *lock.Run) ([]byte, error) {
-							f.runs.Add(1)
-							step.calls(t, ctx, r)
+							if calls == nil {
+								require.NoError(t, lock.Commit(ctx))
+							}
+							for _, mayHave := range calls {
+								none := must.Get(r.NotePossibleEffect(ctx, unknown))(t)
+								if !mayHave {
+									none()
+								}
+							}
 							return end()
 						})
-					}()
-					<-done
+					})
 					receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
 					require.NoError(t, err)
-					require.Equal(t, !step.frees, replayed)
-					if step.frees {
-						require.EqualValues(t, 2, f.runs.Load())
+					require.Equal(t, calls == nil || calls[0], replayed)
+					if calls == nil {
+						require.Empty(t, receipt)
+						return
+					}
+					if !replayed {
 						require.Empty(t, out.String())
 						return
 					}
 					require.Equal(t, unknown, receipt)
-					require.EqualValues(t, 1, f.runs.Load())
 					require.Contains(t, out.String(), "Check whether the request had an effect")
 					require.Contains(t, out.String(), `"console":"?key=once:`)
 				})
 			}
 		}
 	}
+}
+
+// charge notes an effect that is not a row, between its own row and then.
+func charge(then func(context.Context) ([]byte, error)) func(context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, error) {
+		_ = faketx.Insert(ctx, "mine")
+		if err := lock.Commit(ctx); err != nil {
+			return nil, err
+		}
+		return then(ctx)
+	}
+}
+
+// After Commit nothing frees the key, though all rows are rolled back.
+func TestCommitInATransaction(t *testing.T) {
+	mine := func(context.Context) ([]byte, error) { return []byte("mine"), nil }
+	for name, tt := range map[string]struct {
+		then    func(context.Context) ([]byte, error)
+		commit  []faketx.Fault
+		outcome faketx.Fault // for 10 s
+		there   string       // the receipt; "" is a tombstone
+		is      error
+	}{
+		"it commits":              {then: mine, there: "mine"},
+		"it fails":                {then: func(context.Context) ([]byte, error) { return nil, errWork }, is: errWork},
+		"it panics":               {then: func(context.Context) ([]byte, error) { panic("as the test wants") }, is: errAny},
+		"a serialization failure": {then: mine, commit: []faketx.Fault{faketx.Conflict}, is: lock.ErrUnavailable},
+		"the commit is lost":      {then: mine, commit: []faketx.Fault{faketx.LoseRequest}, is: lock.ErrUnavailable},
+		"it is asked in vain":     {then: mine, commit: []faketx.Fault{faketx.LoseRequest}, outcome: faketx.Hang, is: lock.ErrUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
+				l, other := open(), open()
+				s.Next(faketx.Commit, tt.commit...)
+				s.Every(faketx.Outcome, tt.outcome)
+				time.AfterFunc(10*time.Second, func() { s.Every(faketx.Outcome, nil) })
+				_, _, err := once(t, l, charge(tt.then))
+				requireIs(t, err, tt.is)
+				if tt.outcome != nil {
+					time.Sleep(20 * time.Second)
+				}
+				require.Equal(t, tt.there != "", len(s.Effects()) == 1)
+				for range 2 {
+					for _, l := range []*lock.Locker{l, other} {
+						require.Equal(t, tt.there, must.Replay(t)(l.Once(t.Context(), key, print1, mustNotRun)))
+					}
+					time.Sleep(10 * lease)
+				}
+			})
+		})
+	}
+}
+
+// A crash after Commit leaves an unknown outcome, and one before it nothing.
+func TestCrashAfterCommitInATransaction(t *testing.T) {
+	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
+		txCrash(t, s, func(ctx context.Context) { require.NoError(t, lock.Commit(ctx)) })
+		time.Sleep(2 * lease)
+		require.ErrorIs(t, ask(t, open(), print1), lock.ErrAbandoned)
+		require.Empty(t, s.Effects())
+		time.Sleep(keep)
+		next(t, s, "", open())
+	})
+}
+
+// A run that takes over from committed work is itself remembered, if it disappears.
+func TestRerunOfCommittedWorkInATransaction(t *testing.T) {
+	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
+		rerun := lock.WithRerunAbandoned()
+		txCrash(t, s, func(ctx context.Context) { require.NoError(t, lock.Commit(ctx)) }, rerun)
+		time.Sleep(keep + time.Second) // it is held for as long, as without a transaction
+		txCrash(t, s, func(ctx context.Context) { require.Equal(t, 2, lock.Attempt(ctx)) }, rerun)
+		time.Sleep(lease)
+		require.ErrorIs(t, ask(t, open(), print1), lock.ErrAbandoned)
+
+		// It is given back as it was after a failure, even a failure of its commit.
+		l := open(rerun)
+		s.Next(faketx.Commit, faketx.Conflict)
+		attempt := 0
+		again := func(ctx context.Context) ([]byte, error) {
+			attempt = lock.Attempt(ctx)
+			return []byte("again"), faketx.Insert(ctx, "again")
+		}
+		_, _, err := once(t, l, again)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.Equal(t, 3, attempt)
+		time.Sleep(2 * time.Millisecond)
+		require.Equal(t, "again", must.Run(t)(l.Once(t.Context(), key, print1, again)))
+		require.Equal(t, 3, attempt)
+		require.Equal(t, []string{"again"}, s.Effects())
+	})
+}
+
+// Where the store takes no note of it, the effect is not to happen.
+func TestCommitThatIsNotNoted(t *testing.T) {
+	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		_, _, err := once(t, l, func(ctx context.Context) ([]byte, error) {
+			s.Every(faketx.Renew, faketx.LoseRequest)
+			err := lock.Commit(ctx)
+			s.Every(faketx.Renew, nil)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			return nil, err
+		})
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		must.Replay(t)(l.Once(t.Context(), key, print1, mustNotRun)) // it may have been noted: on the safe side
+	})
+	// A later renewal makes good for it.
+	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
+		txCrash(t, s, func(ctx context.Context) {
+			s.Every(faketx.Renew, faketx.LoseRequest)
+			require.ErrorIs(t, lock.Commit(ctx), lock.ErrUnknown)
+			s.Every(faketx.Renew, nil)
+			time.Sleep(lease)
+		})
+		time.Sleep(2 * lease)
+		require.ErrorIs(t, ask(t, open(), print1), lock.ErrAbandoned)
+	})
+	// The claim that it is to be noted on is another's.
+	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(lock.WithMaxHold(lease)), open()
+		_, replayed, err := once(t, l, func(ctx context.Context) ([]byte, error) {
+			time.Sleep(lease)
+			next(t, s, "", other)
+			require.ErrorIs(t, lock.Commit(ctx), lock.ErrLost)
+			return insert("mine")(ctx)
+		})
+		require.NoError(t, err)
+		require.True(t, replayed)
+		require.Equal(t, []string{"next"}, s.Effects())
+	})
 }

@@ -35,7 +35,9 @@ func grantOf(e *Lease) *decision {
 func decisionOf(e *Lease, err error) local.Decision {
 	switch refused, is := errors.AsType[*RefusedError](err); {
 	case is:
-		return &decision{entry: refused.Entry, fingerprint: refused.Entry.Fingerprint}
+		entry := refused.Entry // a copy: the caller may write to the slices of its error
+		entry.Receipt, entry.Fingerprint = bytes.Clone(entry.Receipt), bytes.Clone(entry.Fingerprint)
+		return &decision{entry: entry, fingerprint: entry.Fingerprint}
 	case errors.Is(err, errors.ErrUnsupported), !errors.Is(err, ErrUnavailable):
 		return nil
 	default:
@@ -72,12 +74,6 @@ func (d *decision) Unserved() bool { return d.err != nil }
 
 // FoundHolder implements local.Decision.
 func (d *decision) FoundHolder() bool { return d.entry.State == Held }
-
-// Detach implements local.Decision. It copies the slices of the entry: the caller whose claim
-// has found the entry may write to them.
-func (d *decision) Detach() {
-	d.entry.Receipt, d.entry.Fingerprint, d.fingerprint = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.fingerprint)
-}
 
 // errorFor returns the error with which e's acquire ends. It shares nothing with other callers.
 func (d *decision) errorFor(e *Lease) error {

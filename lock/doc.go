@@ -46,7 +46,7 @@
 //
 // A call to the store ends as applied, as not applied, or as unknown, and unknown is never
 // treated as applied or as not applied. Every call may be repeated for the same token, the
-// random name of one acquisition. So a repetition is the recovery: it finds out the outcome of
+// random name of one claim. So a repetition is the recovery: it finds out the outcome of
 // the first send, and has the key if the first send took it. A claim that got no answer within
 // [WithBudget] is removed in the background, and never blocks the process that sent it.
 //
@@ -61,7 +61,7 @@
 //	claim       the call that asks a store for a key; its answer is a grant or a refusal
 //	lease       the time for which a grant is valid, and what its caller gets (Lease)
 //	holder      the caller that has a lease; its process is the owner of the entry
-//	token       the random name of one acquisition, and the right to change its entry
+//	token       the random name of one claim, and the right to change its entry
 //	fence       a number that grows with every grant of a key
 //	run         the work of Once under one lease; a record's runs are its attempts
 //	receipt     what a run leaves for later callers; a replay gives it to one of them

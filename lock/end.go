@@ -30,8 +30,9 @@ func (e *Lease) Release(ctx context.Context) error {
 // the key is refused with [ErrSettled]. A nil receipt is a cool-down. It does
 // so even if ctx has ended, and takes at most the budget, twice that if the store has no
 // room for receipt. It has the errors of [Lease.Release]. Without an answer, the settle is
-// completed in the background, with the lease renewed meanwhile. If the store has no room for
-// receipt, Settle leaves an empty one for keep, and returns an error that matches [ErrFull].
+// completed in the background, with the lease renewed meanwhile, and no caller of this process
+// gets the key. If the store has no room for receipt, Settle leaves an empty one for keep, and
+// returns an error that matches [ErrFull].
 // After work that ran unprotected ([WithFailOpen]) it leaves no receipt, and returns an error
 // that matches ErrUnavailable. Over a store that keeps only empty receipts
 // ([Description].NoReceipts), Settle returns an error that matches errors.ErrUnsupported for
@@ -114,25 +115,18 @@ var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left 
 // not help, and the receipt must not stay in memory. The empty receipt fits where the claim was, and
 // says that the work was done.
 func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
-	ok, err = e.sendEndOnce(ctx)
-	size := len(e.end.receipt)
-	if size == 0 || !errors.Is(err, ErrFull) {
-		return ok, false, err
-	}
-	noRoom := err
-	e.end.receipt = nil
-	ok, err = e.sendEndOnce(ctx)
-	e.locker.logNoRoom(ctx, &e.identity, size, noRoom)
-	return ok, true, err
-}
-
-// sendEndOnce is sendEnd with the receipt as it is.
-func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
-	c := call{name: n.callName(), key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
-	err = l.core.call(ctx, l.lastingTerms(), &c)
-	n.unanswered = n.unanswered || c.sent.Unanswered()
-	return c.ok, err
+	for {
+		c := call{key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
+		c.name, _ = n.call()
+		err = l.core.call(ctx, l.lastingTerms(), &c)
+		n.unanswered = n.unanswered || c.sent.Unanswered()
+		if len(n.receipt) == 0 || !errors.Is(err, ErrFull) {
+			return c.ok, dropped, err
+		}
+		l.logNoRoom(ctx, &e.identity, len(n.receipt), err)
+		n.receipt, dropped = nil, true
+	}
 }
 
 // reportFailedEnd logs an end that failed with err, and reports it to observers.
@@ -146,13 +140,19 @@ func (e *Lease) reportFailedEnd(ctx context.Context, err error) {
 	if !l.core.inProcess {
 		took = e.claim.grantedAt.Since() - e.end.began
 	}
-	l.emitFailed(ctx, &e.identity, e.end.callName(), took, err)
+	name, _ := e.end.call()
+	l.emitFailed(ctx, &e.identity, name, took, err)
 }
 
 // endAnswered closes the lease after its end was answered.
+//
+// After an unanswered send, a "no" to a release means that the earlier send has released the key. A settle
+// whose earlier send was applied finds its own receipt. So a "no" to a settle means that it
+// was not applied, unless its receipt may have expired since.
 func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
-	done := e.end.confirmed(ok, e.claim.grantedAt)
-	if e.record != nil && e.end.settles && done {
+	n := &e.end
+	done := ok || n.unanswered && (!n.settles || e.claim.grantedAt.Since()-n.began >= n.keep)
+	if e.record != nil && n.settles && done {
 		lost = nil // the settle was late, and there was no takeover
 	}
 	if lost == nil && !done {
@@ -162,16 +162,17 @@ func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 	if lost != nil {
 		return lost
 	}
-	e.locker.emitEnded(ctx, e)
+	_, as := n.call()
+	e.locker.emitEnded(ctx, e, as)
 	return nil
 }
 
-// emitEnded reports the release or the settle of a lease.
-func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
+// emitEnded reports the end of a lease.
+func (l *Locker) emitEnded(ctx context.Context, e *Lease, as EventKind) {
 	if !l.hasObservers() {
 		return
 	}
-	v := e.event(e.end.kind(), e.claim.grantedAt.Since(), nil)
+	v := e.event(as, e.claim.grantedAt.Since(), nil)
 	v.Size = len(e.end.receipt)
 	v.Left = max(e.validity.State().Until.Until(), 0)
 	l.announce(ctx, v)
@@ -187,7 +188,7 @@ func (e *Lease) close(answered bool) {
 		// holder, so the clean-up must know the token before the next caller gets the key.
 		e.cleanUpClaim()
 	}
-	e.locker.core.keys.Leave(&e.local, nil)
+	e.local.Leave(nil)
 	e.locker.core.active.Leave()
 }
 
@@ -205,7 +206,7 @@ func (e *Lease) discard(ctx context.Context, err error) {
 		if callerGone(ctx) { // other callers may get another answer
 			decide = nil
 		}
-		e.locker.core.keys.Leave(&e.local, decide)
+		e.local.Leave(decide)
 		e.locker.core.active.Leave()
 	}
 }
@@ -244,7 +245,7 @@ func (e *Lease) endBypassed() (first bool) {
 	}
 	defer e.locker.core.active.Leave()
 	if e.validity.Close() { // else the work took longer than a lease, and the key is free already
-		e.admitNext()
+		e.openKey()
 	}
 	return true
 }
@@ -281,7 +282,7 @@ func (e *Lease) keepKey(ctx context.Context, try func(closing bool) duty.Progres
 		Try:    try,
 		GiveUp: func() { e.close(false) },
 	}
-	c.keys.MarkSettling(&e.local, func() { c.duties.Now(d) })
+	e.local.MarkSettling(func() { c.duties.Now(d) })
 	c.duties.Add(d)
 }
 
@@ -305,15 +306,12 @@ func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing boo
 	return duty.Progress{Done: true, Unanswered: !refused}
 }
 
-// maySettle reports whether the entry can still be there.
+// maySettle reports whether the entry can still be there. An entry of Once outlives its lease: until it is settled,
+// the outcome counts as unknown.
 func (e *Lease) maySettle() bool {
-	switch valid := e.validity.State(); {
-	case valid.Renews:
-		return true
-	case e.record != nil:
-		// The entry outlives its lease. Until it is settled, the outcome counts as unknown.
+	valid := e.validity.State()
+	if e.record != nil {
 		return clock.Now() < valid.Until.Add(e.locker.cfg.keep)
-	default:
-		return false
 	}
+	return valid.Renews
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/send"
-	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
 // The reasons for a refusal. A refusal is a [*RefusedError] that matches one of them.
@@ -143,9 +142,9 @@ func (l *loss) Class() string { return l.class }
 
 var (
 	errTaken = &loss{
-		"taken", "another process took or removed the entry",
+		"taken", "another process took or removed the entry, or the store lost it",
 		"Compare what was written: two holders may have worked at once. If no operator freed the entry, the server has evicted it, " +
-			"lost it in a failover, or was flushed.",
+			"lost it in a failover or a restart, or was flushed.",
 	}
 	errExpired = &loss{
 		"expired", "it could not be renewed in time",
@@ -155,15 +154,12 @@ var (
 	}
 )
 
-// lossBy returns the loss of a lease whose validity has expired.
-func lossBy(expired validity.Expiry, maxHold time.Duration) *loss {
-	if expired == validity.MaxHold {
-		return &loss{
-			"max_hold", fmt.Sprintf("it was held for its maximum of %v", maxHold),
-			"Check why the work took so long. If it needs the time, set a longer WithMaxHold.",
-		}
+// heldTooLong returns the loss of a lease that was held for its maximum.
+func heldTooLong(maximum time.Duration) *loss {
+	return &loss{
+		"max_hold", fmt.Sprintf("it was held for its maximum of %v", maximum),
+		"Check why the work took so long. If it needs the time, set a longer WithMaxHold.",
 	}
-	return errExpired
 }
 
 // verdictOf returns the meaning of a store's error for its call.

@@ -82,9 +82,9 @@ func (i *identity) event(kind EventKind, took time.Duration, err error) Event {
 }
 
 // emitFailed reports a call to the store that failed with err. err says whether the call may have
-// been applied.
+// been applied; nil reports nothing.
 func (v *events) emitFailed(ctx context.Context, of *identity, call string, took time.Duration, err error) {
-	if !v.hasObservers() {
+	if err == nil || !v.hasObservers() {
 		return
 	}
 	kind := EventUnavailable
@@ -103,11 +103,7 @@ func (v *events) announce(ctx context.Context, e Event) {
 }
 
 func (v *events) observe(ctx context.Context, o Observer, e Event) {
-	defer func() {
-		if p := recover(); p != nil {
-			v.reporter.logPanic(ctx, p, e.Kind)
-		}
-	}()
+	defer v.reporter.logPanic(ctx, e.Kind)
 	o(ctx, e)
 }
 
@@ -120,12 +116,8 @@ type observation struct {
 	found  string // the owner of the entry in the way
 }
 
-// observation begins the observation of an acquire. It is nil if there is neither an
-// observer nor an origin.
+// observation begins the observation of an acquire.
 func (v *events) observation(ctx context.Context) *observation {
-	if !v.hasObservers() && v.origin == nil {
-		return nil
-	}
 	o := &observation{began: time.Now(), owner: v.process}
 	if v.origin != nil {
 		if origin := v.originOf(ctx); origin != "" {
@@ -136,11 +128,7 @@ func (v *events) observation(ctx context.Context) *observation {
 }
 
 func (v *events) originOf(ctx context.Context) (origin string) {
-	defer func() {
-		if p := recover(); p != nil {
-			v.reporter.logPanic(ctx, p, "WithOrigin")
-		}
-	}()
+	defer v.reporter.logPanic(ctx, "WithOrigin")
 	return v.origin(ctx)
 }
 
@@ -174,7 +162,7 @@ func (o *observation) addTo(v *Event) {
 	}
 }
 
-// The calls to a store, as [call] and events name them.
+// The calls to a store and the steps of a lease, as events name them.
 const (
 	callClaim    = "claim"
 	callHandOver = "hand_over"

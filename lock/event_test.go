@@ -3,12 +3,10 @@ package lock_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,43 +14,30 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
-	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestEventsReportTheWait(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		first := open()
-		for name, waiter := range map[string]*lock.Locker{"of this process": first, "of another": open()} {
+		first, other := open(), open()
+		claim := func(l *lock.Locker, of string) (claimed, released lock.Event, took time.Duration) {
 			var seen events
-			e := acquired(t, first, key)
-			time.AfterFunc(2*time.Second, func() { _ = e.Release(t.Context()) })
 			began := time.Now()
-			require.NoError(t, waiter.With(lock.WithWait(time.Minute), lock.WithObserver(seen.observe)).Do(t.Context(), key, nothing))
-			claimed := seen.only(t, lock.EventClaimed)
-			require.Equal(t, time.Since(began), claimed.Took, name)
-			require.GreaterOrEqual(t, claimed.Waited, 2*time.Second, name)
-			require.LessOrEqual(t, claimed.Waited, claimed.Took, name)
+			require.NoError(t, contenders[of](t.Context(), l.With(lock.WithWait(time.Minute), lock.WithObserver(seen.observe)), nothing))
+			return seen.only(t, lock.EventClaimed), seen.only(t, lock.EventReleased), time.Since(began)
 		}
-		var seen events
-		require.NoError(t, first.With(lock.WithWait(time.Minute), lock.WithObserver(seen.observe)).Do(t.Context(), key, nothing))
-		require.Zero(t, seen.only(t, lock.EventClaimed).Waited, "there was nothing to wait for")
-		require.Positive(t, seen.only(t, lock.EventReleased).Left)
-	})
-}
-
-func TestEventsReportReceipts(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var seen events
-		l := open(lock.WithObserver(seen.observe))
-		for range 2 {
-			_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return []byte("answer"), nil })
-			require.NoError(t, err)
+		for _, of := range []string{"a key", "a permit"} {
+			for _, waiter := range []*lock.Locker{first, other} {
+				e := acquired(t, first, key)
+				time.AfterFunc(2*time.Second, func() { _ = e.Release(t.Context()) })
+				claimed, _, took := claim(waiter, of)
+				require.Equal(t, took, claimed.Took, of)
+				require.GreaterOrEqual(t, claimed.Waited, 2*time.Second, of)
+				require.LessOrEqual(t, claimed.Waited, claimed.Took, of)
+			}
+			claimed, released, _ := claim(first, of)
+			require.Zero(t, claimed.Waited, "there was nothing to wait for")
+			require.Positive(t, released.Left)
 		}
-		settled, replayed := seen.only(t, lock.EventSettled), seen.only(t, lock.EventReplayed)
-		require.Equal(t, len("answer"), settled.Size)
-		require.True(t, settled.Once)
-		require.True(t, replayed.Once)
-		require.NoError(t, replayed.Err)
 	})
 }
 
@@ -68,8 +53,7 @@ func TestOriginIsFoundWithTheEntry(t *testing.T) {
 		})
 		of := func(text string) context.Context { return context.WithValue(t.Context(), from{}, text) }
 		l := open(origin)
-		e, err := l.Acquire(of("trace-1"), key)
-		require.NoError(t, err)
+		e := must.Get(l.Acquire(of("trace-1"), key))(t)
 		require.True(t, strings.HasSuffix(s.State(t, key).Owner, " trace-1"), s.State(t, key).Owner)
 		time.Sleep(lease)
 		require.Equal(t, 1, calls, "not for renewals")
@@ -87,42 +71,16 @@ func TestOriginIsFoundWithTheEntry(t *testing.T) {
 			require.NotContains(t, s.State(t, key).Owner, " ", "nothing was said")
 			return nil
 		}))
-		_, _, err = l.Once(of("trace-2"), key, nil, func(context.Context) ([]byte, error) { return nil, nil })
-		require.NoError(t, err)
+		must.Run(t)(l.Once(of("trace-2"), key, nil, func(context.Context) ([]byte, error) { return nil, nil }))
 		var seen events
 		must.Replay(t)(open(lock.WithObserver(seen.observe)).Once(t.Context(), key, nil, nil))
 		require.True(t, strings.HasSuffix(seen.only(t, lock.EventReplayed).Owner, " trace-2"))
 	})
 }
 
-func TestFailedCallsAreNamed(t *testing.T) {
-	for call, faulty := range map[string]fault.Op{"claim": fault.Claim, "renew": fault.Renew, "settle": fault.Settle, "release": fault.Release} {
-		bubbleCase(t, call, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			var seen events
-			l := open(lock.WithObserver(seen.observe))
-			s.Every(fault.Refuse, faulty)
-			time.AfterFunc(lease/2, func() { s.Every(nil, faulty) })
-			if faulty == fault.Settle {
-				_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return nil, nil })
-				require.NoError(t, err)
-			} else {
-				_ = l.Do(t.Context(), key, func(context.Context) error {
-					if faulty == fault.Renew {
-						time.Sleep(lease/3 + budget + time.Millisecond)
-					}
-					return nil
-				})
-			}
-			require.Equal(t, call, seen.only(t, lock.EventUnavailable).Call)
-		})
-	}
-}
-
 // A note of an effect that the store refuses at once says how long that took.
 func TestFailedNoteHasItsTime(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var seen events
-		l := open(lock.WithObserver(seen.observe), lock.WithRerunAbandoned())
+	observed(t, func(t *testing.T, s *fault.Store, l *lock.Locker, seen *events) {
 		began := time.Now()
 		_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
 			s.Every(fault.Refuse, fault.Renew)
@@ -130,42 +88,19 @@ func TestFailedNoteHasItsTime(t *testing.T) {
 		})
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.Equal(t, time.Since(began), seen.only(t, lock.EventUnavailable).Took)
-	})
-}
-
-// A package that refuses by itself has observers notified.
-func TestReport(t *testing.T) {
-	var seen events
-	l := lock.New(memstore.New(), lock.WithObserver(seen.observe), lock.WithLogger(quiet))
-	want := lock.Event{Kind: lock.EventRejected, Name: "user", Err: errors.New("no key")}
-	l.Report(t.Context(), want)
-	require.Equal(t, want, seen.only(t, lock.EventRejected))
+	}, lock.WithRerunAbandoned())
 }
 
 func nothing(context.Context) error { return nil }
 
-// Every way to lose a lease has its own class, for metrics.
-func TestLossesHaveClasses(t *testing.T) {
-	for class, lose := range map[string]func(t *testing.T, s *fault.Store){
-		"taken":    func(t *testing.T, s *fault.Store) { t.Helper(); s.Free(t, key) },
-		"expired":  func(_ *testing.T, s *fault.Store) { s.Every(fault.HangRequest, fault.Renew) },
-		"max_hold": func(*testing.T, *fault.Store) {},
-	} {
-		bubbleCase(t, class, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			var seen events
-			l := open(lock.WithObserver(seen.observe), lock.WithMaxHold(10*time.Second))
-			err := l.Do(t.Context(), key, func(ctx context.Context) error {
-				lose(t, s)
-				<-ctx.Done()
-				return nil
-			})
-			require.ErrorIs(t, err, lock.ErrLost)
-			synctest.Wait()
-			var classified interface{ Class() string }
-			require.ErrorAs(t, seen.only(t, lock.EventLost).Err, &classified)
-			require.Equal(t, class, classified.Class())
-		})
-	}
+// observed is solo for a test that looks at the events of its Locker.
+func observed(t *testing.T, run func(t *testing.T, s *fault.Store, l *lock.Locker, seen *events), opts ...lock.Option) {
+	t.Helper()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		t.Helper()
+		var seen events
+		run(t, s, open(append(opts, lock.WithObserver(seen.observe))...), &seen)
+	})
 }
 
 // events collects what Lockers report.

@@ -44,6 +44,34 @@ func ExampleLocker_Once() {
 	// charge 99, replayed: true, <nil>
 }
 
+// The first attempt fails after its first step. The second has the result of that step without a call.
+func ExampleStep() {
+	locker := lock.New(memstore.New(), lock.WithRerunAbandoned())
+	call := func(result string, err error) func(context.Context) ([]byte, error) {
+		return func(context.Context) ([]byte, error) {
+			fmt.Println("calls for a", result)
+			return []byte(result), err
+		}
+	}
+	for _, outage := range []error{errors.New("no courier answers"), nil} {
+		receipt, _, err := locker.Once(context.Background(), "order-7", nil, func(ctx context.Context) ([]byte, error) {
+			charge, err := lock.Step(ctx, "charge", call("charge", nil))
+			if err != nil {
+				return nil, err
+			}
+			parcel, err := lock.Step(ctx, "courier", call("parcel", outage))
+			return fmt.Appendf(nil, "%s, %s", charge, parcel), err
+		})
+		fmt.Printf("%q, %v\n", receipt, err)
+	}
+	// Output:
+	// calls for a charge
+	// calls for a parcel
+	// "", no courier answers
+	// calls for a parcel
+	// "charge, parcel", <nil>
+}
+
 func ExampleKey() {
 	fmt.Println(lock.Key("user", "42"))
 	fmt.Println(lock.Key("order", "7", "eu"))

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
@@ -27,12 +28,12 @@ func requireUnprotected(t *testing.T, e *lock.Lease, err error) {
 	_, ok = e.Fence()
 	require.False(t, ok)
 	require.ErrorIs(t, e.Extend(t.Context()), lock.ErrUnavailable)
+	_, err = e.HandOver(t.Context(), patience)
+	require.ErrorIs(t, err, lock.ErrUnavailable)
 }
 
 func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var seen events
-		l := open(lock.WithObserver(seen.observe))
+	observed(t, func(t *testing.T, s *fault.Store, l *lock.Locker, seen *events) {
 		s.Every(fault.HangReply, fault.Claim)
 		e, err := l.With(lock.WithFailOpen()).Acquire(t.Context(), key)
 		requireUnprotected(t, e, err)
@@ -43,8 +44,7 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 		time.Sleep(lease / 2)
 		s.Every(nil, fault.Claim)
 		require.Equal(t, lock.Held, s.State(t, key).State, "not cleaned up under the work")
-		_, err = l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld)
+		require.ErrorIs(t, l.Do(t.Context(), key, nil), lock.ErrHeld)
 		require.NoError(t, e.Release(t.Context()))
 		require.NoError(t, e.Release(t.Context()))
 		synctest.Wait()
@@ -52,29 +52,10 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 	})
 }
 
-// Work is done, and its settle has no answer yet. A duplicate does not run unprotected: it would be done
-// twice. The lease is renewed until the settle is answered.
-func TestFailOpenBehindAnUnansweredSettle(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		e := acquired(t, l, key)
-		s.Every(fault.HangRequest, fault.Settle)
-		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnavailable)
-		_, err := l.With(lock.WithFailOpen()).Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld)
-		time.Sleep(3 * lease)
-		require.Equal(t, lock.Held, s.State(t, key).State)
-		s.Every(nil, fault.Settle)
-		time.Sleep(10 * time.Second)
-		require.Equal(t, lock.Settled, s.State(t, key).State)
-	})
-}
-
 // A release has no answer yet, and work that runs without the store has taken the key. The
 // lease refuses no later caller of its process: its entry has no holder.
 func TestAReleaseIsDeadAfterFailOpenTookItsKey(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithFailOpen())
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		for range 10 {
 			e := acquired(t, l, key)
 			s.Every(fault.HangRequest, fault.Claim, fault.Renew, fault.Release)
@@ -89,12 +70,11 @@ func TestAReleaseIsDeadAfterFailOpenTookItsKey(t *testing.T) {
 				return ctx.Err()
 			}))
 		}
-	})
+	}, lock.WithFailOpen())
 }
 
 func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		s.Every(fault.Refuse, fault.Claim)
 		hung, err := l.With(lock.WithFailOpen()).Acquire(t.Context(), key)
 		requireUnprotected(t, hung, err)
@@ -103,35 +83,32 @@ func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
 		synctest.Wait()
 		e := acquired(t, l, key)
 		require.NoError(t, hung.Release(t.Context()))
-		_, err = l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld, "the end of the old work does not free the key of the new one")
+		require.ErrorIs(t, l.Do(t.Context(), key, nil), lock.ErrHeld, "the end of the old work does not free the key of the new one")
 		require.NoError(t, e.Release(t.Context()))
 	})
 }
 
-func TestFailOpenIsNotForRefusals(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l, other := open(lock.WithFailOpen()), open()
-		e := acquired(t, other, key)
-		_, err := l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld)
-		require.NoError(t, e.Release(t.Context()))
-	})
-}
-
-// fail-open: two duplicates of one process run at the same time if they met
-// behind an end that is unanswered.
+// fail-open: duplicates of one process ran at the same time if they met behind an end that is unanswered,
+// also if the queue behind it is full.
 func TestFailOpenBehindAnUnansweredRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithLease(30 * time.Second))
-		e := acquired(t, l, key)
-		s.Every(fault.HangRequest, fault.Claim, fault.Renew, fault.Release)
-		require.Error(t, e.Release(t.Context()))
-		var atOnce sideBySide
-		_ = meet(2, func(int) error { return l.With(lock.WithFailOpen()).Do(context.Background(), key, atOnce.work) })
-		require.Equal(t, 1, atOnce.most, "duplicates of one process ran at the same time, or none did")
-		s.Every(nil, fault.Claim, fault.Renew, fault.Release)
-	})
+	for _, callers := range []int{2, 100} {
+		bubbleCase(t, fmt.Sprint(callers), func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithLease(30 * time.Second))
+			e := acquired(t, l, key)
+			s.Every(fault.HangRequest, fault.Claim, fault.Renew, fault.Release)
+			require.Error(t, e.Release(t.Context()))
+			var atOnce sideBySide
+			for _, err := range meet(callers, func(int) error {
+				return l.With(lock.WithFailOpen()).Do(context.Background(), key, atOnce.work)
+			}) {
+				if err != nil {
+					require.ErrorIs(t, err, lock.ErrHeld)
+				}
+			}
+			require.Equal(t, 1, atOnce.most, "duplicates of one process ran at the same time, or none did")
+			s.Every(nil, fault.Claim, fault.Renew, fault.Release)
+		})
+	}
 }
 
 // fail-open: a caller that left is no outage.
@@ -140,8 +117,7 @@ func TestFailOpenForACallerThatLeft(t *testing.T) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe), lock.WithFailOpen())
 		s.Every(fault.Slow(100*time.Millisecond), fault.Claim)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
+		ctx := within(t, 50*time.Millisecond)
 		_, err := l.Acquire(ctx, key)
 		require.Error(t, err)
 		require.Zero(t, seen.count(lock.EventBypassed))
@@ -151,42 +127,32 @@ func TestFailOpenForACallerThatLeft(t *testing.T) {
 // Work that would run unprotected is refused while other such work runs, and is
 // not kept from running by a claim that failed and is not to run.
 func TestCallersThatMeetAndFailOpen(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		s.Every(fault.HangRequest, fault.Claim)
 		strict := make(chan error, 1)
-		go func() { _, err := l.Acquire(context.Background(), key); strict <- err }()
+		go func() { strict <- l.Do(context.Background(), key, nil) }()
 		time.Sleep(budget / 2)
 		var unprotected sideBySide
-		errs := meet(10, func(int) error {
+		for _, err := range meet(10, func(int) error {
 			return l.With(lock.WithFailOpen()).Do(context.Background(), key, unprotected.work)
-		})
-		require.ErrorIs(t, <-strict, lock.ErrUnavailable)
-		require.Equal(t, 1, unprotected.runs)
-		held := 0
-		for _, err := range errs {
-			if errors.Is(err, lock.ErrHeld) {
-				held++
+		}) {
+			if err != nil {
+				require.ErrorIs(t, err, lock.ErrHeld)
 			}
 		}
-		require.Equal(t, 9, held)
+		require.ErrorIs(t, <-strict, lock.ErrUnavailable)
+		require.Equal(t, 1, unprotected.runs)
 	})
 }
 
 func TestOnceThatFailsOpenLeavesNothing(t *testing.T) {
-	for name, end := range map[string]func() ([]byte, error){
-		"receipt": func() ([]byte, error) { return []byte("answer"), nil },
-		"error":   func() ([]byte, error) { return []byte("none"), errMine },
-		"panic":   func() ([]byte, error) { panic("mine") },
-		"goexit":  func() ([]byte, error) { runtime.Goexit(); return nil, nil },
-	} {
+	ends := maps.Clone(failures)
+	ends["receipt"] = func() ([]byte, error) { return []byte("answer"), nil }
+	for name, end := range ends {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open(lock.WithFailOpen())
 			s.Every(fault.Refuse, fault.Claim)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				defer func() { _ = recover() }()
+			onItsOwn(func() {
 				receipt, replayed, err := l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
 					assert.Zero(t, lock.Attempt(ctx))
 					assert.Error(t, lock.Commit(ctx))
@@ -195,21 +161,13 @@ func TestOnceThatFailsOpenLeavesNothing(t *testing.T) {
 					return end()
 				})
 				assert.False(t, replayed)
-				if err != nil {
-					assert.ErrorIs(t, err, errMine)
-					assert.Nil(t, receipt)
-				} else {
-					assert.Equal(t, "answer", string(receipt))
-				}
-			}()
-			<-done
+				assert.Equal(t, name == "error", errors.Is(err, errMine))
+				assert.Equal(t, name == "receipt", string(receipt) == "answer")
+			})
 			require.Zero(t, l.Stats().Active)
 			require.Zero(t, s.Count(fault.Settle)+s.Count(fault.Release))
 			s.Every(nil, fault.Claim)
-			var f effect
-			_, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
-			require.NoError(t, err)
-			require.False(t, replayed, "it left no receipt")
+			must.Run(t)(l.Once(t.Context(), key, print1, (&effect{}).run("again")))
 		})
 	}
 }
@@ -217,8 +175,7 @@ func TestOnceThatFailsOpenLeavesNothing(t *testing.T) {
 var errMine = errors.New("mine")
 
 func TestASettleOfUnprotectedWorkLeavesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithFailOpen(), lock.WithFencing())
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		s.Every(fault.Refuse, fault.Claim)
 		e, err := l.Acquire(t.Context(), key)
 		requireUnprotected(t, e, err)
@@ -228,7 +185,7 @@ func TestASettleOfUnprotectedWorkLeavesNothing(t *testing.T) {
 		require.Zero(t, s.Count(fault.Settle)+s.Count(fault.Release)+s.Count(fault.Renew))
 		s.Every(nil, fault.Claim)
 		require.NoError(t, l.Do(t.Context(), key, nothing))
-	})
+	}, lock.WithFailOpen(), lock.WithFencing())
 }
 
 // Work may also run unprotected if the store has no room for its claim. It may not if the store does
@@ -256,32 +213,9 @@ func TestWhatFailsOpen(t *testing.T) {
 	}
 }
 
-func TestFailClosedTakesFailOpenBack(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithFailOpen())
-		s.Every(fault.Refuse, fault.Claim)
-		require.ErrorIs(t, l.With(lock.WithFailClosed()).Do(t.Context(), key, nil), lock.ErrUnavailable)
-		require.NoError(t, l.Do(t.Context(), key, nothing), "the Locker itself stays as it is")
-	})
-}
-
-func TestCloseWaitsForUnprotectedWork(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithFailOpen())
-		s.Every(fault.Refuse, fault.Claim)
-		e, err := l.Acquire(t.Context(), key)
-		requireUnprotected(t, e, err)
-		time.AfterFunc(10*lease, func() { _ = e.Release(context.Background()) })
-		began := time.Now()
-		require.NoError(t, l.Close(t.Context()))
-		require.Equal(t, 10*lease, time.Since(began))
-	})
-}
-
 func TestUnprotectedWorkCanBeDetached(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		s.Every(fault.Refuse, fault.Claim)
-		l := open(lock.WithFailOpen())
 		for ends, l := range map[error]*lock.Locker{context.Canceled: l, nil: l.With(lock.WithDetached())} {
 			ctx, cancel := context.WithCancel(t.Context())
 			require.Equal(t, ends, l.Do(ctx, key, func(ctx context.Context) error {
@@ -289,54 +223,26 @@ func TestUnprotectedWorkCanBeDetached(t *testing.T) {
 				return ctx.Err()
 			}))
 		}
-	})
+	}, lock.WithFailOpen())
 }
 
 // Work that can run without the store waits for a claim whose work cannot. After any such wait it
 // asks for the key itself, so that it does not run at the same time as other work of this process.
 func TestFailOpenAfterALongWaitForAClaimThatFails(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithWait(time.Minute))
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		e := acquired(t, l, key)
 		strict := make(chan error, 1)
 		go func() { strict <- l.With(lock.WithWait(2*lease)).Do(context.Background(), key, nothing) }()
 		synctest.Wait()
+		time.AfterFunc(lease, func() {
+			s.Every(fault.HangRequest, fault.Claim)
+			_ = e.Release(context.Background())
+		})
 		var atOnce sideBySide
-		var wg sync.WaitGroup
-		for range 10 {
-			wg.Go(func() {
-				if err := l.With(lock.WithFailOpen()).Do(context.Background(), key, atOnce.work); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		time.Sleep(lease)
-		s.Every(fault.HangRequest, fault.Claim)
-		require.NoError(t, e.Release(t.Context()))
+		requireEach(t, nil, meet(10, func(int) error { return l.With(lock.WithFailOpen()).Do(context.Background(), key, atOnce.work) }))
 		require.ErrorIs(t, <-strict, lock.ErrUnavailable)
-		wg.Wait()
-		require.Equal(t, 10, atOnce.runs)
-		require.Equal(t, 1, atOnce.most)
-	})
-}
-
-// The same if the queue behind an end that is unanswered is full.
-func TestFailOpenBehindAFullQueue(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithLease(30 * time.Second))
-		e := acquired(t, l, key)
-		s.Every(fault.HangRequest, fault.Claim, fault.Renew, fault.Release)
-		require.Error(t, e.Release(t.Context()))
-		var atOnce sideBySide
-		for _, err := range meet(100, func(int) error {
-			return l.With(lock.WithFailOpen()).Do(context.Background(), key, atOnce.work)
-		}) {
-			if err != nil {
-				require.ErrorIs(t, err, lock.ErrHeld)
-			}
-		}
-		require.Equal(t, 1, atOnce.most)
-	})
+		require.Equal(t, []int{10, 1}, []int{atOnce.runs, atOnce.most})
+	}, lock.WithWait(time.Minute))
 }
 
 // sideBySide is work that takes a second, and how much of it ran at one time.
@@ -361,41 +267,25 @@ func (w *sideBySide) work(context.Context) error {
 // Callers wait for a holder in another process, and the store fails. None of them runs unprotected: not
 // the first, which polls, and not those that get their turn after it.
 func TestWaitersDoNotFailOpenBesideAHolderElsewhere(t *testing.T) {
-	slots := lock.Slots("export", 2)
-	for name, do := range map[string]func(l *lock.Locker, work func(ctx context.Context) error) error{
-		"a key": func(l *lock.Locker, work func(ctx context.Context) error) error {
-			return l.Do(context.Background(), slots[0], work)
-		},
-		"permits": func(l *lock.Locker, work func(ctx context.Context) error) error {
-			return l.DoAny(context.Background(), slots, func(ctx context.Context, _ string) error { return work(ctx) })
-		},
-	} {
-		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			other, l := open(), open(lock.WithFailOpen(), lock.WithWait(lease))
-			elsewhere, err := other.AcquireAll(t.Context(), slots)
-			require.NoError(t, err)
+	for _, of := range []string{"a key", "a permit"} {
+		bubbleCase(t, of, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			do, l := contenders[of], open(lock.WithFailOpen(), lock.WithWait(lease))
+			free := heldElsewhere(t, open)
 			var ran sideBySide
 			time.AfterFunc(lease/4, func() { s.Every(fault.Refuse, fault.Claim) })
-			for _, err := range meet(3, func(int) error { return do(l, ran.work) }) {
-				require.ErrorIs(t, err, lock.ErrHeld)
-			}
+			requireEach(t, lock.ErrHeld, meet(3, func(int) error { return do(context.Background(), l, ran.work) }))
 			require.Zero(t, ran.runs)
-
-			// The holder has ended, and a caller that has not met it is not refused.
-			require.NoError(t, elsewhere.Release(t.Context()))
-			require.NoError(t, do(l, ran.work))
+			free() // and a caller that has not met it is not refused
+			require.NoError(t, do(context.Background(), l, ran.work))
 			require.Equal(t, 1, ran.runs)
 		})
 	}
 }
 
-// Repeats wait for a run that is unprotected, and are refused at its end. It leaves no receipt, so each
-// of them ran the work again.
+// Repeats that wait for an unprotected run are refused at its end, although it leaves no receipt.
 func TestRepeatsOfAnUnprotectedRunDoNotRun(t *testing.T) {
 	for name, end := range map[string]func() ([]byte, error){
-		"receipt": func() ([]byte, error) { return []byte("answer"), nil },
-		"error":   func() ([]byte, error) { return nil, errMine },
-		"goexit":  func() ([]byte, error) { runtime.Goexit(); return nil, nil },
+		"receipt": func() ([]byte, error) { return []byte("answer"), nil }, "error": failures["error"], "goexit": failures["goexit"],
 	} {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open(lock.WithFailOpen(), lock.WithWait(lease))
@@ -404,14 +294,11 @@ func TestRepeatsOfAnUnprotectedRunDoNotRun(t *testing.T) {
 			work := func(context.Context) ([]byte, error) { runs++; time.Sleep(lease / 2); return end() }
 			go func() { _, _, _ = l.Once(context.Background(), key, print1, work) }()
 			synctest.Wait()
-			repeat := func(fingerprint []byte) error {
-				_, replayed, err := l.Once(context.Background(), key, fingerprint, work)
-				require.False(t, replayed)
-				return err
-			}
 			for i, err := range meet(5, func(i int) error {
 				time.Sleep(time.Duration(i) * budget / 2) // some before it runs, some after
-				return repeat([][]byte{print1, print2}[i/4])
+				_, replayed, err := l.Once(context.Background(), key, [][]byte{print1, print2}[i/4], work)
+				assert.False(t, replayed)
+				return err
 			}) {
 				require.ErrorIs(t, err, []error{lock.ErrHeld, lock.ErrMismatch}[i/4])
 			}
@@ -436,8 +323,7 @@ func TestFailOpenBehindAPollWithoutAnswer(t *testing.T) {
 		s.Every(fault.HangRequest, fault.Claim)
 		time.Sleep(2 * budget)
 		began := time.Now()
-		_, err := l.With(lock.WithFailOpen(), lock.WithWait(budget)).Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld)
+		require.ErrorIs(t, l.With(lock.WithFailOpen(), lock.WithWait(budget)).Do(t.Context(), key, nil), lock.ErrHeld)
 		require.LessOrEqual(t, time.Since(began), 2*budget)
 		s.Every(nil)
 		require.NoError(t, holder.Release(t.Context()))

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
@@ -24,94 +23,73 @@ var errCard = errors.New("the card was charged, and the answer lost")
 // Callers that have waited for a run that fails get its failure: they do not
 // repeat it one after the other. A later call runs.
 func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
-	for _, tt := range []struct {
-		name string
+	refusal := &lock.RefusedError{Reason: lock.ErrHeld}
+	for name, tt := range map[string]struct {
 		fn   func(ctx context.Context) ([]byte, error)
-		want error  // of the callers that have waited; nil: the receipt
-		says string // or its text
-		runs int64
+		want string // the error of the callers that have waited; "": the receipt
 	}{
-		{name: "an error", fn: func(context.Context) ([]byte, error) { return nil, errCard }, want: errCard, runs: 1},
-		{
-			name: "a refusal further in", want: lock.ErrHeld, runs: 1,
-			fn: func(context.Context) ([]byte, error) { return nil, &lock.RefusedError{Reason: lock.ErrHeld} },
-		},
-		{name: "a panic", fn: func(context.Context) ([]byte, error) { panic("secret") }, says: "panicked", runs: 1},
-		{name: "an exit", fn: func(context.Context) ([]byte, error) { runtime.Goexit(); return nil, nil }, says: "ended its goroutine", runs: 1},
-		{
-			name: "after Commit", runs: 1,
-			fn: func(ctx context.Context) ([]byte, error) { return nil, errors.Join(errCard, lock.Commit(ctx)) },
-		},
+		"an error":             {func(context.Context) ([]byte, error) { return nil, errCard }, errCard.Error()},
+		"a refusal further in": {func(context.Context) ([]byte, error) { return nil, refusal }, refusal.Error()},
+		"a panic":              {func(context.Context) ([]byte, error) { panic("secret") }, "panicked"},
+		"an exit":              {func(context.Context) ([]byte, error) { runtime.Goexit(); return nil, nil }, "ended its goroutine"},
+		"after Commit":         {func(ctx context.Context) ([]byte, error) { return nil, errors.Join(errCard, lock.Commit(ctx)) }, ""},
 	} {
-		bubbleCase(t, tt.name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			var runs atomic.Int64
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			runs := 0
 			var seen events
 			l := open(lock.WithWait(time.Minute), lock.WithObserver(seen.observe))
-			run := func(fingerprint []byte) (receipt []byte, replayed bool, err error) {
-				return l.Once(context.Background(), key, fingerprint, func(ctx context.Context) ([]byte, error) {
-					runs.Add(1)
-					time.Sleep(time.Second)
-					return tt.fn(ctx)
-				})
+			work := func(ctx context.Context) ([]byte, error) {
+				runs++
+				time.Sleep(time.Second)
+				return tt.fn(ctx)
 			}
-			go onItsOwn(func() { _, _, _ = run(print1) })
+			go onItsOwn(func() { _, _, _ = l.Once(context.Background(), key, print1, work) })
 			synctest.Wait()
 			began := time.Now()
-			var wg sync.WaitGroup
-			for range crowd {
-				wg.Go(func() {
-					_, replayed, err := run(print1)
-					assert.True(t, replayed, "it has run nothing")
-					if tt.says == "" {
-						assert.ErrorIs(t, err, tt.want)
-					} else {
-						assert.ErrorContains(t, err, tt.says)
-						assert.NotContains(t, err.Error(), "secret")
-					}
-					assert.Equal(t, time.Second, time.Since(began))
-				})
+			time.AfterFunc(time.Millisecond, func() { assert.ErrorIs(t, ask(t, l, print2), lock.ErrMismatch) })
+			for _, err := range meet(crowd, func(int) error {
+				_, replayed, err := l.Once(context.Background(), key, print1, work)
+				assert.True(t, replayed, "it has run nothing")
+				return err
+			}) {
+				if tt.want == "" {
+					require.NoError(t, err)
+					continue
+				}
+				require.ErrorContains(t, err, tt.want)
+				require.NotContains(t, err.Error(), "secret")
 			}
-			_, _, err := run(print2)
-			require.ErrorIs(t, err, lock.ErrMismatch)
-			wg.Wait()
-			require.Equal(t, tt.runs, runs.Load(), "effects")
+			require.Equal(t, time.Second, time.Since(began))
+			require.Equal(t, 1, runs, "effects")
 			synctest.Wait()
-			if tt.want == nil && tt.says == "" {
+			if tt.want == "" {
 				require.Equal(t, lock.Settled, s.State(t, record).State, "a committed failure leaves a receipt")
 				return
 			}
 			require.Equal(t, crowd+1, seen.count(lock.EventRefused))
-			onItsOwn(func() { _, _, _ = run(print1) })
-			require.Equal(t, tt.runs+1, runs.Load(), "a later call runs")
+			onItsOwn(func() { _, _, _ = l.Once(context.Background(), key, print1, work) })
+			require.Equal(t, 2, runs, "a later call runs")
 		})
 	}
 }
 
-// The failure is shared whether or not the release after it is answered.
 func TestAFailureIsSharedBeforeItsKeyIsFree(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithWait(time.Minute))
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		s.Every(fault.HangRequest, fault.Release)
 		began := time.Now()
-		go func() {
-			_, _, _ = l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
-				time.Sleep(time.Second)
-				return nil, errCard
-			})
-		}()
-		synctest.Wait()
-		for _, err := range meet(crowd, func(int) error { _, _, err := l.Once(t.Context(), key, print1, nil); return err }) {
-			require.ErrorIs(t, err, errCard)
-		}
+		startRun(l, func(context.Context) ([]byte, error) {
+			time.Sleep(time.Second)
+			return nil, errCard
+		})
+		requireEach(t, errCard, meet(crowd, asking(l, nil)))
 		require.Equal(t, time.Second, time.Since(began))
-	})
+	}, lock.WithWait(time.Minute))
 }
 
 // A run that ended because its own caller left decides nothing for the other callers.
 func TestAFailureOfACallerThatLeftIsItsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+	solo(t, func(t *testing.T, _ *fault.Store, l *lock.Locker) {
 		var f effect
-		l := open(lock.WithWait(time.Minute))
 		ctx, leave := context.WithTimeout(t.Context(), time.Second)
 		defer leave()
 		go func() {
@@ -121,67 +99,17 @@ func TestAFailureOfACallerThatLeftIsItsOwn(t *testing.T) {
 			})
 		}()
 		synctest.Wait()
-		for _, err := range meet(crowd, func(int) error {
+		requireEach(t, nil, meet(crowd, func(int) error {
 			receipt, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
 			assert.Equal(t, "answer", string(receipt))
 			return err
-		}) {
-			require.NoError(t, err)
-		}
+		}))
 		require.EqualValues(t, 1, f.runs.Load())
-	})
+	}, lock.WithWait(time.Minute))
 }
 
-// The failure of a run that has lost its key, for example to an operator,
-// concerns this run only. The run that now has the key goes on.
-func TestAFailureAfterALossIsItsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var f effect
-		l := open(lock.WithWait(time.Minute))
-		first := make(chan error, 1)
-		go func() {
-			_, _, err := l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
-				<-ctx.Done()
-				return nil, errCard
-			})
-			first <- err
-		}()
-		synctest.Wait()
-		s.Free(t, record)
-		for _, err := range meet(crowd, func(int) error {
-			_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
-			return err
-		}) {
-			require.NoError(t, err)
-		}
-		err := <-first
-		require.ErrorIs(t, err, errCard)
-		require.ErrorIs(t, err, lock.ErrLost)
-		require.EqualValues(t, 1, f.runs.Load())
-	})
-}
-
-// Waiters of a lock wait for their turn: work that fails does not end the waiters behind it.
-func TestALockDoesNotShareFailures(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var runs atomic.Int64
-		l := open(lock.WithWait(time.Hour))
-		for _, err := range meet(crowd, func(int) error {
-			return l.Do(t.Context(), key, func(context.Context) error {
-				runs.Add(1)
-				time.Sleep(time.Second)
-				return errCard
-			})
-		}) {
-			require.ErrorIs(t, err, errCard)
-		}
-		require.EqualValues(t, crowd, runs.Load())
-	})
-}
-
-// The failure of a run that has lost its lease may be that loss. It is not shared, in
-// the moment before the key is given up either: the run is the first to see that its
-// lease is over, and fails before the rest of the loss is done.
+// The failure of a run that has lost its lease may be that loss, so it is not shared, also if the run is the first to
+// see that its lease is over.
 func TestAFailureAfterALossIsNotShared(t *testing.T) {
 	for range 30 {
 		bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -189,16 +117,11 @@ func TestAFailureAfterALossIsNotShared(t *testing.T) {
 			l := open(lock.WithWait(time.Minute), lock.WithRerunAbandoned())
 			s.Every(fault.HangRequest, fault.Renew)
 			began := time.Now()
-			go func() {
-				_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
-					time.Sleep(validity - time.Since(began))
-					return nil, errors.Join(errCard, ctx.Err())
-				})
-			}()
-			synctest.Wait()
-			receipt, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
-			require.NoError(t, err)
-			require.Equal(t, "answer", string(receipt))
+			startRun(l, func(ctx context.Context) ([]byte, error) {
+				time.Sleep(validity - time.Since(began))
+				return nil, errors.Join(errCard, ctx.Err())
+			})
+			require.Equal(t, "answer", must.Run(t)(l.Once(t.Context(), key, print1, f.run("answer"))))
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ var errTicketOver = fmt.Errorf("%w: the claim of the ticket was answered late, a
 // orphan of this process.
 func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text string, err error) {
 	l := e.locker
-	waiting := l.newLease(ctx, e.label())
+	waiting := new(Lease).init(ctx, l, e.entry)
 	waiting.claim.token, waiting.claim.lease = l.core.tokens.Next(), max(patience, time.Millisecond)
 	ticket := tickettext.Ticket{Name: string(e.entry), Token: waiting.claim.token, Until: time.Now().Add(patience)}
 	terms := l.lastingTerms()
@@ -119,8 +120,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	}
 	e.close(true)
 	if err == nil {
-		e.end.handedOver = true
-		l.emitEnded(ctx, e)
+		l.emitEnded(ctx, e, EventHandedOver)
 	}
 	return text, err
 }
@@ -178,27 +178,19 @@ func unresumed(there State, t *tickettext.Ticket) error {
 // After ErrLost, a worker can only acquire the key itself, and check whether the work was done:
 // a ticket gives the right to the key, and does not show the state of the work.
 func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
-	t, err := readTicket(ticket)
-	if err == nil {
-		err = l.core.handsOver()
-	}
+	t, err := tickettext.Read(tickettext.Lock, ticket)
 	if err != nil {
+		return nil, fmt.Errorf("lock: this is no ticket of HandOver: %w", err)
+	}
+	if err = cmp.Or(validLock(t.Name), l.core.handsOver()); err != nil {
 		return nil, err
 	}
-	e := l.newLease(ctx, t.Name)
-	if err := l.claimCounted(ctx, e, false, func(began clock.Moment) error { return l.resume(ctx, e, &t, began) }); err != nil {
+	e := new(Lease).init(ctx, l, entryName(t.Name))
+	resume := func(began clock.Moment) error { return l.resume(ctx, e, &t, began) }
+	if err := l.acquire(ctx, e, acquireTerms{resume: resume}); err != nil {
 		return nil, err
 	}
 	return e, nil
-}
-
-// readTicket returns the content of a ticket of HandOver.
-func readTicket(text string) (tickettext.Ticket, error) {
-	t, err := tickettext.Read(tickettext.Lock, text)
-	if err != nil {
-		return t, fmt.Errorf("lock: this is no ticket of HandOver: %w", err)
-	}
-	return t, validLock(t.Name)
 }
 
 // resume claims e's key in place of the ticket. Unlike an acquire it does not ask the local table
@@ -216,19 +208,9 @@ func (l *Locker) resume(ctx context.Context, e *Lease, t *tickettext.Ticket, beg
 		e.observed.noteFound(entry.Owner)
 		return unresumed(entry.State, t)
 	}
-	l.core.keys.Admit(&e.local, e.claim.token)
-	return l.resumed(ctx, e, entry.Fence, began)
-}
-
-// resumed makes e a running lease. sent is the moment before the first send of its claim.
-func (l *Locker) resumed(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
-	took, err := e.start(fence, sent)
-	if err != nil {
+	e.local.Admit(e.claim.token)
+	if err = l.granted(ctx, e, entry.Fence, began, EventResumed); err != nil {
 		return fmt.Errorf("%w: the ticket is used up: %w", ErrUnknown, err)
 	}
-	if e.claim.sent.Unanswered() {
-		l.core.recent.note(EventRecovered, e.label())
-	}
-	l.emit(ctx, &e.identity, EventResumed, took, nil)
 	return nil
 }

@@ -7,26 +7,26 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-func TestKeyComposesInjectively(t *testing.T) {
-	require.Equal(t, "user=42", lock.Key("user", "42"))
-	require.Equal(t, "order=7&eu", lock.Key("order", "7", "eu"))
-	require.Equal(t, "user=a~26b", lock.Key("user", "a&b"))
-	require.NotEqual(t, lock.Key("user", "a", "b"), lock.Key("user", "a&b"))
-	require.NotEqual(t, lock.Key("a=b", "c"), lock.Key("a", "b=c"))
-}
-
 func TestBadKeys(t *testing.T) {
-	l := lock.New(memstore.New())
+	l := fault.Locker(t, memstore.New())
 	for name, k := range map[string]string{"empty": "", "long": string(make([]byte, keytext.MaxBytes+1)), "reserved": "once:1"} {
-		t.Run(name, func(t *testing.T) {
-			_, err := l.Acquire(t.Context(), k)
-			require.Error(t, err)
-			require.NotErrorIs(t, err, lock.ErrUnavailable)
-		})
+		_, one := l.Acquire(t.Context(), k)
+		_, set := l.AcquireAll(t.Context(), []string{"a", k})
+		_, permit := l.AcquireAny(t.Context(), []string{"a", k})
+		for _, err := range []error{one, set, permit} {
+			require.Error(t, err, name)
+			require.NotErrorIs(t, err, lock.ErrUnavailable, name)
+		}
 	}
+	_, err := l.AcquireAll(t.Context(), nil)
+	require.Error(t, err)
+	_, err = l.AcquireAny(t.Context(), nil)
+	require.Error(t, err)
+	require.Zero(t, l.Stats().Active)
 	e := acquired(t, l, string(make([]byte, keytext.MaxBytes)))
 	require.NoError(t, e.Release(t.Context()))
 }

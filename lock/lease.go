@@ -17,6 +17,7 @@ type Lease struct {
 	workContext
 
 	locker *Locker
+	outer  *Lease   // of the run of Once that bounds this lease; nil without one, and over a store in this process
 	set    []string // all keys of its set, sorted; nil without one
 
 	claim    leaseClaim    // written before the grant, and only read after it
@@ -53,14 +54,13 @@ func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 // does not prolong it. The eighth that is left covers the time until the claim or the renewal of e
 // reaches the store, and the difference of two clocks. Each renewal of e looks again, and there is one
 // after each renewal of the run ([Lease.renewalDue]): so e survives all but the longest outages that the
-// run survives. A run that is settled or lost has no successor to refuse, or one that this
-// process must keep out while its work goes on.
+// run survives. A settled run has no successor. A lost run may have one, which e must
+// keep out while its work goes on.
 func (e *Lease) withinRun(lease time.Duration) time.Duration {
-	run := e.outerRun()
-	if run == nil {
+	if e.outer == nil {
 		return lease
 	}
-	valid := run.validity.State()
+	valid := e.outer.validity.State()
 	if !valid.Renews {
 		return lease
 	}
@@ -68,23 +68,13 @@ func (e *Lease) withinRun(lease time.Duration) time.Duration {
 	return min(lease, max(left-left/8, time.Millisecond))
 }
 
-// outerRun returns the lease of the run of Once that bounds e, nil if there is none: over a store in this
-// process, e ends with the process.
-func (e *Lease) outerRun() *Lease {
-	if e.locker.core.inProcess {
-		return nil
-	}
-	run, _ := e.parent.Value(runLeaseKey{}).(*Lease)
-	return run
-}
-
 // renewalDue returns the moment of the renewal after one of the given length that was sent at sent: after
 // a third of it, or earlier if the run around e is renewed before. Otherwise e would keep the short lease
 // that it got near the end of the run's lease, and would not survive an outage that the run survives.
 func (e *Lease) renewalDue(sent clock.Moment, lease time.Duration) clock.Moment {
 	due := sent.Add(lease / 3)
-	if run := e.outerRun(); run != nil {
-		if at := run.validity.State().RenewAt; at != clock.Never {
+	if e.outer != nil {
+		if at := e.outer.validity.State().RenewAt; at != clock.Never {
 			due = min(due, max(at, clock.Now()).Add(e.locker.cfg.budget)) // by then, that renewal is answered
 		}
 	}
@@ -94,38 +84,18 @@ func (e *Lease) renewalDue(sent clock.Moment, lease time.Duration) clock.Moment 
 // leaseEnd is the release or the settle of a lease.
 type leaseEnd struct {
 	settles    bool
-	handedOver bool // the key was handed over, and is not released
 	unanswered bool // a send of this end had no answer
 	receipt    []byte
 	keep       time.Duration
 	began      time.Duration // from the grant to before the first send; 0 for a store in this process
 }
 
-func (n *leaseEnd) kind() EventKind {
-	switch {
-	case n.settles:
-		return EventSettled
-	case n.handedOver:
-		return EventHandedOver
-	default:
-		return EventReleased
-	}
-}
-
-// callName returns the name of the store call that makes this end.
-func (n *leaseEnd) callName() string {
+// call returns the name of the store call that makes this end, and the kind of its event.
+func (n *leaseEnd) call() (name string, as EventKind) {
 	if n.settles {
-		return callSettle
+		return callSettle, EventSettled
 	}
-	return callRelease
-}
-
-// confirmed reports whether this end took effect, according to the last answer. After an
-// unanswered send, a "no" to a release means that the earlier send has released the key. A settle
-// whose earlier send was applied finds its own receipt. So a "no" to a settle means that it had
-// no effect, unless the keep may be over by now.
-func (n *leaseEnd) confirmed(ok bool, grantedAt clock.Moment) bool {
-	return ok || n.unanswered && (!n.settles || grantedAt.Since()-n.began >= n.keep)
+	return callRelease, EventReleased
 }
 
 // Context returns a context that ends when the lease does. If the lease is lost, it ends no
@@ -198,48 +168,55 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 	return c
 }
 
-// checkValidity ends the lease's context if the validity of the lease is over. The caller may
+// checkValidity ends the lease's context if the validity of the lease is over, and its work is not. The caller may
 // hold locks of the work, and an observer may need the same locks. So another goroutine reports
 // the loss.
 func (e *Lease) checkValidity() {
-	expired, lost := e.validity.Check()
-	switch {
-	case lost != nil:
-		e.cancel(lost) // the goroutine that noted the loss may not have cancelled it yet
-	case expired != validity.NotExpired:
-		active := &e.locker.core.active
-		active.Join() // first: once the loss is noted the work may end, and Close return
-		if lost, first := e.markLost(lossBy(expired, e.locker.cfg.maxHold)); first {
-			go func() {
-				defer active.Leave()
-				e.dropLost(lost)
-			}()
-		} else {
-			active.Leave()
-		}
+	switch valid := e.validity.State(); {
+	case valid.Lost != nil:
+		e.cancel(valid.Lost) // the goroutine that noted the loss may not have cancelled it yet
+	case valid.Renews && clock.Now() >= valid.Until && !e.outlived():
+		report, _ := e.markLost(e.lossByTime())
+		go report()
 	}
+}
+
+// lossByTime returns the loss of e, whose validity is over.
+func (e *Lease) lossByTime() *loss {
+	if e.validity.State().Capped {
+		return heldTooLong(e.locker.cfg.maxHold)
+	}
+	return errExpired
+}
+
+// outlived reports whether the end of the validity changes nothing: the work is over, and its record outlives the
+// lease. The key stays taken in this process until the settle is answered.
+func (e *Lease) outlived() bool {
+	return e.record != nil && e.validity.State().Phase == validity.Ending
 }
 
 // lose ends the lease before its work is over. Its entry no longer has a holder.
 func (e *Lease) lose(why *loss) error {
-	active := &e.locker.core.active
-	active.Join() // as in checkValidity
-	defer active.Leave()
-	lost, first := e.markLost(why)
-	if first {
-		e.dropLost(lost)
-	}
+	report, lost := e.markLost(why)
+	report()
 	return lost
 }
 
-// markLost notes the loss and ends the lease's context. first reports that no earlier call
-// noted a loss, and that dropLost has to follow. An earlier call may not have ended the context
-// yet.
-func (e *Lease) markLost(why *loss) (lost error, first bool) {
-	if lost, first = e.validity.Lose(why); lost != nil {
+// markLost notes the loss and ends the lease's context. report follows: it frees the key, unless an earlier call
+// has noted a loss. That call may not have ended the context yet.
+func (e *Lease) markLost(why *loss) (report func(), lost error) {
+	active := &e.locker.core.active
+	active.Join() // first: once the loss is noted the work may end, and Close return
+	lost, first := e.validity.Lose(why)
+	if lost != nil {
 		e.cancel(lost)
 	}
-	return lost, first
+	return func() {
+		defer active.Leave()
+		if first {
+			e.dropLost(lost)
+		}
+	}, lost
 }
 
 // dropLost frees the key of a lost lease in this process, and reports the loss.
@@ -251,7 +228,7 @@ func (e *Lease) dropLost(lost error) {
 		// stays: it says that the outcome is unknown.
 		e.addOrphan(EventReaped, 0)
 	}
-	c.keys.Leave(&e.local, nil)
+	e.local.Leave(nil)
 	c.recent.note(EventLost, e.label())
 	ctx := e.Context()
 	e.locker.emit(ctx, &e.identity, EventLost, e.claim.grantedAt.Since(), lost)
@@ -268,9 +245,6 @@ type holder Lease
 func leaseOf(l local.Lease) *Lease {
 	return (*Lease)(l.(*holder)) //nolint:errcheck,forcetypeassert // the table has no other leases
 }
-
-// Key implements local.Lease.
-func (h *holder) Key() string { return string(h.entry) }
 
 // Owner implements local.Lease.
 func (h *holder) Owner() string { return (*Lease)(h).owner() }

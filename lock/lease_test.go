@@ -8,32 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/keytext"
-	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
-
-func TestFromContext(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		_, ok := lock.FromContext(t.Context())
-		require.False(t, ok)
-		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
-			outer, ok := lock.FromContext(ctx)
-			require.True(t, ok)
-			_, fenced := outer.Fence()
-			require.False(t, fenced)
-			return l.Do(ctx, lock.Key("order", "7"), func(ctx context.Context) error {
-				inner, ok := lock.FromContext(context.WithoutCancel(ctx))
-				require.True(t, ok)
-				require.NotSame(t, outer, inner)
-				return nil
-			})
-		}))
-	})
-}
 
 func TestNilLease(t *testing.T) {
 	var e *lock.Lease
@@ -45,84 +24,60 @@ func TestNilLease(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestFencesGrow(t *testing.T) {
-	l := lock.New(memstore.New(), lock.WithFencing())
-	last := int64(0)
-	for range 1000 {
-		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
-			e, _ := lock.FromContext(ctx)
-			fence, ok := e.Fence()
-			require.True(t, ok)
-			require.Greater(t, fence, last)
-			last = fence
-			return nil
-		}))
-	}
-	require.NoError(t, l.Close(t.Context()))
-}
-
 // A claim asks for 5 s, or four budgets, so that a process which is killed keeps no caller out
 // for longer. A renewal asks for the whole of WithLease.
 func TestFirstLease(t *testing.T) {
 	t.Parallel()
 	const fullLease = 30 * time.Second
+	away := func(s *memstore.Store) lock.Store {
+		network := fault.New()
+		network.Serve(s)
+		return network
+	}
+	do := func(ctx context.Context, l *lock.Locker, work func()) error {
+		return l.Do(ctx, key, func(context.Context) error { work(); return nil })
+	}
+	once := func(ctx context.Context, l *lock.Locker, work func()) error {
+		_, _, err := l.Once(ctx, key, print1, func(context.Context) ([]byte, error) { work(); return nil, nil })
+		return err
+	}
 	for name, tt := range map[string]struct {
-		opts    []lock.Option
-		process bool // the store ends with the process
-		once    bool
-		first   time.Duration
-		renewed time.Duration
+		opts           []lock.Option
+		as             func(*memstore.Store) lock.Store
+		do             func(ctx context.Context, l *lock.Locker, work func()) error
+		first, renewed time.Duration
 	}{
-		"lock":             {first: 5 * time.Second, renewed: fullLease},
-		"long budget":      {opts: []lock.Option{lock.WithBudget(2 * time.Second)}, first: 8 * time.Second, renewed: fullLease},
-		"long hold":        {opts: []lock.Option{lock.WithMaxHold(time.Hour)}, first: 5 * time.Second, renewed: fullLease},
-		"shortest hold":    {opts: []lock.Option{lock.WithMaxHold(fullLease)}, first: 5 * time.Second, renewed: fullLease - 5*time.Second/3},
-		"short lease":      {opts: []lock.Option{lock.WithLease(3 * time.Second)}, first: 3 * time.Second, renewed: 3 * time.Second},
-		"in this process":  {process: true, first: fullLease, renewed: fullLease},
-		"remembered a day": {once: true, first: fullLease, renewed: fullLease},
+		"lock":             {as: away, do: do, first: 5 * time.Second, renewed: fullLease},
+		"long budget":      {[]lock.Option{lock.WithBudget(2 * time.Second)}, away, do, 8 * time.Second, fullLease},
+		"long hold":        {[]lock.Option{lock.WithMaxHold(time.Hour)}, away, do, 5 * time.Second, fullLease},
+		"shortest hold":    {[]lock.Option{lock.WithMaxHold(fullLease)}, away, do, 5 * time.Second, fullLease - 5*time.Second/3},
+		"short lease":      {[]lock.Option{lock.WithLease(3 * time.Second)}, away, do, 3 * time.Second, 3 * time.Second},
+		"in this process":  {as: func(s *memstore.Store) lock.Store { return s }, do: do, first: fullLease, renewed: fullLease},
+		"remembered a day": {as: away, do: once, first: fullLease, renewed: fullLease},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				memory := memstore.New()
-				var s lock.Store = memory
-				if !tt.process {
-					away := fault.New()
-					away.Serve(memory)
-					s = away
+		t.Run(name, virtual.Test(func(t *testing.T) {
+			memory := memstore.New()
+			l := fault.Locker(t, tt.as(memory), append([]lock.Option{lock.WithBudget(time.Second), lock.WithLease(fullLease)}, tt.opts...)...)
+			left := func() (left time.Duration) {
+				for e, err := range memory.List(t.Context()) {
+					require.NoError(t, err)
+					left = e.Left
 				}
-				l := lock.New(s, append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(fullLease)}, tt.opts...)...)
-				name := key
-				if tt.once {
-					name = keytext.Record(key)
-				}
-				left := func() time.Duration {
-					e := must.Entry(t)(memory.Get(t.Context(), name))
-					return e.Left
-				}
-				work := func() {
-					require.Equal(t, tt.first, left())
-					time.Sleep(tt.first / 3)
-					synctest.Wait()
-					require.Equal(t, tt.renewed, left())
-				}
-				var err error
-				if tt.once {
-					_, _, err = l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { work(); return nil, nil })
-				} else {
-					err = l.Do(t.Context(), key, func(context.Context) error { work(); return nil })
-				}
-				require.NoError(t, err)
-				require.NoError(t, l.Close(t.Context()))
-			})
-		})
+				return left
+			}
+			require.NoError(t, tt.do(t.Context(), l, func() {
+				require.Equal(t, tt.first, left())
+				time.Sleep(tt.first / 3)
+				synctest.Wait()
+				require.Equal(t, tt.renewed, left())
+			}))
+		}))
 	}
 }
 
 // Work whose lease was renewed once survives the same outages as with a whole lease from the start.
 // Younger work loses its lease, and is notified before the lease ends in the store.
 func TestOutagesOfYoungAndOldLeases(t *testing.T) {
-	t.Parallel()
 	for name, tt := range map[string]struct{ age, outage, lives time.Duration }{
 		"young, short": {time.Second, 3 * time.Second, 0},
 		"young":        {time.Second, 10 * time.Second, 5*time.Second - 52*time.Millisecond},
@@ -154,7 +109,6 @@ func TestOutagesOfYoungAndOldLeases(t *testing.T) {
 
 // Extend has asked for the whole lease, so the next renewal is a third of the whole lease away.
 func TestExtendPutsOffTheRenewal(t *testing.T) {
-	t.Parallel()
 	for name, tt := range map[string]struct {
 		hold time.Duration
 		then int // renewals, Extend among them

@@ -72,16 +72,21 @@ func TestLeaseContextIsTheSameWhenItIsAskedForLate(t *testing.T) {
 					held, ok := lock.FromContext(ctx)
 					require.True(t, ok)
 					require.Same(t, e, held)
-					select {
-					case <-ctx.Done():
-						require.Error(t, c.err, "ended")
-					default:
-						require.NoError(t, c.err, "did not end")
-					}
+					require.Equal(t, c.err != nil, over(ctx))
 				}
 				require.NoError(t, ignoreLost(e.Release(context.Background())))
 			})
 		}
+	}
+}
+
+// over reports whether the channel of ctx says so.
+func over(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	default:
+		return false
 	}
 }
 
@@ -90,17 +95,6 @@ func ignoreLost(err error) error {
 		return nil
 	}
 	return err
-}
-
-// Cause does not look at the clock, nor does it ask for Done.
-func TestCauseOfALostLeaseWithoutAskingBefore(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		e := acquired(t, open(), key)
-		s.Free(t, key)
-		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
-		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
-		require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
-	})
 }
 
 func TestLeaseContextPrintsNothingOfTheLease(t *testing.T) {

@@ -79,9 +79,9 @@ func New(store Store, opts ...Option) *Locker {
 		logger:  contained(slog.Default()),
 
 		checkEvery: defaultCheckEvery,
-	}.with(opts).valid()
+	}.with(opts)
 	about := Describe(store)
-	requireFeatures(&about, &cfg)
+	cfg.require(&about)
 	c := &core{
 		store:      store,
 		inProcess:  about.Local,
@@ -121,20 +121,10 @@ const defaultCheckEvery = time.Minute
 // Settings without an option stay as they are, and observers are added. With panics if Validate
 // returns an error.
 func (l *Locker) With(opts ...Option) *Locker {
-	cfg := l.cfg.with(opts).valid()
+	cfg := l.cfg.with(opts)
 	about := Describe(l.core.store)
-	requireFeatures(&about, &cfg)
+	cfg.require(&about)
 	return l.core.newLocker(cfg)
-}
-
-// requireFeatures panics if cfg needs a feature that the store does not have.
-func requireFeatures(about *Description, cfg *config) {
-	switch {
-	case cfg.fenced && about.NoFences != nil:
-		panic("lock: WithFencing: " + about.NoFences.Error())
-	case cfg.inTx && about.NoTransactions != nil:
-		panic("lock: WithTransaction: " + about.NoTransactions.Error())
-	}
 }
 
 // Validate returns an error that names settings of l and opts which contradict each other, or

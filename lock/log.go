@@ -30,12 +30,6 @@ func (l *reporter) log(ctx context.Context, level slog.Level, message string, of
 	l.logger.LogAttrs(ctx, level, message, append(which, attrs...)...)
 }
 
-// logStepNotResumed reports work with steps that no later attempt would go on with.
-func (l *reporter) logStepNotResumed(ctx context.Context, of *identity) {
-	l.log(ctx, slog.LevelWarn, "lock: work has steps, and is not run again if its process vanishes", of,
-		attrDo("Set WithRerunAbandoned, so that the next request goes on where the work stopped. Without it, repeats are refused for WithKeep."))
-}
-
 // logLost reports work that goes on, or went on, without its lease.
 func (l *reporter) logLost(ctx context.Context, of *identity, held time.Duration, lost error) {
 	do := ""
@@ -59,15 +53,16 @@ func (l *reporter) logRefused(ctx context.Context, of *identity, err error) {
 	// line of another, and there are at most 16 a minute.
 	class := "abandoned " + keytext.Digest(of.label())[:1]
 	l.logSeldom(ctx, of, class, "a key is refused because its holder has vanished",
-		"Check whether the holder's work took effect, then free the entry (package console, or Inspector.Forget). "+
-			"Until then the key is refused, unless WithRerunAbandoned is set.",
+		"Check that the holder has ended, and whether its work took effect. If it did not, free the entry (package console, or Inspector.Forget); "+
+			"if it did, leave the entry. The key is refused meanwhile, unless WithRerunAbandoned is set.",
 		slog.String("owner", requestinfo.Process(refused.Entry.Owner)))
 }
 
 // logPossibleEffect reports work that failed after a call elsewhere whose outcome is unknown.
 func (l *reporter) logPossibleEffect(ctx context.Context, of *identity) {
 	l.logSeldom(ctx, of, "doubtful "+keytext.Digest(of.label())[:1], "work has failed after a request to another service that may have had an effect",
-		"Check whether the request had an effect, then free the entry (package console, or Inspector.Forget). Until then repeats are refused.")
+		"Check whether the request had an effect. If it had none, free the entry (package console, or Inspector.Forget); if it had, leave the entry. "+
+			"Repeats are refused meanwhile.")
 }
 
 // logTakenOver reports work that may already have had its effect.
@@ -154,15 +149,20 @@ func (l *reporter) logFailure(ctx context.Context, err error) {
 
 // logServed logs the end of an outage: the store has answered a claim.
 func (l *reporter) logServed(ctx context.Context) {
+	if !l.outage.on.Load() {
+		return
+	}
 	if took, over := l.outage.succeed(); over {
 		l.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store serves calls again", slog.Duration("failed_for", took),
 			attrDo("Look for requests whose outcome is unknown: package console lists them first."))
 	}
 }
 
-// logPanic reports a bug of an observer.
-func (l *reporter) logPanic(ctx context.Context, value any, kind EventKind) {
-	l.logger.LogAttrs(ctx, slog.LevelError, "lock: an observer panicked", slog.Any("panic", value), slog.String("event", string(kind)))
+// logPanic is deferred by calls of observers. It ends a panic, and logs it.
+func (l *reporter) logPanic(ctx context.Context, kind EventKind) {
+	if p := recover(); p != nil {
+		l.logger.LogAttrs(ctx, slog.LevelError, "lock: an observer panicked", slog.Any("panic", p), slog.String("event", string(kind)))
+	}
 }
 
 // contained returns l with a handler whose panics cost no more than their lines.

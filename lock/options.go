@@ -46,12 +46,16 @@ func (c config) with(opts []Option) config {
 	return c
 }
 
-// valid returns c, and panics if it is not valid.
-func (c config) valid() config {
-	if err := c.validate(); err != nil {
+// require panics if c is not valid, or needs a feature that the store does not have.
+func (c *config) require(about *Description) {
+	switch err := c.validate(); {
+	case err != nil:
 		panic("lock: " + err.Error())
+	case c.fenced && about.NoFences != nil:
+		panic("lock: WithFencing: " + about.NoFences.Error())
+	case c.inTx && about.NoTransactions != nil:
+		panic("lock: WithTransaction: " + about.NoTransactions.Error())
 	}
-	return c
 }
 
 // validate returns an error if two settings contradict each other.

@@ -12,17 +12,14 @@ import (
 )
 
 func TestWithSharesEverything(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		slow := l.With(lock.WithMaxHold(time.Hour))
 		e := acquired(t, l, key)
-		_, err := slow.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld)
+		require.ErrorIs(t, slow.Do(t.Context(), key, nil), lock.ErrHeld)
 		require.Equal(t, 1, s.Count(fault.Claim))
 		require.NoError(t, e.Release(t.Context()))
 		require.NoError(t, slow.Close(t.Context()))
-		_, err = l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrClosed)
+		require.ErrorIs(t, l.Do(t.Context(), key, nil), lock.ErrClosed)
 	})
 }
 

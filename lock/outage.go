@@ -33,9 +33,6 @@ func (o *outage) fail() (first bool) {
 
 // succeed notes an answer. over reports that it ends an outage, in which calls failed for the time took.
 func (o *outage) succeed() (took time.Duration, over bool) {
-	if !o.on.Load() {
-		return 0, false
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.on.Load() || o.last.Since() < calm {

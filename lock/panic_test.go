@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
@@ -22,70 +23,67 @@ func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 		"before": func(context.Context, func() error) error { panic("a hook's") },
 		"after":  func(_ context.Context, apply func() error) error { _ = apply(); panic("a hook's") },
 	}
-	for store, as := range map[string]func(*fault.Store) lock.Store{"apart": apart, "direct": direct} {
-		for when, f := range panics {
-			name := store + ", " + when + " "
-			bubbleOverCase(t, name+"every claim", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open()
-				s.Every(f, fault.Claim)
-				_, err := l.Acquire(t.Context(), key)
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				require.ErrorContains(t, err, "the store panicked: a hook's")
-				s.Every(nil, fault.Claim)
-				time.Sleep(time.Minute)
-				require.Equal(t, lock.Free, s.State(t, key).State, "it is cleaned up")
+	for name, meet := range map[string]func(t *testing.T, s *fault.Store, l *lock.Locker, f fault.Func){
+		"every claim": func(t *testing.T, s *fault.Store, l *lock.Locker, f fault.Func) {
+			s.Every(f, fault.Claim)
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.ErrorContains(t, err, "the store panicked: a hook's")
+			s.Every(nil, fault.Claim)
+			time.Sleep(time.Minute)
+			requireFree(t, s, key)
+		},
+		"one of each": func(t *testing.T, s *fault.Store, l *lock.Locker, f fault.Func) {
+			s.Next(fault.Claim, f).Next(fault.Renew, f).Next(fault.Release, f)
+			e := acquired(t, l, key) // the same claim again finds out
+			time.Sleep(3 * lease)
+			require.NoError(t, e.Context().Err(), "it is renewed all the same")
+			require.Greater(t, s.Count(fault.Renew), 1)
+			require.NoError(t, e.Release(t.Context()))
+			requireFree(t, s, key)
+		},
+		"every release": func(t *testing.T, s *fault.Store, l *lock.Locker, f fault.Func) {
+			e := acquired(t, l, key)
+			s.Every(f, fault.Release)
+			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
+			time.Sleep(lease / 2)
+			s.Every(nil, fault.Release)
+			time.Sleep(lease / 2)
+			requireFree(t, s, key) // it is completed in the background
+		},
+		"every settle": func(t *testing.T, s *fault.Store, l *lock.Locker, f fault.Func) {
+			e := acquired(t, l, key)
+			s.Every(f, fault.Settle)
+			require.ErrorIs(t, e.Settle(t.Context(), []byte("receipt"), time.Hour), lock.ErrUnknown)
+			time.Sleep(lease / 2)
+			s.Every(nil, fault.Settle)
+			time.Sleep(lease / 2)
+			require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
+		},
+		"clean-up": func(t *testing.T, s *fault.Store, l *lock.Locker, f fault.Func) {
+			s.Every(fault.LoseReply, fault.Claim).Every(f, fault.Release)
+			require.ErrorIs(t, l.Do(t.Context(), key, nil), lock.ErrUnknown)
+			time.Sleep(time.Second)
+			s.Every(nil, fault.Claim, fault.Release)
+			time.Sleep(5 * time.Second)
+			requireFree(t, s, key)
+		},
+		"get": func(t *testing.T, s *fault.Store, l *lock.Locker, f fault.Func) {
+			s.Every(f, fault.Get)
+			_, _, err := l.Once(t.Context(), key, []byte("f"), func(context.Context) ([]byte, error) {
+				s.Free(t, record) // so that the run that has taken over is looked for
+				return []byte("r"), nil
 			})
-			bubbleOverCase(t, name+"one of each", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open()
-				s.Next(fault.Claim, f).Next(fault.Renew, f).Next(fault.Release, f)
-				e, err := l.Acquire(t.Context(), key)
-				require.NoError(t, err, "the same claim again finds out")
-				time.Sleep(3 * lease)
-				require.NoError(t, e.Context().Err(), "it is renewed all the same")
-				require.Greater(t, s.Count(fault.Renew), 1)
-				require.NoError(t, e.Release(t.Context()))
-				require.Equal(t, lock.Free, s.State(t, key).State)
-			})
-			bubbleOverCase(t, name+"every release", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				e := acquired(t, open(), key)
-				s.Every(f, fault.Release)
-				require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
-				time.Sleep(lease / 2)
-				s.Every(nil, fault.Release)
-				time.Sleep(lease / 2)
-				require.Equal(t, lock.Free, s.State(t, key).State, "it is completed in the background")
-			})
-			bubbleOverCase(t, name+"every settle", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				e := acquired(t, open(), key)
-				s.Every(f, fault.Settle)
-				require.ErrorIs(t, e.Settle(t.Context(), []byte("receipt"), time.Hour), lock.ErrUnknown)
-				time.Sleep(lease / 2)
-				s.Every(nil, fault.Settle)
-				time.Sleep(lease / 2)
-				require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
-				s.Free(t, key)
-			})
-			bubbleOverCase(t, name+"clean-up", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open()
-				s.Every(fault.LoseReply, fault.Claim)
-				s.Every(f, fault.Release)
-				_, err := l.Acquire(t.Context(), key)
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				time.Sleep(time.Second)
-				s.Every(nil, fault.Claim, fault.Release)
-				time.Sleep(5 * time.Second)
-				require.Equal(t, lock.Free, s.State(t, key).State)
-			})
-			bubbleOverCase(t, name+"get", as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				l := open()
-				s.Every(f, fault.Get)
-				_, _, err := l.Once(t.Context(), key, []byte("f"), func(context.Context) ([]byte, error) {
-					s.Free(t, record) // so that the run that has taken over is looked for
-					return []byte("r"), nil
+			require.ErrorIs(t, err, lock.ErrLost)
+			require.Positive(t, s.Count(fault.Get))
+		},
+	} {
+		for store, as := range map[string]func(*fault.Store) lock.Store{"apart": apart, "direct": direct} {
+			for when, f := range panics {
+				bubbleOverCase(t, store+", "+when+" "+name, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+					meet(t, s, open(), f)
 				})
-				require.ErrorIs(t, err, lock.ErrLost)
-				require.Positive(t, s.Count(fault.Get))
-			})
+			}
 		}
 	}
 }
@@ -97,8 +95,7 @@ func TestPanicsOfAStoreAreLoggedOnce(t *testing.T) {
 		l := open(lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		s.Every(func(context.Context, func() error) error { panic("a hook's") }, fault.Claim)
 		for range 10 {
-			_, err := l.Acquire(t.Context(), key)
-			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.ErrorIs(t, l.Do(t.Context(), key, nil), lock.ErrUnknown)
 		}
 		synctest.Wait()
 		require.Equal(t, 1, strings.Count(log.String(), "stack="), log.String())
@@ -128,13 +125,18 @@ func TestPanicsOfAStoreInThisProcess(t *testing.T) {
 		time.Sleep(lease)
 		require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
 		s.Free(t, key)
+		s.Every(f, fault.Get) // the look for a receipt before the claim, and for that of the run that has taken over
+		_, _, err = open(lock.WithKeep(keep)).Once(t.Context(), key, nil, func(context.Context) ([]byte, error) {
+			s.Free(t, record)
+			return nil, nil
+		})
+		require.ErrorIs(t, err, lock.ErrLost)
 	})
 }
 
 // no-leak: code of others that panics in the middle of a call leaves no key behind, and the call goes
 // on: an observer, a logger, and the function of WithOrigin.
 func TestPanicsOfHooksCostNoKey(t *testing.T) {
-	t.Parallel()
 	for name, opt := range map[string]lock.Option{
 		"an observer": lock.WithObserver(func(context.Context, lock.Event) { panic("an observer's") }),
 		"a logger":    lock.WithLogger(slog.New(panickingHandler{slog.DiscardHandler}).With("a", "b").WithGroup("c")),
@@ -142,22 +144,18 @@ func TestPanicsOfHooksCostNoKey(t *testing.T) {
 	} {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open(opt, lock.WithKeep(time.Second))
-			works := func(context.Context) error { return nil }
+			works := nothing
 			require.NoError(t, l.Do(t.Context(), key, works))
 			require.NoError(t, l.DoAll(t.Context(), setKeys, works))
-			_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return nil, nil })
-			require.NoError(t, err)
+			must.Run(t)(l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return nil, nil }))
 			s.Next(fault.Release, fault.Refuse)
 			require.NoError(t, l.Do(t.Context(), key, works), "an end without an answer")
-			set, err := l.AcquireAll(t.Context(), setKeys)
-			require.NoError(t, err)
+			set := acquiredAll(t, l)
 			s.Free(t, setKeys[0])
 			require.ErrorIs(t, set.Release(t.Context()), lock.ErrLost)
 			e := acquired(t, l, key)
-			ticket, err := e.HandOver(t.Context(), time.Minute)
-			require.NoError(t, err)
-			e, err = l.Resume(t.Context(), ticket)
-			require.NoError(t, err)
+			ticket := handedOver(t, e, time.Minute)
+			e = resumed(t, l, ticket)
 			require.NoError(t, e.Release(t.Context()))
 			time.Sleep(time.Minute)
 			require.Zero(t, busy(l))

@@ -34,157 +34,97 @@ func meet(n int, call func(i int) error) []error {
 	return errs
 }
 
-// Callers that meet a pending claim of their key share its outcome, and none of
-// them costs another round trip.
+// requireEach checks that each of the errors matches want, or is nil if want is.
+func requireEach(t *testing.T, want error, errs []error) {
+	t.Helper()
+	for _, err := range errs {
+		require.ErrorIs(t, err, want)
+	}
+}
+
+// asking is a call for meet: a request for the run of key.
+func asking(l *lock.Locker, work func(ctx context.Context) ([]byte, error)) func(int) error {
+	return func(int) error { _, _, err := l.Once(context.Background(), key, print1, work); return err }
+}
+
+// Callers that meet a pending claim share its outcome, and cost no further round trip.
 func TestCallersThatMeetShareOneClaim(t *testing.T) {
 	var f effect
-	asked := func(l *lock.Locker, fingerprint []byte) func(int) error {
-		return func(int) error {
-			_, _, err := l.Once(context.Background(), key, fingerprint, f.run("again"))
+	ask := func(fingerprint []byte) func(l *lock.Locker) error {
+		return func(l *lock.Locker) error {
+			receipt, replayed, err := l.Once(context.Background(), key, fingerprint, f.run("again"))
+			if err == nil && (!replayed || string(receipt) != "answer") {
+				return errors.New("not the first answer")
+			}
+			clear(receipt) // it is the caller's
 			return err
 		}
 	}
-	acquire := func(l *lock.Locker) func(int) error {
-		return func(int) error { _, err := l.Acquire(context.Background(), key); return err }
+	acquire := func(l *lock.Locker) error { _, err := l.Acquire(context.Background(), key); return err }
+	answer := func(t *testing.T, _ *fault.Store, other *lock.Locker) {
+		must.Run(t)(other.Once(t.Context(), key, print1, f.run("answer")))
 	}
-	answered := func(t *testing.T, l *lock.Locker) {
-		t.Helper()
-		_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
-		require.NoError(t, err)
-	}
-	for _, tt := range []struct {
-		name   string
+	for name, tt := range map[string]struct {
 		opts   []lock.Option
 		before func(t *testing.T, s *fault.Store, other *lock.Locker)
-		call   func(l *lock.Locker) func(int) error
+		call   func(l *lock.Locker) error
 		want   error
 	}{
-		{
-			name:   "repeats of an answered request",
-			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) { answered(t, other) },
-			call: func(l *lock.Locker) func(int) error {
-				return func(int) error {
-					receipt, replayed, err := l.Once(context.Background(), key, print1, f.run("again"))
-					if err == nil && (!replayed || string(receipt) != "answer") {
-						return errors.New("not the first answer")
-					}
-					clear(receipt) // it is the caller's
-					return err
-				}
-			},
-		},
-		{
-			name:   "and they would wait",
-			opts:   []lock.Option{lock.WithWait(time.Minute)},
-			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) { answered(t, other) },
-			call:   func(l *lock.Locker) func(int) error { return asked(l, print1) },
-		},
-		{
-			name:   "other requests under the key of an answered one",
-			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) { answered(t, other) },
-			call:   func(l *lock.Locker) func(int) error { return asked(l, print2) },
-			want:   lock.ErrMismatch,
-		},
-		{
-			name: "duplicates of what another process runs",
-			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) {
-				t.Helper()
-				go func() {
-					_, _, _ = other.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
-						time.Sleep(time.Second)
-						return nil, nil
-					})
-				}()
-				synctest.Wait()
-			},
-			call: func(l *lock.Locker) func(int) error { return asked(l, print1) },
-			want: lock.ErrHeld,
-		},
-		{
-			name: "repeats of a call with an unknown end",
-			before: func(t *testing.T, s *fault.Store, _ *lock.Locker) {
-				t.Helper()
-				crash(t, s, func(context.Context) {})
-				s.Every(nil, fault.Settle, fault.Release, fault.Renew)
-				time.Sleep(lease)
-			},
-			opts: []lock.Option{lock.WithKeep(keep)},
-			call: func(l *lock.Locker) func(int) error { return asked(l, print1) },
-			want: lock.ErrAbandoned,
-		},
-		{
-			name: "submissions within a cool-down",
-			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) {
-				t.Helper()
-				e := acquired(t, other, key)
-				require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
-			},
-			call: acquire,
-			want: lock.ErrSettled,
-		},
-		{
-			name: "submissions while the store is full",
-			before: func(t *testing.T, s *fault.Store, _ *lock.Locker) {
-				t.Helper()
-				s.Serve(memstore.New(memstore.WithLimits(1, 1<<20)))
-				must.Entry(t)(s.Server().Claim(t.Context(), "another", lock.Claim{Token: "a", Lease: time.Hour}))
-			},
-			call: acquire,
-			want: lock.ErrFull,
-		},
+		"repeats of an answered request":                  {before: answer, call: ask(print1)},
+		"and they would wait":                             {opts: []lock.Option{lock.WithWait(time.Minute)}, before: answer, call: ask(print1)},
+		"other requests under the key of an answered one": {before: answer, call: ask(print2), want: lock.ErrMismatch},
+		"duplicates of what another process runs": {call: ask(print1), want: lock.ErrHeld, before: func(_ *testing.T, _ *fault.Store, other *lock.Locker) {
+			startRun(other, func(context.Context) ([]byte, error) {
+				time.Sleep(time.Second)
+				return nil, nil
+			})
+		}},
+		"repeats of a call with an unknown end": {call: ask(print1), want: lock.ErrAbandoned, before: func(t *testing.T, s *fault.Store, _ *lock.Locker) {
+			abandoned(t, s)
+		}},
+		"submissions within a cool-down": {call: acquire, want: lock.ErrSettled, before: func(t *testing.T, _ *fault.Store, other *lock.Locker) {
+			require.NoError(t, acquired(t, other, key).Settle(t.Context(), nil, time.Minute))
+		}},
+		"submissions while the store is full": {call: acquire, want: lock.ErrFull, before: func(t *testing.T, s *fault.Store, _ *lock.Locker) {
+			s.Serve(memstore.New(memstore.WithLimits(1, 1<<20)))
+			must.Entry(t)(s.Server().Claim(t.Context(), "another", lock.Claim{Token: "a", Lease: time.Hour}))
+		}},
 	} {
-		bubbleCase(t, tt.name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open(tt.opts...)
 			tt.before(t, s, open())
 			s.Every(fault.Slow(answersIn), fault.Claim)
 			claims, began := s.Count(fault.Claim), time.Now()
-			for _, err := range meet(meeting, tt.call(l)) {
-				require.ErrorIs(t, err, tt.want)
-			}
+			requireEach(t, tt.want, meet(meeting, func(int) error { return tt.call(l) }))
 			require.Equal(t, claims+1, s.Count(fault.Claim), "round trips")
 			require.Equal(t, answersIn, time.Since(began))
 		})
 	}
 }
 
-// A repeat that meets the claim of another request is judged by its own
-// fingerprint.
+// same-answer: a repeat that meets the claim of another request is judged by its own fingerprint. A claim
+// that is only pending says nothing of whose key it is.
 func TestCallersThatMeetAreJudgedEachByItsFingerprint(t *testing.T) {
-	for _, wait := range []time.Duration{0, time.Minute} {
+	for _, opts := range [][]lock.Option{nil, {lock.WithWait(time.Minute)}} {
 		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			var f effect
-			_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
-			require.NoError(t, err)
-			l := open()
-			if wait > 0 {
-				l = l.With(lock.WithWait(wait))
-			}
+			must.Run(t)(open().Once(t.Context(), key, print1, f.run("answer")))
+			l := open(opts...)
 			s.Every(fault.Slow(answersIn), fault.Claim)
-			errs := meet(meeting, func(i int) error {
-				fingerprint := print1
-				if i%2 == 0 {
-					fingerprint = print2
-				}
-				_, _, err := l.Once(context.Background(), key, fingerprint, f.run("again"))
+			for i, err := range meet(meeting, func(i int) error {
+				_, _, err := l.Once(context.Background(), key, [][]byte{print2, print1}[i%2], f.run("again"))
 				return err
-			})
-			for i, err := range errs {
-				want := error(nil)
-				if i%2 == 0 {
-					want = lock.ErrMismatch
-				}
-				require.ErrorIs(t, err, want)
+			}) {
+				require.ErrorIs(t, err, []error{lock.ErrMismatch, nil}[i%2])
 			}
 			require.Equal(t, 2, s.Count(fault.Claim), "one of the first, and one")
 		})
 	}
 }
 
-// A claim that is granted at once refuses the callers that met it; a waiter stays
-// in the queue.
+// A claim that is granted refuses the callers that met it. A waiter stays in the queue.
 func TestCallersThatMeetAClaimThatIsGranted(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		waits := l.With(lock.WithWait(time.Minute))
 		s.Every(fault.Slow(answersIn), fault.Claim)
 		var order []int
@@ -221,76 +161,45 @@ func TestCallersThatMeetAClaimThatIsGranted(t *testing.T) {
 func TestWaitersBeyondTheBoundMeetAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
-		_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
-		require.NoError(t, err)
+		must.Run(t)(open().Once(t.Context(), key, print1, f.run("answer")))
 		l := open(lock.WithWait(time.Minute))
 		s.Every(fault.Slow(answersIn), fault.Claim)
-		for _, err := range meet(5*meeting, func(int) error {
-			_, _, err := l.Once(context.Background(), key, print1, f.run("again"))
-			return err
-		}) {
-			require.NoError(t, err)
-		}
+		requireEach(t, nil, meet(5*meeting, asking(l, f.run("again"))))
 		require.Equal(t, 2, s.Count(fault.Claim))
-		// The same crowd before a holder is bounded.
-		s.Free(t, record)
-		held := 0
-		for _, err := range meet(5*meeting, func(int) error {
-			_, _, err := l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
-				time.Sleep(time.Second)
-				return []byte("answer"), nil
-			})
-			return err
-		}) {
-			if err != nil {
-				require.ErrorIs(t, err, lock.ErrHeld)
-				held++
-			}
-		}
-		require.Equal(t, 4*meeting-1, held)
 	})
 }
 
 // A claimer that leaves says nothing of the key. The next one asks.
 func TestCallersThatMeetOneThatLeaves(t *testing.T) {
-	type meetingWith func(ctx context.Context, l *lock.Locker)
-	asks := func(ctx context.Context, l *lock.Locker) { _, _, _ = l.Once(ctx, key, print1, nil) }
-	byDeadline := context.WithTimeout
-	for name, leaves := range map[string]struct {
-		first meetingWith
+	for name, claimer := range map[string]struct {
 		fault fault.Func
-		by    func(parent context.Context, after time.Duration) (context.Context, context.CancelFunc)
-		after time.Duration
+		leave func(parent context.Context) (context.Context, context.CancelFunc)
 	}{
-		"its deadline is over": {asks, fault.HangRequest, byDeadline, 2 * answersIn},
-		"its client has gone": {asks, fault.HangRequest, func(parent context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+		"its deadline is over": {fault.HangRequest, func(parent context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(parent, 2*answersIn)
+		}},
+		"its client has gone": {fault.HangRequest, func(parent context.Context) (context.Context, context.CancelFunc) {
 			ctx, leave := context.WithCancel(parent)
-			time.AfterFunc(after, leave)
+			time.AfterFunc(2*answersIn, leave)
 			return ctx, leave
-		}, 2 * answersIn},
+		}},
 		// That is a failure of its first send, which it repeats.
-		"a hook panics under it": {asks, func(context.Context, func() error) error { panic("a hook's") }, byDeadline, time.Minute},
+		"a hook panics under it": {func(context.Context, func() error) error { panic("a hook's") }, context.WithCancel},
 	} {
 		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			var f effect
-			_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
-			require.NoError(t, err)
+			must.Run(t)(open().Once(t.Context(), key, print1, f.run("answer")))
 			l := open()
 			s.Next(fault.Claim, func(ctx context.Context, apply func() error) error {
 				fault.Sleep(ctx, answersIn)
-				return leaves.fault(ctx, apply)
+				return claimer.fault(ctx, apply)
 			})
 			s.Every(fault.Slow(answersIn), fault.Claim)
-			ctx, leave := leaves.by(t.Context(), leaves.after)
+			ctx, leave := claimer.leave(t.Context())
 			defer leave()
-			go onItsOwn(func() { leaves.first(ctx, l) })
+			go func() { _, _, _ = l.Once(ctx, key, print1, nil) }()
 			synctest.Wait()
-			for _, err := range meet(meeting, func(int) error {
-				_, _, err := l.Once(context.Background(), key, print1, f.run("again"))
-				return err
-			}) {
-				require.NoError(t, err)
-			}
+			requireEach(t, nil, meet(meeting, asking(l, f.run("again"))))
 			require.Equal(t, 3, s.Count(fault.Claim), "of the first, of the one that left or failed, and one more")
 		})
 	}
@@ -298,9 +207,8 @@ func TestCallersThatMeetOneThatLeaves(t *testing.T) {
 
 // Who meets a claim that is not answered waits for its own budget, and no longer.
 func TestCallersThatMeetSilence(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		var seen events
-		l := open()
 		hasty := l.With(lock.WithBudget(budget/2), lock.WithObserver(seen.observe))
 		s.Every(fault.HangRequest, fault.Claim)
 		began := time.Now()
@@ -319,8 +227,7 @@ func TestCallersThatMeetSilence(t *testing.T) {
 		}
 		brief, leave := context.WithTimeout(t.Context(), budget/10)
 		defer leave()
-		_, err := l.Acquire(brief, key)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, l.Do(brief, key, nil), context.DeadlineExceeded)
 		require.Equal(t, budget/10, time.Since(began))
 		wg.Wait()
 		require.Equal(t, 10, seen.count(lock.EventUnavailable))
@@ -328,52 +235,32 @@ func TestCallersThatMeetSilence(t *testing.T) {
 	})
 }
 
-// A waiter that has less time than a budget is refused by a holder when its
-// time is over, even if the holder was a pending claim when the waiter came.
+// A waiter that has less time than a budget is refused by a holder when its time is over, even if
+// the holder was a pending claim when the waiter came, and at its grant if its time is over by then.
 func TestAShortWaitMeetsAClaim(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithWait(2 * answersIn))
-		s.Every(fault.Slow(answersIn), fault.Claim)
-		go func() {
-			_ = l.Do(context.Background(), key, func(context.Context) error { time.Sleep(time.Second); return nil })
-		}()
-		synctest.Wait()
-		began := time.Now()
-		_, err := l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld)
-		require.Equal(t, 2*answersIn, time.Since(began))
-		time.Sleep(2 * time.Second)
+	for wait, took := range map[time.Duration]time.Duration{answersIn / 2: answersIn, 2 * answersIn: 2 * answersIn} {
+		bubbleCase(t, wait.String(), func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithWait(wait))
+			s.Every(fault.Slow(answersIn), fault.Claim)
+			go func() {
+				_ = l.Do(context.Background(), key, func(context.Context) error { time.Sleep(time.Second); return nil })
+			}()
+			synctest.Wait()
+			began := time.Now()
+			requireHeld(t, l)
+			require.Equal(t, took, time.Since(began))
+			time.Sleep(2 * time.Second)
 
-		s.Every(fault.Slow(3*answersIn), fault.Claim)
-		e := acquired(t, l, key)
-		require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
-		for _, err := range meet(meeting, func(int) error { _, err := l.Acquire(t.Context(), key); return err }) {
-			require.ErrorIs(t, err, lock.ErrSettled, "a claim is waited for up to the budget")
-		}
-	})
-}
-
-// same-answer: a claim that is only pending says nothing of whose key it is.
-func TestMismatchByAPendingClaim(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var f effect
-		l := open(lock.WithKeep(keep))
-		_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
-		require.NoError(t, err)
-		s.Every(fault.Slow(50*time.Millisecond), fault.Claim)
-		wrong := make(chan error, 1)
-		go func() { _, _, err := l.Once(context.Background(), key, print2, f.run("wrong")); wrong <- err }()
-		synctest.Wait()
-		_, _, err = l.Once(t.Context(), key, print1, f.run("again")) // the owner of the key
-		require.ErrorIs(t, <-wrong, lock.ErrMismatch)
-		require.NotErrorIs(t, err, lock.ErrMismatch, "422 for the request whose receipt is there")
-	})
+			s.Every(fault.Slow(3*answersIn), fault.Claim)
+			require.NoError(t, acquired(t, l, key).Settle(t.Context(), nil, time.Minute))
+			requireEach(t, lock.ErrSettled, meet(meeting, func(int) error { _, err := l.Acquire(t.Context(), key); return err }))
+		})
+	}
 }
 
 // A waiter left in the queue behind a claimer that leaves is notified of the next claimer's grant.
 func TestQueueIsNotifiedOfTheNextGrant(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		s.Next(fault.Claim, fault.HangRequest)
 		ctx, leave := context.WithTimeout(t.Context(), answersIn)
 		defer leave()
@@ -381,7 +268,7 @@ func TestQueueIsNotifiedOfTheNextGrant(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		var refused atomic.Int32
-		for _, err := range meet(meeting, func(int) error {
+		requireEach(t, nil, meet(meeting, func(int) error {
 			e, err := l.Acquire(context.Background(), key)
 			assert.Equal(t, answersIn, time.Since(began))
 			if err == nil {
@@ -392,9 +279,7 @@ func TestQueueIsNotifiedOfTheNextGrant(t *testing.T) {
 				err = nil
 			}
 			return err
-		}) {
-			require.NoError(t, err)
-		}
+		}))
 		require.EqualValues(t, meeting-1, refused.Load())
 	})
 }

@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,8 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/heap"
+	"github.com/httplatch/httplatch/internal/testkit/journal"
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -30,106 +32,89 @@ func answerWith(receipt []byte) func(context.Context) ([]byte, error) {
 // The answer is delivered, its repeats find that there was one, and the key is
 // free when the keep is over.
 func TestReceiptThatDoesNotFitEndsWithItsKeep(t *testing.T) {
-	for name, store := range map[string]func() lock.Store{
-		"memory": fullMemory,
-		"behind a network": func() lock.Store {
-			s := fault.New()
-			s.Serve(fullMemory())
-			return s
-		},
-	} {
-		for given, fingerprint := range map[string][]byte{"fingerprint": print1, "no fingerprint": nil} {
-			t.Run(name+", "+given, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := store()
-					l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithKeep(keep))
-					receipt, replayed, err := l.Once(t.Context(), key, fingerprint, answerWith(large))
-					require.NoError(t, err)
-					require.False(t, replayed)
-					require.Equal(t, large, receipt)
-					for range 10 {
-						e := must.Entry(t)(s.Get(t.Context(), record))
-						require.Equal(t, lock.Settled, e.State)
-						require.Empty(t, must.Replay(t)(l.Once(t.Context(), key, fingerprint, nil)))
-						time.Sleep(keep / 11)
-					}
-					require.Zero(t, l.Stats().Backlog)
-					time.Sleep(keep - 10*(keep/11))
-					e := must.Entry(t)(s.Get(t.Context(), record))
-					require.Equal(t, lock.Free, e.State)
-					require.NoError(t, l.Close(t.Context()))
-				})
-			})
-		}
+	away := fault.New()
+	away.Serve(fullMemory())
+	for name, s := range map[string]lock.Store{"memory": fullMemory(), "behind a network": away} {
+		t.Run(name, virtual.Test(func(t *testing.T) {
+			l := fault.Locker(t, s, lock.WithKeep(keep))
+			receipt, replayed, err := l.Once(t.Context(), key, print1, answerWith(large))
+			require.NoError(t, err)
+			require.False(t, replayed)
+			require.Equal(t, large, receipt)
+			for range 10 {
+				require.Equal(t, lock.Settled, must.Entry(t)(s.Get(t.Context(), record)).State)
+				require.Empty(t, must.Replay(t)(l.Once(t.Context(), key, print1, nil)))
+				time.Sleep(keep / 11)
+			}
+			require.Zero(t, l.Stats().Backlog)
+			time.Sleep(keep - 10*(keep/11))
+			require.Equal(t, lock.Free, must.Entry(t)(s.Get(t.Context(), record)).State)
+		}))
 	}
 }
 
 func TestSettleSaysThatItsReceiptWasNotKept(t *testing.T) {
 	t.Parallel()
-	var book logbook
+	var book journal.Journal
 	s := fullMemory()
-	l := lock.New(s, book.option())
+	l := lock.New(s, lock.WithLogger(book.Logger()))
 	e := acquired(t, l, key)
 	require.ErrorIs(t, e.Settle(t.Context(), large, keep), lock.ErrFull)
 	got := must.Entry(t)(s.Get(t.Context(), key))
 	require.Equal(t, lock.Settled, got.State)
 	require.Empty(t, got.Receipt)
-	require.Len(t, book.lines(), 1)
-	require.Contains(t, book.lines()[0], "no room for a receipt")
-	require.Contains(t, book.lines()[0], "bytes=100000")
+	require.Len(t, book.Lines(), 1)
+	require.Contains(t, book.Lines()[0], "no room for a receipt")
+	require.Contains(t, book.Lines()[0], "bytes=100000")
 }
 
 // A store that has no room even for that breaks its contract. The work does not
 // run again before the keep is over, can be recorded later, and Close does not wait.
 func TestStoreThatHasNoRoomForATombstone(t *testing.T) {
-	prepare := func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) *lock.Locker {
-		t.Helper()
-		l := open(lock.WithKeep(keep), lock.WithMaxHold(2*keep))
-		s.Every(full, fault.Settle)
-		receipt, _, err := l.Once(t.Context(), key, print1, answerWith(large))
-		require.NoError(t, err)
-		require.Equal(t, large, receipt)
-		return l
+	for name, then := range map[string]func(t *testing.T, s *fault.Store, l *lock.Locker){
+		"for ever": func(t *testing.T, s *fault.Store, l *lock.Locker) {
+			time.Sleep(keep - time.Second)
+			require.NotEqual(t, lock.Free, s.State(t, record).State)
+			time.Sleep(10 * time.Second)
+			require.Equal(t, lock.Free, s.State(t, record).State)
+			time.Sleep(time.Minute)
+			require.Zero(t, busy(l))
+		},
+		"for a while": func(t *testing.T, s *fault.Store, l *lock.Locker) {
+			time.Sleep(keep / 2)
+			s.Every(nil, fault.Settle)
+			time.Sleep(10 * time.Second)
+			require.Equal(t, lock.Settled, s.State(t, record).State)
+			require.Zero(t, busy(l))
+		},
+		"until Close": func(t *testing.T, s *fault.Store, l *lock.Locker) {
+			ctx := within(t, time.Second)
+			require.NoError(t, l.Close(ctx))
+			require.NotEqual(t, lock.Free, s.State(t, record).State)
+		},
+	} {
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithKeep(keep), lock.WithMaxHold(2*keep))
+			s.Every(full, fault.Settle)
+			require.Equal(t, string(large), must.Run(t)(l.Once(t.Context(), key, print1, answerWith(large))))
+			then(t, s, l)
+		})
 	}
-	bubbleCase(t, "for ever", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := prepare(t, s, open)
-		time.Sleep(keep - time.Second)
-		require.NotEqual(t, lock.Free, s.State(t, record).State)
-		time.Sleep(10 * time.Second)
-		require.Equal(t, lock.Free, s.State(t, record).State)
-		time.Sleep(time.Minute)
-		require.Zero(t, busy(l))
-	})
-	bubbleCase(t, "for a while", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := prepare(t, s, open)
-		time.Sleep(keep / 2)
-		s.Every(nil, fault.Settle)
-		time.Sleep(10 * time.Second)
-		require.Equal(t, lock.Settled, s.State(t, record).State)
-		require.Zero(t, busy(l))
-	})
-	bubbleCase(t, "until Close", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := prepare(t, s, open)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.NoError(t, l.Close(ctx))
-		require.NotEqual(t, lock.Free, s.State(t, record).State)
-	})
 }
 
 // In an outage, receipts wait for the store to come back. They must not fill the
 // memory: if there is no room left for a receipt, an empty one is settled in its place.
 func TestPendingReceiptsAreBounded(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "fills the bound of pending receipts")
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const (
 			sent  = 100
 			bound = 64 << 20
 		)
-		var book logbook
-		l := open(lock.WithKeep(keep), book.option())
+		var book journal.Journal
+		l := open(lock.WithKeep(keep), lock.WithLogger(book.Logger()))
 		answer := make([]byte, 1<<20)
-		before := heap()
+		before := heap.InUse()
 		s.Every(fault.LoseRequest, fault.Settle)
 		for i := range sent {
 			receipt, _, err := l.Once(t.Context(), strconv.Itoa(i), print1, answerWith(answer))
@@ -138,9 +123,9 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 		}
 		require.Equal(t, sent, l.Stats().Backlog)
 		require.Equal(t, int64(bound), l.Stats().BacklogBytes)
-		require.Less(t, heap()-before, int64(bound+8<<20))
+		require.Less(t, heap.InUse()-before, int64(bound+8<<20))
 		dropped := 0
-		for _, line := range book.lines() {
+		for _, line := range book.Lines() {
 			if strings.Contains(line, "receipts that wait for the store fill their room") {
 				dropped++
 			}
@@ -164,35 +149,15 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 	})
 }
 
-// A store that answers at last may be full.
-func TestPendingReceiptThatDoesNotFit(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		s.Serve(fullMemory())
-		l := open(lock.WithKeep(keep))
-		s.Every(fault.LoseRequest, fault.Settle)
-		_, _, err := l.Once(t.Context(), key, print1, answerWith(large))
-		require.NoError(t, err)
-		require.Equal(t, lock.Stats{Active: 1, Backlog: 1, BacklogBytes: int64(len(large))}, busy(l))
-		s.Every(nil, fault.Settle)
-		time.Sleep(10 * time.Second)
-		require.Zero(t, busy(l))
-		e := s.State(t, record)
-		require.Equal(t, lock.Settled, e.State)
-		require.Empty(t, e.Receipt)
-	})
-}
-
 // A receipt that Close gives up is no longer counted.
 func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fault.New()
 		l := lock.New(apart(s), lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget))
 		s.Every(fault.HangRequest, fault.Settle)
-		_, _, err := l.Once(t.Context(), key, print1, answerWith(large))
-		require.NoError(t, err)
+		must.Run(t)(l.Once(t.Context(), key, print1, answerWith(large)))
 		require.Equal(t, int64(len(large)), l.Stats().BacklogBytes)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := within(t, time.Second)
 		require.Error(t, l.Close(ctx))
 		synctest.Wait()
 		time.Sleep(time.Minute)
@@ -203,106 +168,23 @@ func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
 // same-answer: a receipt that waited for the store was dropped because the store had no room for it, and its
 // bytes counted on, so that other receipts were dropped for want of memory.
 func TestDroppedReceiptTakesNoMemory(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		e := acquired(t, l, key)
 		s.Every(fault.HangRequest, fault.Settle)
 		require.ErrorIs(t, e.Settle(t.Context(), make([]byte, 1<<20), time.Hour), lock.ErrUnavailable)
 		require.EqualValues(t, 1<<20, l.Stats().BacklogBytes)
-		s.Every(func(context.Context, func() error) error { return errors.Join(lock.ErrNotApplied, lock.ErrFull) }, fault.Settle)
+		s.Every(full, fault.Settle)
 		time.Sleep(20 * time.Second)
 		require.Zero(t, l.Stats().BacklogBytes)
 		require.Equal(t, 1, l.Stats().Backlog)
 		s.Free(t, key)
 		time.Sleep(3 * lease)
+		require.Zero(t, l.Stats().Backlog, "there is no entry to settle")
 		s.Every(nil)
 	})
 }
 
-// answered has the results of Once, and the events that it has reported.
-type answered struct {
-	receipt  string
-	replayed bool
-	err      string
-	events   []lock.Event
-}
-
-// asked asks l for the record of key.
-func asked(ctx context.Context, l *lock.Locker, key, fingerprint string) (a answered) {
-	var observed events
-	receipt, replayed, err := l.With(lock.WithObserver(observed.observe)).Once(ctx, key, []byte(fingerprint),
-		func(context.Context) ([]byte, error) { return nil, errors.New("it ran") })
-	a.receipt, a.replayed = string(receipt), replayed
-	if err != nil {
-		a.err = err.Error()
-	}
-	for _, e := range observed.seen {
-		e.Err = nil // a.err has the text of the error
-		a.events = append(a.events, e)
-	}
-	return a
-}
-
-// The embedded store is asked for a receipt before there is a run. The results and
-// events must be the same as over a store for which Once begins a run: the same
-// store behind a wrapper without Describe.
-func TestAReceiptIsFoundAsByARun(t *testing.T) {
-	const work, fingerprint = "order=7", "request"
-	cases := map[string]struct {
-		opts        []lock.Option
-		before      func(ctx context.Context, l *lock.Locker) context.Context // with its receipt there, for a minute
-		fingerprint string
-		want        string // the receipt; "": none is returned
-		ran         bool
-	}{
-		"it is there":               {fingerprint: fingerprint, want: "receipt"},
-		"asked without fingerprint": {want: "receipt"},
-		"by one who would wait":     {opts: []lock.Option{lock.WithWait(time.Second)}, fingerprint: fingerprint, want: "receipt"},
-		"by one who says who he is": {opts: []lock.Option{lock.WithOrigin(func(context.Context) string { return "trace" })}, fingerprint: fingerprint, want: "receipt"},
-		"another request":           {fingerprint: "another"},
-		"its keep is over": {fingerprint: fingerprint, ran: true, before: func(ctx context.Context, _ *lock.Locker) context.Context {
-			time.Sleep(time.Minute)
-			return ctx
-		}},
-		"the caller has left": {fingerprint: fingerprint, before: func(ctx context.Context, _ *lock.Locker) context.Context {
-			ctx, leave := context.WithCancelCause(ctx)
-			leave(errors.New("left"))
-			return ctx
-		}},
-		"the Locker is closed": {fingerprint: fingerprint, before: func(ctx context.Context, l *lock.Locker) context.Context {
-			_ = l.Close(ctx)
-			return ctx
-		}},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			var said [2]answered
-			for i, as := range []func(lock.Store) lock.Store{
-				func(s lock.Store) lock.Store { return s },
-				func(s lock.Store) lock.Store { return struct{ lock.Store }{s} },
-			} {
-				synctest.Test(t, func(t *testing.T) {
-					l := lock.New(as(memstore.New()), append(c.opts, lock.WithKeep(time.Minute))...)
-					_, _, err := l.Once(t.Context(), work, []byte(fingerprint), func(context.Context) ([]byte, error) { return []byte("receipt"), nil })
-					require.NoError(t, err)
-					ctx := t.Context()
-					if c.before != nil {
-						ctx = c.before(ctx, l)
-					}
-					said[i] = asked(ctx, l, work, c.fingerprint)
-					require.NoError(t, l.Close(t.Context()))
-				})
-			}
-			require.Equal(t, c.want, said[0].receipt)
-			require.Equal(t, c.want != "", said[0].replayed)
-			require.Equal(t, c.ran, said[0].err == "it ran")
-			require.Equal(t, said[1], said[0])
-		})
-	}
-}
-
-// A store that is asked only for receipts that it has still forgets receipts
-// whose keep is over.
+// A store that is only asked for receipts that it has still forgets receipts whose keep is over.
 func TestReplaysAgeTheStore(t *testing.T) {
 	const n = 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -310,10 +192,8 @@ func TestReplaysAgeTheStore(t *testing.T) {
 		kept := l.With(lock.WithKeep(time.Hour))
 		answer := func(context.Context) ([]byte, error) { return []byte("receipt"), nil }
 		for i := range n {
-			_, _, err := l.Once(t.Context(), "short="+strconv.Itoa(i), nil, answer)
-			require.NoError(t, err)
-			_, _, err = kept.Once(t.Context(), "long="+strconv.Itoa(i), nil, answer)
-			require.NoError(t, err)
+			must.Run(t)(l.Once(t.Context(), "short="+strconv.Itoa(i), nil, answer))
+			must.Run(t)(kept.Once(t.Context(), "long="+strconv.Itoa(i), nil, answer))
 		}
 		require.Equal(t, 2*n, l.Stats().Entries)
 		time.Sleep(2 * time.Minute)

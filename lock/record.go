@@ -24,7 +24,7 @@ type record struct {
 // without a receipt did not happen. There is a record once [Commit] was called, while an
 // effect elsewhere is possible, and in a takeover.
 func (r *record) forgottenOnCrash(inTx bool) bool {
-	return inTx && r.attempt == 1 && !r.effects.possible()
+	return inTx && r.attempt == 1 && !r.effects.now().possible()
 }
 
 // refusal returns the reason for which an entry with this state and fingerprint refuses a claim
@@ -53,14 +53,39 @@ func sameRequest(a, b []byte) bool {
 
 // effects records whether a run may have had an effect. If it may, a failure does not free its key.
 type effects struct {
-	mu              sync.Mutex
-	committed       bool
-	begun           bool   // the answer has begun to leave
-	freed           bool   // the run ended without a receipt, so the key is free for the next
-	possibleEffects int    // calls that may have had an effect elsewhere
-	failedReceipt   []byte // of a run that failed after such calls, or after its answer had begun to leave
+	mu sync.Mutex
+	effectState
+}
 
-	steps map[string]struct{} // that run or are done; nil before the first
+type effectState struct {
+	committed       bool
+	begun           bool     // the answer has begun to leave
+	freed           bool     // the run ended without a receipt, so the key is free for the next
+	possibleEffects int      // calls that may have had an effect elsewhere
+	failedReceipt   []byte   // of a run that failed after such calls, or after its answer had begun to leave
+	steps           []string // that run or are done; "" for one that has failed
+}
+
+// possible reports whether a failure of the run no longer implies that it had no effect.
+func (s effectState) possible() bool { return s.committed || s.possibleEffects > 0 || s.begun }
+
+// receipt returns the receipt that a failed run leaves if its key is not freed: the receipt of an
+// answer that has begun, or of a possible effect elsewhere, or nil.
+func (s effectState) receipt() (receipt []byte, elsewhere bool) {
+	if s.begun {
+		return s.failedReceipt, false
+	}
+	if s.possibleEffects > 0 {
+		return s.failedReceipt, true
+	}
+	return nil, false
+}
+
+// now returns the present state.
+func (f *effects) now() effectState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.effectState
 }
 
 // free ends the run without a receipt and returns true, unless the run may have had an effect
@@ -68,52 +93,9 @@ type effects struct {
 func (f *effects) free() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.freed = !f.mayExist()
+	f.freed = !f.possible()
 	return f.freed
 }
-
-// receipt returns the receipt that a failed run leaves if its key is not freed: the receipt of an
-// answer that has begun, or of a possible effect elsewhere, or nil.
-func (f *effects) receipt() (receipt []byte, elsewhere bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.begun:
-		return f.failedReceipt, false
-	case f.possibleEffects == 0:
-		return nil, false
-	}
-	return f.failedReceipt, true
-}
-
-func (f *effects) hasBegun() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.begun
-}
-
-func (f *effects) wasCommitted() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.committed
-}
-
-// unnote takes back one possible effect.
-func (f *effects) unnote() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.possibleEffects--
-}
-
-// possible reports whether a failure of the run no longer implies that it had no effect.
-func (f *effects) possible() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mayExist()
-}
-
-// mayExist is possible for a caller that holds f.mu.
-func (f *effects) mayExist() bool { return f.committed || f.possibleEffects > 0 || f.begun }
 
 // note calls mark unless the run was freed.
 func (f *effects) note(mark func()) (noted bool) {
@@ -124,31 +106,4 @@ func (f *effects) note(mark func()) (noted bool) {
 	}
 	mark()
 	return true
-}
-
-// beginStep notes that a step runs, and returns its place among the steps: 0 if it runs already, or is done.
-func (f *effects) beginStep(name string) (place int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, twice := f.steps[name]; twice {
-		return 0
-	}
-	if f.steps == nil {
-		f.steps = map[string]struct{}{}
-	}
-	f.steps[name] = struct{}{}
-	return len(f.steps)
-}
-
-// failStep lets a step run again.
-func (f *effects) failStep(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.steps, name)
-}
-
-func (f *effects) hasSteps() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.steps != nil
 }

@@ -7,41 +7,23 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
-	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // A duplicate in the holder's process is refused by the facts that this process
 // has. In each case a key is refused, and something happens to it.
 func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
-	cases := map[string]func(t *testing.T, s *fault.Store, l *lock.Locker, e *lock.Lease){
-		"released": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
-			require.NoError(t, e.Release(t.Context()))
-			granted(t, l)
-		},
-		"settled, and over": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
-			require.NoError(t, e.Settle(t.Context(), nil, time.Second))
-			_, err := l.Acquire(t.Context(), key)
-			require.ErrorIs(t, err, lock.ErrSettled)
-			time.Sleep(time.Second)
-			granted(t, l)
-		},
-		"lost": func(t *testing.T, s *fault.Store, l *lock.Locker, e *lock.Lease) {
-			s.Free(t, key)
-			require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
-			granted(t, l)
-			require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
-		},
-		"given to a waiter": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
+	cases := map[string]func(t *testing.T, l *lock.Locker, e *lock.Lease){
+		"given to a waiter": func(t *testing.T, l *lock.Locker, e *lock.Lease) {
 			next := make(chan *lock.Lease, 1)
 			go func() {
 				w, err := l.With(lock.WithWait(time.Minute)).Acquire(t.Context(), key)
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 				next <- w
 			}()
 			synctest.Wait()
@@ -52,52 +34,32 @@ func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 			require.NoError(t, second.Release(t.Context()))
 			granted(t, l)
 		},
-		"its release is not answered": func(t *testing.T, s *fault.Store, l *lock.Locker, e *lock.Lease) {
-			s.Every(fault.HangRequest, fault.Release)
-			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
-			s.Every(nil, fault.Release)
-			granted(t, l) // the first one asks the store again
-		},
-		"its release is never answered": func(t *testing.T, s *fault.Store, l *lock.Locker, e *lock.Lease) {
-			s.Every(fault.HangRequest, fault.Release)
-			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
-			_, err := l.Acquire(t.Context(), key)
-			require.ErrorIs(t, err, lock.ErrUnavailable)
-			require.NotErrorIs(t, err, lock.ErrHeld, "no work runs under it")
-			s.Every(nil, fault.Release)
-			time.Sleep(time.Minute)
-			granted(t, l)
-		},
-		"the caller has left": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
+		"the caller has left": func(t *testing.T, l *lock.Locker, e *lock.Lease) {
 			ctx, leave := context.WithCancelCause(t.Context())
 			left := errors.New("left")
 			leave(left)
-			_, err := l.Acquire(ctx, key)
-			require.ErrorIs(t, err, left)
+			require.ErrorIs(t, l.Do(ctx, key, nil), left)
 			require.NoError(t, e.Release(t.Context()))
 		},
-		"the Locker is closed": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
+		"the Locker is closed": func(t *testing.T, l *lock.Locker, e *lock.Lease) {
 			closed := make(chan error, 1)
 			go func() { closed <- l.Close(t.Context()) }()
 			synctest.Wait()
-			_, err := l.Acquire(t.Context(), key)
-			require.ErrorIs(t, err, lock.ErrClosed)
+			require.ErrorIs(t, l.Do(t.Context(), key, nil), lock.ErrClosed)
 			require.NoError(t, e.Release(t.Context()))
 			require.NoError(t, <-closed)
 		},
 	}
 	for name, happens := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, v := fault.New(), &events{}
-				l := lock.New(s, lock.WithLogger(quiet), lock.WithObserver(v.observe))
-				e := acquired(t, l, key)
-				refusedTwice(t, l)
-				require.Equal(t, 2, v.count(lock.EventRefused))
-				happens(t, s, l, e)
-				require.NoError(t, l.Close(t.Context()))
-			})
-		})
+		t.Run(name, virtual.Test(func(t *testing.T) {
+			var v events
+			l := lock.New(fault.New(), lock.WithLogger(quiet), lock.WithObserver(v.observe))
+			e := acquired(t, l, key)
+			refusedTwice(t, l)
+			require.Equal(t, 2, v.count(lock.EventRefused))
+			happens(t, l, e)
+			require.NoError(t, l.Close(t.Context()))
+		}))
 	}
 }
 
@@ -112,29 +74,8 @@ func refusedTwice(t *testing.T, l *lock.Locker) {
 	require.Equal(t, refused[0], refused[1])
 	require.ErrorIs(t, refused[1], lock.ErrHeld)
 	require.NotSame(t, refused[0], refused[1])
+	require.NotContains(t, refused[1].Error(), key)
 	require.NotEmpty(t, refused[1].Entry.Owner)
-}
-
-// A duplicate is compared with the request that runs, independently of earlier
-// comparisons.
-func TestRefusalsTellRequestsApart(t *testing.T) {
-	l := lock.New(memstore.New())
-	var ran int
-	runs := func(context.Context) ([]byte, error) { ran++; return nil, nil } //nolint:unparam // what Once takes
-	_, _, err := l.Once(t.Context(), key, []byte("this"), func(ctx context.Context) ([]byte, error) {
-		for _, c := range []struct {
-			fingerprint string
-			want        error
-		}{{"this", lock.ErrHeld}, {"this", lock.ErrHeld}, {"that", lock.ErrMismatch}, {"", lock.ErrHeld}, {"that", lock.ErrMismatch}} {
-			_, _, err := l.Once(ctx, key, []byte(c.fingerprint), runs)
-			require.ErrorIs(t, err, c.want, c.fingerprint)
-		}
-		granted(t, l) // a lock of the same name is another key
-		return nil, nil
-	})
-	require.NoError(t, err)
-	require.Zero(t, ran)
-	require.NoError(t, l.Close(t.Context()))
 }
 
 // A store that denies the end of a lease is not asked again by the caller, and is
@@ -145,9 +86,8 @@ func TestDeniedEndIsCompletedInTheBackground(t *testing.T) {
 		end  func(t *testing.T, e *lock.Lease) error
 		left lock.State
 	}{
-		"release": {fault.Release, func(t *testing.T, e *lock.Lease) error { t.Helper(); return e.Release(t.Context()) }, lock.Free},
+		"release": {fault.Release, func(t *testing.T, e *lock.Lease) error { return e.Release(t.Context()) }, lock.Free},
 		"settle": {fault.Settle, func(t *testing.T, e *lock.Lease) error {
-			t.Helper()
 			return e.Settle(t.Context(), []byte("receipt"), time.Hour)
 		}, lock.Settled},
 	} {
@@ -170,8 +110,7 @@ func TestDeniedEndIsCompletedInTheBackground(t *testing.T) {
 	}
 }
 
-// A denied renewal is repeated within the lease, at the same pace as any failed
-// renewal.
+// A denied renewal is repeated within the lease, at the same pace as any failed renewal.
 func TestDeniedRenewalComesAgain(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		e := acquired(t, open(lock.WithLease(30*time.Second)), key)

@@ -19,19 +19,18 @@ func (h *holder) Ring() {
 	switch {
 	case due.Renewal != nil:
 		e.renew(due.Renewal)
-	case due.Expired != validity.NotExpired:
-		_ = e.lose(lossBy(due.Expired, e.locker.cfg.maxHold))
+	case due.Expired && e.outlived():
+		e.validity.Halt() // as it is now, another process may have it
+	case due.Expired:
+		_ = e.lose(e.lossByTime())
 	case due.Opens:
-		e.admitNext()
+		e.openKey()
 	}
 }
 
-// SetAlarm implements validity.Alarm.
-func (h *holder) SetAlarm(due clock.Moment) { h.locker.core.keys.Schedule(&h.local, due) }
-
 // renew renews the lease, under ctx, the context of all its renewals. The first renewal is due a
 // third of the first lease after the claim was sent, and each further one a third of a whole
-// lease after the renewal before it.
+// lease after the renewal before it, or earlier ([Lease.renewalDue]).
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
 	next := clock.Now().Add(cfg.lease / 3)
@@ -96,12 +95,10 @@ var errReleased = fmt.Errorf("%w: it was released", ErrLost)
 
 var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
 
-// admitNext lets other callers of this process claim the key.
-func (e *Lease) admitNext() {
-	if e.local.Unprotected() {
-		e.cleanUpClaim()
-	}
-	e.locker.core.keys.Leave(&e.local, nil)
+// openKey lets other callers of this process claim the key of work that runs unprotected.
+func (e *Lease) openKey() {
+	e.cleanUpClaim()
+	e.local.Leave(nil)
 }
 
 // Extend renews the lease now, for a full lease, or for a shorter time if WithMaxHold or the run

@@ -2,6 +2,8 @@ package lock_test
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -9,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/heap"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -17,73 +22,45 @@ import (
 // All leases of a Locker, and of the Lockers made from it, share the timers of their renewals. Each
 // has to be renewed at its own time, for any lease before it.
 func TestEachLeaseIsRenewedAtItsOwnTime(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
-		renewed := make(map[string][]time.Duration)
+		renewed := make(map[string]map[time.Duration]int)
 		l := lock.New(memstore.New(), lock.WithObserver(func(_ context.Context, e lock.Event) {
 			if e.Kind == lock.EventRenewed {
 				mu.Lock()
 				defer mu.Unlock()
-				renewed[e.Name] = append(renewed[e.Name], time.Since(began).Round(time.Millisecond))
+				if renewed[e.Name] == nil {
+					renewed[e.Name] = make(map[time.Duration]int)
+				}
+				renewed[e.Name][time.Since(began).Round(time.Millisecond)]++
 			}
 		}))
-		kinds := []struct {
-			name  string
-			of    *lock.Locker
-			third time.Duration
-		}{
-			{"long", l.With(lock.WithLease(90 * time.Second)), 30 * time.Second},
-			{"short", l.With(lock.WithLease(9 * time.Second)), 3 * time.Second},
-			{"middle", l, 10 * time.Second},
-		}
+		long, short := l.With(lock.WithLease(90*time.Second)), l.With(lock.WithLease(9*time.Second))
 		const each = 100 // more than there are shards
 		var leases []*lock.Lease
-		acquire := func(name string, of *lock.Locker, i int) *lock.Lease {
-			e := acquired(t, of, lock.Key(name, string(rune('A'+i))))
-			return e
-		}
 		for i := range each {
-			for _, k := range kinds {
-				leases = append(leases, acquire(k.name, k.of, i))
+			for name, of := range map[string]*lock.Locker{"long": long, "short": short, "middle": l} {
+				leases = append(leases, acquired(t, of, lock.Key(name, strconv.Itoa(i))))
 			}
 		}
 		for i := range each { // they take the timers first, and leave
-			require.NoError(t, acquire("gone", l.With(lock.WithLease(3*time.Second)), i).Release(t.Context()))
+			require.NoError(t, acquired(t, l.With(lock.WithLease(3*time.Second)), lock.Key("gone", strconv.Itoa(i))).Release(t.Context()))
 		}
 
 		time.Sleep(31 * time.Second)
-		mu.Lock()
-		for _, k := range kinds {
-			times := make(map[time.Duration]int)
-			for _, at := range renewed[k.name] {
-				times[at]++
+		want := map[string]map[time.Duration]int{"long": {}, "short": {}, "middle": {}}
+		for name, third := range map[string]time.Duration{"long": 30 * time.Second, "short": 3 * time.Second, "middle": 10 * time.Second} {
+			for at := third; at <= 31*time.Second; at += third {
+				want[name][at] = each
 			}
-			want := make(map[time.Duration]int)
-			for at := k.third; at <= 31*time.Second; at += k.third {
-				want[at] = each
-			}
-			require.Equal(t, want, times, k.name)
 		}
-		require.Empty(t, renewed["gone"])
-		mu.Unlock()
-
 		for _, e := range leases {
 			require.NoError(t, e.Release(t.Context()))
 		}
-		total := func() (n int) {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, times := range renewed {
-				n += len(times)
-			}
-			return n
-		}
-		before := total()
-		time.Sleep(time.Hour)
-		require.Equal(t, before, total(), "renewed after its release")
+		time.Sleep(time.Hour) // not renewed after its release
 		require.NoError(t, l.Close(t.Context()))
+		require.Equal(t, want, renewed)
 	})
 }
 
@@ -98,26 +75,12 @@ func TestLeasesThatAreOverAreForgotten(t *testing.T) {
 		}
 	}
 	cycle()
-	before := heap()
+	before := heap.InUse()
 	for range 50_000 {
 		cycle()
 	}
-	require.Less(t, heap()-before, int64(1<<20))
+	require.Less(t, heap.InUse()-before, int64(1<<20))
 	require.NoError(t, l.Close(t.Context()))
-}
-
-func TestShortWorkIsNeverRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error {
-			time.Sleep(lease/3 - time.Millisecond)
-			return nil
-		}))
-		time.Sleep(time.Minute)
-		require.Zero(t, s.Count(fault.Renew))
-		require.Equal(t, 1, s.Count(fault.Claim))
-		require.Equal(t, 1, s.Count(fault.Release))
-	})
 }
 
 func TestLongWorkIsRenewed(t *testing.T) {
@@ -127,8 +90,7 @@ func TestLongWorkIsRenewed(t *testing.T) {
 		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
 			for range 30 {
 				time.Sleep(lease / 10)
-				_, err := other.Acquire(ctx, key)
-				require.ErrorIs(t, err, lock.ErrHeld)
+				require.ErrorIs(t, other.Do(ctx, key, nil), lock.ErrHeld)
 				require.NoError(t, ctx.Err())
 			}
 			return nil
@@ -138,8 +100,7 @@ func TestLongWorkIsRenewed(t *testing.T) {
 }
 
 func TestRenewalGoesOnWhenTheClientHasGone(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, l.Do(ctx, key, func(ctx context.Context) error {
 			cancel()
@@ -152,34 +113,26 @@ func TestRenewalGoesOnWhenTheClientHasGone(t *testing.T) {
 	})
 }
 
+// A lease ends with the maximum hold. One that is as long as that cannot be prolonged, so it is not renewed.
 func TestMaxHoldEndsTheLease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithMaxHold(10 * time.Second))
-		began := time.Now()
-		err := l.Do(t.Context(), key, func(ctx context.Context) error {
-			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-			require.ErrorContains(t, context.Cause(ctx), "maximum of 10s")
-			held := time.Since(began)
-			require.LessOrEqual(t, held, 10*time.Second)
-			require.Greater(t, held, 10*time.Second-200*time.Millisecond)
-			time.Sleep(200 * time.Millisecond)
-			require.Equal(t, lock.Free, s.State(t, key).State, "not held past its maximum in the store either")
-			return nil
+	for most, renewed := range map[time.Duration]bool{10 * time.Second: true, lease: false} {
+		bubbleCase(t, most.String(), func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			began := time.Now()
+			err := open(lock.WithMaxHold(most)).Do(t.Context(), key, func(ctx context.Context) error {
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+				require.ErrorContains(t, context.Cause(ctx), fmt.Sprint("maximum of ", most))
+				held := time.Since(began)
+				require.LessOrEqual(t, held, most)
+				require.Greater(t, held, most-200*time.Millisecond)
+				time.Sleep(200 * time.Millisecond)
+				requireFree(t, s, key) // not held past its maximum in the store either
+				return nil
+			})
+			require.ErrorIs(t, err, lock.ErrLost)
+			require.Equal(t, renewed, s.Count(fault.Renew) > 0)
 		})
-		require.ErrorIs(t, err, lock.ErrLost)
-	})
-}
-
-func TestTransientRenewalFailureIsSurvived(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		s.Next(fault.Renew, fault.HangReply, fault.LoseRequest, fault.HangRequest, fault.Refuse)
-		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
-			time.Sleep(2 * lease)
-			return ctx.Err()
-		}))
-	})
+	}
 }
 
 // A renewal that blocks, even beyond its context, must not extend the validity.
@@ -203,8 +156,7 @@ func TestNotifiedNoLaterThanTheEndOfValidity(t *testing.T) {
 }
 
 func TestRemovedKeyIsNeverCreatedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		err := l.Do(t.Context(), key, func(ctx context.Context) error {
 			s.Free(t, key)
 			<-ctx.Done()
@@ -217,8 +169,7 @@ func TestRemovedKeyIsNeverCreatedAgain(t *testing.T) {
 }
 
 func TestExtend(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		e := acquired(t, l, key)
 		time.Sleep(lease / 4)
 		require.NoError(t, e.Extend(t.Context()))
@@ -243,8 +194,8 @@ func TestExtend(t *testing.T) {
 // is locked out only until it is notified of the loss.
 func TestHungHandler(t *testing.T) {
 	for name, lost := range map[string]func(t *testing.T, s *fault.Store){
-		"freed by an operator": func(t *testing.T, s *fault.Store) { t.Helper(); s.Free(t, key) },
-		"store gone":           func(t *testing.T, s *fault.Store) { t.Helper(); s.Every(fault.HangRequest, fault.Renew) },
+		"freed by an operator": func(t *testing.T, s *fault.Store) { s.Free(t, key) },
+		"store gone":           func(_ *testing.T, s *fault.Store) { s.Every(fault.HangRequest, fault.Renew) },
 	} {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			var seen events
@@ -253,8 +204,7 @@ func TestHungHandler(t *testing.T) {
 			began := time.Now()
 			lost(t, s)
 			if s.State(t, key).State == lock.Free {
-				e, err := other.Acquire(t.Context(), key)
-				require.NoError(t, err, "other processes go on at once")
+				e := acquired(t, other, key)
 				require.NoError(t, e.Release(t.Context()))
 			}
 			<-hung.Context().Done()
@@ -276,8 +226,7 @@ func TestHungHandler(t *testing.T) {
 // at the same moment, and the work often comes first.
 func TestContextIsOverInTheInstantItsValidityIs(t *testing.T) {
 	for i := range 600 {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l := open()
+		solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 			s.Every(fault.HangRequest, fault.Renew)
 			began := time.Now()
 			e := acquired(t, l, key)
@@ -286,11 +235,7 @@ func TestContextIsOverInTheInstantItsValidityIs(t *testing.T) {
 			if i%2 == 0 {
 				require.ErrorIs(t, ctx.Err(), context.Canceled)
 			} else {
-				select {
-				case <-ctx.Done():
-				default:
-					t.Error("the context lives on")
-				}
+				require.True(t, over(ctx), "the context lives on")
 			}
 			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
@@ -328,11 +273,10 @@ func TestRenewalMeetsOwnReceipt(t *testing.T) {
 			var seen events
 			l := open(lock.WithKeep(keep), lock.WithObserver(seen.observe))
 			s.Every(f, fault.Settle)
-			_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
+			must.Run(t)(l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
 				time.Sleep(lease/3 - 100*time.Millisecond)
 				return []byte("answer"), nil
-			})
-			require.NoError(t, err)
+			}))
 			time.Sleep(lease)
 			s.Every(nil, fault.Settle)
 			time.Sleep(10 * time.Second)
@@ -346,8 +290,7 @@ func TestRenewalMeetsOwnReceipt(t *testing.T) {
 // lease that is being released.
 func TestRenewalOfAReleasedLease(t *testing.T) {
 	for range 300 {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l := open()
+		solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 			s.Every(fault.HangRequest, fault.Release)
 			e := acquired(t, l, key)
 			time.Sleep(lease / 3)
@@ -356,31 +299,12 @@ func TestRenewalOfAReleasedLease(t *testing.T) {
 			time.Sleep(2 * lease)
 			require.LessOrEqual(t, s.Count(fault.Renew), sent, "renewed after the release")
 		})
-		if t.Failed() {
-			return
-		}
 	}
-}
-
-// A lease as long as the maximum hold cannot be prolonged, so it is not renewed.
-func TestLeaseOfMaxHoldIsNotRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var seen events
-		l := open(lock.WithMaxHold(lease), lock.WithObserver(seen.observe))
-		_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
-			<-ctx.Done()
-			return nil, context.Cause(ctx)
-		})
-		require.ErrorIs(t, err, lock.ErrLost)
-		require.Zero(t, seen.count(lock.EventRenewed))
-	})
 }
 
 // events: an Extend that is overtaken by the Release of the same lease is no loss.
 func TestExtendOvertakenByRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var seen events
-		l := open(lock.WithObserver(seen.observe))
+	observed(t, func(t *testing.T, s *fault.Store, l *lock.Locker, seen *events) {
 		e := acquired(t, l, key)
 		s.Next(fault.Renew, func(_ context.Context, apply func() error) error { time.Sleep(50 * time.Millisecond); return apply() })
 		s.Next(fault.Release, fault.Slow(80*time.Millisecond))

@@ -9,6 +9,7 @@ import (
 	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Submission describes a request to a guard, for [Locker.Begin].
@@ -41,7 +42,8 @@ type Run struct {
 	lease  Lease
 	record record
 	work   runContext
-	tx     *transaction // of the work; nil if it runs in none
+	tx     Transaction     // around the work; nil if it runs in none
+	txWork context.Context //nolint:containedctx // of work in tx
 
 	mu    sync.Mutex // held during Settle: a second call waits for the outcome of the first
 	phase runPhase
@@ -104,7 +106,7 @@ func innermostRun(ctx context.Context) *Run {
 func (r *Run) Context() context.Context {
 	switch {
 	case r.tx != nil:
-		return r.tx.work
+		return r.txWork
 	case r.lease.local.Unprotected():
 		return context.WithValue(r.lease.parent, runKey{}, r)
 	}
@@ -138,7 +140,7 @@ func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed
 	case r.lease.local.Unprotected():
 		r.endUnprotected()
 	default:
-		r.err = r.settle(ctx, receipt)
+		r.err = r.lease.Settle(ctx, receipt, r.kept())
 	}
 	if !errors.Is(r.err, ErrLost) {
 		// The receipt is settled, or will be when the store answers.
@@ -177,24 +179,31 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 	return nil, false, err
 }
 
-// fail ends a run that failed with err, and returns the error of the end of its lease.
+// fail ends a run that failed with err, and returns the error of the end of its lease. If its key is not freed, it
+// settles the receipt of a possible effect, or an empty one.
 func (r *Run) fail(ctx context.Context, err error) error {
-	freed := r.record.effects.free()
+	freed, e := r.record.effects.free(), &r.lease
 	if r.tx != nil {
-		r.rollback(ctx)
+		// Without an answer, the server ends the transaction later.
+		_ = e.locker.call(ctx, send.Terms{Budget: e.locker.cfg.budget, Lasting: true, Once: true}, &call{do: r.tx.Rollback})
 	}
-	if !freed {
-		return r.settleFailure(ctx)
+	if freed {
+		r.shareFailure(err)
+		return e.giveBack(ctx)
 	}
-	r.shareFailure(err)
-	return r.lease.giveBack(ctx)
+	receipt, elsewhere := r.record.effects.now().receipt()
+	err = e.Settle(ctx, receipt, r.kept())
+	if elsewhere {
+		e.locker.logPossibleEffect(ctx, &e.identity)
+	}
+	return err
 }
 
 // endUnprotected ends a run whose work ran unprotected. Callers that wait for it are refused, because
 // they would run it again.
 func (r *Run) endUnprotected() {
 	e := &r.lease
-	e.locker.core.keys.Share(&e.local, func() local.Decision {
+	e.local.Share(func() local.Decision {
 		d := grantOf(e)
 		d.fingerprint, d.unprotected = e.fingerprint(), true
 		return d
@@ -208,19 +217,8 @@ func (r *Run) endUnprotected() {
 func (r *Run) shareFailure(err error) {
 	e := &r.lease
 	if err != nil && e.parent.Err() == nil && e.lostError() == nil {
-		e.locker.core.keys.Share(&e.local, func() local.Decision { return &decision{failure: err} })
+		e.local.Share(func() local.Decision { return &decision{failure: err} })
 	}
-}
-
-// settleFailure ends a failed run whose key is not freed: it settles the receipt of a
-// possible effect, or an empty one.
-func (r *Run) settleFailure(ctx context.Context) error {
-	receipt, elsewhere := r.record.effects.receipt()
-	err := r.settle(ctx, receipt)
-	if elsewhere {
-		r.lease.locker.logPossibleEffect(ctx, &r.lease.identity)
-	}
-	return err
 }
 
 // successorReceipt returns the receipt of the run that took over after this run lost its lease.
@@ -239,10 +237,6 @@ func (r *Run) settled() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.phase == runSettled
-}
-
-func (r *Run) settle(ctx context.Context, receipt []byte) error {
-	return r.lease.Settle(ctx, receipt, r.kept())
 }
 
 // Hold notes that an answer begins to leave before the work has returned. From then on, neither a
@@ -267,7 +261,7 @@ func (r *Run) Hold(ctx context.Context, receipt []byte) error {
 // kept returns how long the receipt of r is kept. It is not forgotten before the steps of r: a new
 // submission with the same key must not find them done.
 func (r *Run) kept() time.Duration {
-	if r.record.effects.hasSteps() {
+	if r.record.effects.now().steps != nil {
 		return r.lease.locker.cfg.stepKeep()
 	}
 	return r.lease.locker.cfg.keep
@@ -278,7 +272,7 @@ func (r *Run) kept() time.Duration {
 func (r *Run) InTransaction() bool { return r.tx != nil }
 
 // Committed reports whether [Commit] was called in the work.
-func (r *Run) Committed() bool { return r.record.effects.wasCommitted() }
+func (r *Run) Committed() bool { return r.record.effects.now().committed }
 
 // NotePossibleEffect notes a call to another service, before it is sent. From then on, neither a failure
 // nor a crash frees the key, and a run that fails leaves receipt. none takes the note back, if
@@ -296,11 +290,12 @@ func (r *Run) NotePossibleEffect(ctx context.Context, receipt []byte) (none func
 			f.failedReceipt = receipt
 		}
 	})
+	none = func() { f.note(func() { f.possibleEffects-- }) }
 	if err == nil {
-		return f.unnote, nil
+		return none, nil
 	}
 	if noted {
-		f.unnote()
+		none()
 	}
 	return nil, err
 }

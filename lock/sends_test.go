@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,19 +60,20 @@ func TestSendsOfAClaim(t *testing.T) {
 	}
 }
 
-// Without a retry token no call is sent again. After silence, the first send has the whole
-// budget; after a failure, the call ends. Each second adds ten tokens, and every five answered
-// calls add one.
+// spend takes all retry tokens.
+func spend(t *testing.T, s *fault.Store, l *lock.Locker) {
+	t.Helper()
+	s.Every(fault.Refuse, fault.Claim)
+	for l.Stats().Retries > 0 {
+		require.Error(t, l.Do(t.Context(), "another", nil))
+	}
+	s.Every(nil, fault.Claim)
+}
+
+// Without a retry token, a silent send has the whole budget, and a failure ends the call. Each second adds ten
+// tokens, and every five answered calls add one.
 func TestRetryBudget(t *testing.T) {
 	const brief = 3 * time.Millisecond // a token takes 100
-	spend := func(t *testing.T, l *lock.Locker, s *fault.Store) {
-		t.Helper()
-		s.Every(fault.Refuse, fault.Claim)
-		for l.Stats().Retries > 0 {
-			require.Error(t, l.Do(t.Context(), "another", nil))
-		}
-		s.Every(nil, fault.Claim)
-	}
 	for _, tt := range []struct {
 		name  string
 		fault fault.Func
@@ -87,33 +87,29 @@ func TestRetryBudget(t *testing.T) {
 	} {
 		bubbleOverCase(t, tt.name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open(lock.WithBudget(brief))
-			spend(t, l, s)
+			spend(t, s, l)
 			s.Every(tt.fault, fault.Claim)
 			before, began := s.Count(fault.Claim), time.Now()
-			e, err := l.Acquire(t.Context(), key)
-			require.ErrorIs(t, err, tt.err)
+			require.ErrorIs(t, l.Do(t.Context(), key, nothing), tt.err)
 			require.Equal(t, tt.took, time.Since(began))
 			require.Equal(t, before+1, s.Count(fault.Claim))
 			s.Every(nil, fault.Claim)
-			if err == nil {
-				require.NoError(t, e.Release(t.Context()))
-			}
 		})
 	}
 	bubbleOverCase(t, "filled", direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		spend(t, l, s)
+		spend(t, s, l)
 		require.Zero(t, l.Stats().Retries)
 		time.Sleep(time.Second)
 		require.Equal(t, 10, l.Stats().Retries)
 		time.Sleep(time.Hour)
 		require.Equal(t, 100, l.Stats().Retries, "time alone saves no more")
 		for range 50 {
-			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+			require.NoError(t, l.Do(t.Context(), key, nothing))
 		}
 		require.Equal(t, 120, l.Stats().Retries, "a fifth of a hundred answered calls")
 		for range 5000 {
-			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+			require.NoError(t, l.Do(t.Context(), key, nothing))
 		}
 		require.Equal(t, 1000, l.Stats().Retries)
 	})
@@ -150,40 +146,51 @@ func TestAnswersThatAreErrors(t *testing.T) {
 }
 
 // A caller that leaves during its send waits for the answer for a third of its budget at most.
-// No second send follows.
+// No second send follows. An answer in time is a lease whose context has ended.
 func TestCallerGoesDuringItsOwnSend(t *testing.T) {
 	const after, third = budget / 10, budget / 3
 	errLeft := errors.New("has left")
+	leaves := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		time.AfterFunc(after, func() { cancel(errLeft) })
+		return ctx, func() { cancel(nil) }
+	}
+	expires := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, after)
+	}
+	expiresLate := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		end := time.Now().Add(after)
+		ctx, cancel := context.WithDeadline(ctx, end.Add(time.Millisecond))
+		return eager{ctx, end}, cancel
+	}
 	for name, tt := range map[string]struct {
-		ctx  func(context.Context) (context.Context, context.CancelFunc)
-		want error
-		took time.Duration
+		ctx     func(context.Context) (context.Context, context.CancelFunc)
+		claim   fault.Func
+		want    error
+		took    time.Duration
+		granted bool
 	}{
-		"canceled": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancelCause(ctx)
-			time.AfterFunc(after, func() { cancel(errLeft) })
-			return ctx, func() { cancel(nil) }
-		}, errLeft, third},
-		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, after)
-		}, context.DeadlineExceeded, after},
-		"deadline that is reported late": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			end := time.Now().Add(after)
-			ctx, cancel := context.WithDeadline(ctx, end.Add(time.Millisecond))
-			return eager{ctx, end}, cancel
-		}, context.DeadlineExceeded, after},
+		"canceled":                       {ctx: leaves, claim: fault.HangReply, want: errLeft, took: third},
+		"canceled, and answered in time": {ctx: leaves, claim: fault.Slow(third / 2), want: errLeft, took: third / 2, granted: true},
+		"deadline":                       {ctx: expires, claim: fault.HangReply, want: context.DeadlineExceeded, took: after},
+		"deadline that is reported late": {ctx: expiresLate, claim: fault.HangReply, want: context.DeadlineExceeded, took: after},
 	} {
 		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l := open()
 			ctx, cancel := tt.ctx(t.Context())
 			defer cancel()
-			s.Every(fault.HangReply, fault.Claim)
+			s.Every(tt.claim, fault.Claim)
 			began := time.Now()
-			_, err := l.Acquire(ctx, key)
-			require.ErrorIs(t, err, tt.want)
-			require.ErrorIs(t, err, lock.ErrUnknown)
+			e, err := open().Acquire(ctx, key)
 			require.InDelta(t, tt.took, time.Since(began), float64(time.Millisecond))
 			require.Equal(t, 1, s.Count(fault.Claim))
+			if tt.granted {
+				require.NoError(t, err)
+				require.ErrorIs(t, context.Cause(e.Context()), tt.want)
+				require.NoError(t, e.Release(t.Context()))
+				return
+			}
+			require.ErrorIs(t, err, tt.want)
+			require.ErrorIs(t, err, lock.ErrUnknown)
 			synctest.Wait()
 			require.Equal(t, lock.Free, s.State(t, key).State, "it is cleaned up")
 		})
@@ -249,25 +256,14 @@ func TestACallerThatLeavesIsBackSoon(t *testing.T) {
 		fault   fault.Func
 		prepare func(t *testing.T, s *fault.Store, l *lock.Locker)
 	}{
-		"silence": {fault: fault.HangRequest},
-		"silence, without tokens": {fault: fault.HangRequest, prepare: func(t *testing.T, s *fault.Store, l *lock.Locker) {
-			t.Helper()
-			for i := 0; l.Stats().Retries > 0; i++ {
-				s.Next(fault.Claim, fault.Refuse)
-				_ = l.Do(t.Context(), "spent", nothing)
-			}
-		}},
+		"silence":                 {fault: fault.HangRequest},
+		"silence, without tokens": {fault: fault.HangRequest, prepare: spend},
 		"an own orphan": {fault: insists, prepare: func(t *testing.T, s *fault.Store, l *lock.Locker) {
-			t.Helper()
 			s.Every(fault.HangReply, fault.Claim)
 			s.Every(fault.HangRequest, fault.Release)
-			_, err := l.Acquire(t.Context(), key)
-			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.ErrorIs(t, l.Do(t.Context(), key, nil), lock.ErrUnknown)
 		}},
-		"a key that changes hands": {fault: insists, prepare: func(t *testing.T, s *fault.Store, _ *lock.Locker) {
-			t.Helper()
-			s.Serve(neverOurs{s.Server()})
-		}},
+		"a key that changes hands": {fault: insists, prepare: func(_ *testing.T, s *fault.Store, _ *lock.Locker) { s.Serve(neverOurs{s.Server()}) }},
 	} {
 		for leaves := time.Millisecond; leaves < budget; leaves += 30 * time.Millisecond {
 			bubbleCase(t, fmt.Sprintf("%s, after %v", name, leaves), func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -277,19 +273,13 @@ func TestACallerThatLeavesIsBackSoon(t *testing.T) {
 				}
 				s.Every(tt.fault)
 				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				var left atomic.Pointer[time.Time]
-				time.AfterFunc(leaves, func() {
-					at := time.Now()
-					left.Store(&at)
-					cancel()
-				})
+				began := time.Now()
+				time.AfterFunc(leaves, cancel)
 				e, err := l.Acquire(ctx, key)
-				if at := left.Load(); at != nil {
-					require.LessOrEqual(t, time.Since(*at), budget/3)
-					if err != nil {
-						require.ErrorIs(t, err, context.Canceled)
-					}
+				late := time.Since(began) - leaves
+				require.LessOrEqual(t, late, budget/3)
+				if err != nil && late > 0 {
+					require.ErrorIs(t, err, context.Canceled)
 				}
 				s.Every(nil)
 				_ = e.Release(t.Context())

@@ -44,8 +44,8 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 // nested calls, one set or key inside another: claim all keys in one call.
 //
 // A store that can claim a set in one call ([SetClaimer]) is asked once for all keys. They are claimed
-// one after the other if the claim or the release of a key is pending in this process, under
-// [WithFencing] and [WithFailOpen], and for a caller that waits for a holder.
+// one after the other if a claim or a release of one of them is pending in this process, if
+// [WithFencing] or [WithFailOpen] is set, or if the caller waits for a holder.
 //
 // When a key is refused, all keys before it are released. [RefusedError] names the refused key
 // in Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it
@@ -58,7 +58,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
 		return nil, err
 	}
 	s := &Set{keys: keys, leases: make([]*Lease, 0, len(keys))}
-	if err := l.acquireAll(ctx, s, keys); err != nil {
+	if err := l.acquireAll(ctx, s); err != nil {
 		_ = s.Release(ctx) // no work has begun
 		return nil, err
 	}
@@ -80,9 +80,9 @@ func sortedKeys(keys []string) ([]string, error) {
 	return slices.Compact(sorted), nil
 }
 
-// acquireAll takes keys for s. The context of each lease is derived from the context of the
+// acquireAll takes the keys of s. The context of each lease is derived from the context of the
 // lease before it, so the last context ends as soon as any lease is lost.
-func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
+func (l *Locker) acquireAll(ctx context.Context, s *Set) error {
 	of, parent := l, ctx
 	if l.cfg.detached {
 		// Only the first lease is detached from the caller's context. The context of each
@@ -92,10 +92,9 @@ func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
 		of, parent = l.core.newLocker(cfg), context.WithoutCancel(ctx)
 	}
 	until := clock.Now().Add(l.cfg.wait)
-	bypassed := false
-	done, err := of.claimAtOnce(ctx, parent, s, keys)
+	done, err := of.claimAtOnce(ctx, parent, s)
 	if !done {
-		bypassed, err = of.claimInOrder(ctx, parent, s, keys, until)
+		err = of.claimInOrder(ctx, parent, s, until)
 	}
 	if lost := s.lost(); lost != nil {
 		return fmt.Errorf("%w: a lease of the set ended before all its keys were granted: %s", ErrUnavailable, lost.Error())
@@ -103,26 +102,26 @@ func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
 	if err != nil {
 		return err
 	}
-	s.context = setContext{Context: s.leases[len(s.leases)-1].Context(), outer: ctx, set: s, bypassed: bypassed}
+	s.context = setContext{s.leases[len(s.leases)-1].Context(), s}
 	return nil
 }
 
-// claimInOrder takes keys for s, one after the other, until a lease of s ends. bypassed says that the
-// store has not served one of them, and that the work runs unprotected.
-func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, keys []string, until clock.Moment) (bypassed bool, err error) {
+// claimInOrder takes the keys of s, one after the other, until a lease of s ends. Once the store has not served a
+// key, and its work may run unprotected, so does the work of all later keys.
+func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, until clock.Moment) error {
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
 	var terms acquireTerms
-	for _, key := range keys {
+	for _, key := range s.keys {
 		terms.wait = 0
 		if l.cfg.wait > 0 {
 			terms.wait = until.Until()
 		}
-		e := l.newLease(ctx, key)
+		e := new(Lease).init(ctx, l, entryName(key))
 		e.set = s.keys
 		e.parent = parent //nolint:fatcontext // a set has as many contexts as keys
 		if err := l.acquire(ctx, e, terms); err != nil {
-			return false, err
+			return err
 		}
 		s.leases = append(s.leases, e)
 		if e.local.Unprotected() {
@@ -132,7 +131,7 @@ func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, keys []string
 		defer context.AfterFunc(work, func() { leave(context.Cause(work)) })()
 		parent = work
 	}
-	return terms.outage != nil, nil
+	return nil
 }
 
 var errSetOutage = fmt.Errorf("%w: it did not serve another key of the set, and was not asked for this one", ErrUnavailable)
@@ -178,16 +177,19 @@ func (s *Set) Context() context.Context {
 // Fence returns the fencing token of the lease on key; see [Lease.Fence]. ok is false for a key
 // that the set does not have, and for all keys if the work runs unprotected on one of them.
 func (s *Set) Fence(key string) (fence int64, ok bool) {
-	if s == nil || s.context.bypassed {
+	if s == nil {
 		return 0, false
 	}
 	for _, e := range s.leases {
-		if e.Key() == key {
+		if e.Key() == key && !s.unprotected() {
 			return e.Fence()
 		}
 	}
 	return 0, false
 }
+
+// unprotected reports whether the work runs unprotected on a key, and so on the last one.
+func (s *Set) unprotected() bool { return s.leases[len(s.leases)-1].local.Unprotected() }
 
 // Extend is [Lease.Extend] for all leases of the set, at the same time. It returns a loss
 // before other errors.
@@ -208,7 +210,7 @@ func (s *Set) Settle(ctx context.Context, receipt []byte, keep time.Duration) er
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
 	return s.each(func(e *Lease) error {
-		if s.context.bypassed && !e.local.Unprotected() {
+		if s.unprotected() && !e.local.Unprotected() {
 			return e.Release(ctx) // a part of the set protects nothing, so it leaves no receipt
 		}
 		return e.Settle(ctx, receipt, keep)
@@ -230,26 +232,16 @@ func (s *Set) Release(ctx context.Context) error {
 // last comes first, so that each context ends before its parent.
 func (s *Set) each(end func(e *Lease) error) error {
 	errs := make([]error, len(s.leases))
-	s.eachFrom(len(s.leases)-1, func(i int) { errs[i] = end(s.leases[i]) })
-	return lossFirst(errs)
-}
-
-func (s *Set) eachFrom(last int, do func(i int)) {
-	if last < 0 {
-		return
-	}
-	if s.leases[last].locker.core.inProcess {
-		for i := range last + 1 {
-			do(last - i)
-		}
-		return
-	}
 	var others sync.WaitGroup
-	for i := range last {
-		others.Go(func() { do(i) })
+	for i, e := range slices.Backward(s.leases) {
+		if i == 0 || e.locker.core.inProcess {
+			errs[i] = end(e)
+		} else {
+			others.Go(func() { errs[i] = end(e) })
+		}
 	}
-	do(last)
 	others.Wait()
+	return lossFirst(errs)
 }
 
 // lossFirst returns the first loss among errs, or else the first error.
@@ -277,9 +269,7 @@ func SetFromContext(ctx context.Context) (set *Set, ok bool) {
 type setContext struct {
 	context.Context //nolint:containedctx // it is one
 
-	outer    context.Context //nolint:containedctx // for the values of work that runs unprotected
-	set      *Set
-	bypassed bool // the store did not serve one of the keys
+	set *Set
 }
 
 // Done and Err check the clock for each lease, as the context of a single lease does: the context
@@ -295,16 +285,13 @@ func (c *setContext) Err() error {
 }
 
 func (c *setContext) Value(key any) any {
-	switch key.(type) {
-	case setKey:
-		if !c.bypassed {
-			return c.set
-		}
-		return c.outer.Value(key)
-	case leaseKey:
-		if c.bypassed { // a part of the set protects nothing
-			return c.outer.Value(key)
-		}
+	_, ofSet := key.(setKey)
+	_, ofLease := key.(leaseKey)
+	switch {
+	case (ofSet || ofLease) && c.set.unprotected(): // a part of the set protects nothing
+		return c.set.leases[0].parent.Value(key)
+	case ofSet:
+		return c.set
 	}
 	return c.Context.Value(key)
 }

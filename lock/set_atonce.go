@@ -12,34 +12,40 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// claimAtOnce takes keys for s in one call to the store. If done is false, it has taken no key, and
+// claimAtOnce takes the keys of s in one call to the store. If done is false, it has taken no key, and
 // the caller has to claim the keys one after the other: because the store cannot claim them at
 // once, because the claim or the release of one of them is pending in this process, or because
 // the caller waits for a holder.
 //
 // Each key has its own token. So after the grant, each lease is renewed, recovered and cleaned up
 // like the lease of a single key.
-func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string) (done bool, err error) {
+func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set) (done bool, err error) {
 	// Each key's own claim draws its fence, and WithFailOpen decides about each key by itself.
-	if l.core.sets == nil || len(keys) < 2 || l.cfg.fenced || l.cfg.failOpen || ctx.Err() != nil {
+	if l.core.sets == nil || len(s.keys) < 2 || l.cfg.fenced || l.cfg.failOpen || ctx.Err() != nil {
 		return false, nil //nolint:nilerr // the first claim in order says that the caller has left
 	}
-	c := &setClaim{Locker: l, set: s, leases: make([]*Lease, len(keys)), began: clock.Now()}
-	for i, key := range keys {
-		c.leases[i] = l.newLease(ctx, key)
+	c := &setClaim{Locker: l, set: s, leases: make([]*Lease, len(s.keys)), began: clock.Now()}
+	for i, key := range s.keys {
+		c.leases[i] = new(Lease).init(ctx, l, entryName(key))
 		c.leases[i].set = s.keys
 		c.leases[i].parent = parent //nolint:fatcontext // a set has as many contexts as keys
 		parent = c.leases[i].Context()
 	}
 	err = c.take(ctx)
-	c.discard(ctx, err) // before observers are called: other callers wait for the keys
+	for _, e := range c.leases[len(s.leases):] { // before observers are called: other callers wait for the keys
+		if e == c.refused || !isRefusal(err) {
+			e.discard(ctx, err)
+		} else {
+			e.discard(ctx, nil) // a refusal concerns the callers that wait for its own key only
+		}
+	}
 	if c.refused != nil {
 		l.reportRefusal(ctx, c.refused, c.began, err)
 	}
-	if done = !errors.Is(err, errors.ErrUnsupported); !done {
-		err = nil
+	if errors.Is(err, errors.ErrUnsupported) {
+		return false, nil
 	}
-	return done, err
+	return true, err
 }
 
 // setClaim claims the keys of a set.
@@ -78,18 +84,6 @@ func (c *setClaim) take(ctx context.Context) error {
 	return c.start(ctx, sent)
 }
 
-// discard ends the leases that the set does not get. A refusal concerns the callers that wait for its
-// own key only.
-func (c *setClaim) discard(ctx context.Context, err error) {
-	for _, e := range c.leases[len(c.set.leases):] {
-		if e != c.refused && isRefusal(err) {
-			e.discard(ctx, nil)
-		} else {
-			e.discard(ctx, err)
-		}
-	}
-}
-
 // enter gives the leases their keys in this process, all or none, and waits for none of them. A
 // caller that does not wait is refused if one of them is held.
 func (c *setClaim) enter() error {
@@ -98,7 +92,7 @@ func (c *setClaim) enter() error {
 			c.leases = c.leases[:i]
 			return errInOrder
 		}
-		taken, owner := c.core.keys.TryEnter(&e.local)
+		taken, owner := e.local.TryEnter()
 		if taken == local.NotTaken {
 			continue
 		}
@@ -115,17 +109,21 @@ func (c *setClaim) enter() error {
 
 // send asks the store for all keys.
 func (c *setClaim) send(ctx context.Context) (inTheWay Entry, err error) {
-	core := c.core
 	c.checkIfDue(c.began)
-	r := &setRequest{store: core.sets, keys: make([]string, len(c.leases)), claims: make([]Claim, len(c.leases))}
-	call := new(send.Call)
+	keys, claims := make([]string, len(c.leases)), make([]Claim, len(c.leases))
 	for i, e := range c.leases {
-		e.claim.sent = call
-		r.keys[i], r.claims[i] = string(e.entry), c.newClaim(e)
-		e.claim.lease, r.claims[i].Lease = c.leases[0].claim.lease, r.claims[0].Lease // inside a run, the time left shrinks meanwhile
+		keys[i], claims[i] = string(e.entry), c.newClaim(e)
+		e.claim.lease, claims[i].Lease = c.leases[0].claim.lease, claims[0].Lease // inside a run, the time left shrinks meanwhile
 	}
-	err = core.request(ctx, call, send.Terms{Budget: c.cfg.budget}, r)
-	return r.inTheWay, err
+	claim := call{do: func(ctx context.Context) (err error) {
+		inTheWay, err = c.core.sets.ClaimSet(ctx, keys, claims)
+		return err
+	}}
+	err = c.core.call(ctx, send.Terms{Budget: c.cfg.budget}, &claim)
+	for _, e := range c.leases {
+		e.claim.sent = claim.sent
+	}
+	return inTheWay, err
 }
 
 // start starts the leases, and gives them to the set. It stops at a lease that is over already.
@@ -135,7 +133,7 @@ func (c *setClaim) start(ctx context.Context, sent clock.Moment) error {
 	}
 	for _, e := range c.leases {
 		e.claim.orphaned = false
-		if err := c.granted(ctx, e, 0, sent); err != nil {
+		if err := c.granted(ctx, e, 0, sent, EventClaimed); err != nil {
 			c.refused = e
 			return err
 		}
@@ -161,17 +159,4 @@ func (c *setClaim) refusal(inTheWay *Entry) error {
 	inTheWay.Key = c.refused.label()
 	c.refused.observed.noteFound(inTheWay.Owner)
 	return &RefusedError{Reason: reason, Entry: *inTheWay}
-}
-
-// setRequest claims a set of keys.
-type setRequest struct {
-	store    SetClaimer
-	keys     []string
-	claims   []Claim
-	inTheWay Entry
-}
-
-func (r *setRequest) Send(ctx context.Context) (err error) {
-	r.inTheWay, err = r.store.ClaimSet(ctx, r.keys, r.claims)
-	return err
 }

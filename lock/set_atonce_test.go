@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 )
 
 func TestSetIsClaimedAtOnce(t *testing.T) {
-	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
 		require.NoError(t, l.DoAll(t.Context(), []string{"item=3", "item=1", "item=2", "item=1"}, func(ctx context.Context) error {
@@ -36,9 +34,7 @@ func TestSetIsClaimedAtOnce(t *testing.T) {
 	})
 }
 
-// Sets that the store is asked for in order: each with its own calls.
 func TestSetIsClaimedInOrder(t *testing.T) {
-	t.Parallel()
 	for name, tt := range map[string]struct {
 		opts     []lock.Option
 		held     string // by another process
@@ -63,12 +59,8 @@ func TestSetIsClaimedInOrder(t *testing.T) {
 	}
 }
 
-// A set with a key that this process holds is refused without a call to the store.
 func TestSetWithAKeyOfThisProcessIsRefusedWithoutACall(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var seen events
-		l := open(lock.WithObserver(seen.observe))
+	observed(t, func(t *testing.T, s *fault.Store, l *lock.Locker, seen *events) {
 		require.NoError(t, l.Do(t.Context(), setKeys[2], func(ctx context.Context) error {
 			before := s.Count(fault.Claim)
 			err := l.DoAll(ctx, setKeys, nil)
@@ -81,13 +73,12 @@ func TestSetWithAKeyOfThisProcessIsRefusedWithoutACall(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, setKeys[2:], seen.keys(lock.EventRefused))
-		require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+		require.NoError(t, l.DoAll(t.Context(), setKeys, nothing))
 	})
 }
 
 // The answer to the claim of a set is lost. Its tokens recover all keys.
 func TestLostReplyToTheClaimOfASet(t *testing.T) {
-	t.Parallel()
 	for name, f := range map[string]fault.Func{"applied": fault.LoseReply, "not applied": fault.LoseRequest} {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			var seen events
@@ -101,104 +92,33 @@ func TestLostReplyToTheClaimOfASet(t *testing.T) {
 	}
 }
 
-// The claim of a set has no answer within the budget, and may be applied later. No key keeps an
-// owner, and the process itself can have the set at once.
-func TestUnansweredClaimOfASetLeavesNoOrphan(t *testing.T) {
-	t.Parallel()
-	for name, f := range map[string]fault.Func{
-		"applied, no answer": fault.HangReply, "never applied": fault.HangRequest, "applied late": fault.Late(2 * budget),
-	} {
-		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l, began := open(), time.Now()
-			s.Next(fault.Claim, f, f, f, f)
-			_, err := l.AcquireAll(t.Context(), setKeys)
-			require.ErrorIs(t, err, lock.ErrUnknown)
-			require.Equal(t, budget, time.Since(began))
-			s.Skip(fault.Claim)
-
-			for range 2 {
-				require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
-			}
-			require.NoError(t, l.Do(t.Context(), setKeys[1], func(context.Context) error { return nil }))
-			time.Sleep(lease + s.Lag)
-			requireFree(t, s, setKeys...)
-		})
-	}
-}
-
-// A send of a claim without an answer lands after the set was released. It takes all keys for
-// tokens that have no holder, and each of them is removed.
-func TestLateClaimOfASetLeavesNoOrphan(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l, other := open(), open()
-		s.Next(fault.Claim, fault.Late(2*time.Second))
-		require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
-		time.Sleep(2*time.Second + time.Millisecond)
-		require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
-		time.Sleep(lease)
-		require.NoError(t, other.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
-		time.Sleep(s.Lag)
-		requireFree(t, s, setKeys...)
-	})
-}
-
 func TestReleaseOfASet(t *testing.T) {
-	t.Parallel()
 	for name, tt := range map[string]struct {
-		faults   []fault.Func
 		removed  string // by an operator, before the release
 		releases int
 		want     error
 	}{
 		"answered":               {releases: 3},
-		"a reply is lost":        {faults: []fault.Func{fault.LoseReply}, releases: 4},
-		"a request is lost":      {faults: []fault.Func{fault.LoseRequest}, releases: 4},
-		"refused at first":       {faults: []fault.Func{fault.Refuse}, releases: 4},
 		"one key was taken away": {removed: setKeys[1], releases: 4, want: lock.ErrLost}, // and one removal of an entry that may remain
 	} {
 		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			l := open()
-			set, err := l.AcquireAll(t.Context(), setKeys)
-			require.NoError(t, err)
+			set := acquiredAll(t, open())
 			if tt.removed != "" {
 				s.Free(t, tt.removed)
 			}
-			s.Next(fault.Release, tt.faults...)
 			require.ErrorIs(t, set.Release(t.Context()), tt.want)
 			require.NoError(t, set.Release(t.Context()), "the second call does nothing")
 			time.Sleep(2 * lease)
 			require.ErrorIs(t, set.Context().Err(), context.Canceled)
 			require.Equal(t, tt.releases, s.Count(fault.Release))
 			requireFree(t, s, setKeys...)
-			require.Zero(t, l.Stats().Active)
 		})
 	}
-}
-
-// noSets is a SetClaimer that can claim no set, as a wrapper over a store that is none.
-type noSets struct{ *fault.Store }
-
-var errNoSets = fmt.Errorf("no sets: %w", errors.ErrUnsupported)
-
-func (noSets) ClaimSet(context.Context, []string, []lock.Claim) (lock.Entry, error) {
-	return lock.Entry{}, errNoSets
-}
-
-func TestStoreThatClaimsNoSetsIsAskedForEachKey(t *testing.T) {
-	t.Parallel()
-	bubbleOver(t, func(s *fault.Store) lock.Store { return noSets{s} }, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		require.NoError(t, open().DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
-		require.Equal(t, 3, s.Count(fault.Claim))
-		require.Equal(t, 3, s.Count(fault.Release))
-		requireFree(t, s, setKeys...)
-	})
 }
 
 // A caller of the same process meets the claim of a set that is pending, and gets its outcome for
 // the caller's own key only.
 func TestCallerThatMeetsThePendingClaimOfASet(t *testing.T) {
-	t.Parallel()
 	for name, tt := range map[string]struct {
 		held string // by another process
 		of   string // the key that the caller wants
@@ -221,7 +141,7 @@ func TestCallerThatMeetsThePendingClaimOfASet(t *testing.T) {
 			}()
 			time.Sleep(time.Millisecond)
 			began := time.Now()
-			err := l.Do(t.Context(), tt.of, func(context.Context) error { return nil })
+			err := l.Do(t.Context(), tt.of, nothing)
 			require.ErrorIs(t, err, tt.want)
 			require.Less(t, time.Since(began), time.Second)
 			err = <-done

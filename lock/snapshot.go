@@ -3,6 +3,8 @@ package lock
 import (
 	"slices"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // Snapshot shows the activity of this process at one moment, for an operator's tools. The store
@@ -59,7 +61,7 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 // then pending ones. It examines all keys, so that a key that hangs is listed.
 func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
-	for k := range c.keys.Keys() {
+	for _, k := range c.keys.Keys() {
 		if e := leaseOf(k.Holder); match(string(e.entry), e.claimOwner()) {
 			h := holdOf(e)
 			h.Waiting, h.Ending = k.Waiting, k.Settling
@@ -87,7 +89,7 @@ func holdOf(e *Lease) Hold {
 	if e.local.Granted() {
 		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
 		valid := e.validity.State()
-		h.Until, h.Renewed = valid.Until.Wall(), valid.Again
+		h.Until, h.Renewed = valid.Until.Wall(), valid.RenewAt != clock.Never
 	}
 	return h
 }

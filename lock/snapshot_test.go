@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -20,7 +18,7 @@ import (
 func TestSnapshotHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := fault.New()
-		l := lockerOver(t, store, lock.WithWait(time.Hour))
+		l := fault.Locker(t, store, lock.WithWait(time.Hour))
 		require.Equal(t, lock.Store(store), l.Store())
 		require.Empty(t, l.Snapshot(10, nil))
 
@@ -28,29 +26,20 @@ func TestSnapshotHolds(t *testing.T) {
 		first := acquired(t, l, "user=1")
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
-		go func() {
-			_, err := l.Acquire(ctx, "user=1")
-			left <- err
-		}()
+		go func() { left <- l.Do(ctx, "user=1", nil) }()
 		time.Sleep(65 * time.Second)
 		second := acquired(t, l.With(lock.WithMaxHold(30*time.Second)), "user=2")
 
 		holds := l.Snapshot(10, nil).Holds
 		require.Len(t, holds, 2)
-		require.Equal(t, "user=1", holds[0].Key)
-		require.Equal(t, "user=1", holds[0].Entry)
-		require.Equal(t, began, holds[0].Since)
-		require.True(t, holds[0].Renewed)
-		require.Equal(t, 1, holds[0].Waiting)
-		require.False(t, holds[0].Ending)
-		e := must.Entry(t)(store.Get(t.Context(), "user=1"))
-		require.Equal(t, e.Token, holds[0].Token)
+		e := store.State(t, "user=1")
 		require.WithinDuration(t, time.Now().Add(e.Left), holds[0].Until, time.Second)
+		require.Equal(t, lock.Hold{
+			Key: "user=1", Entry: "user=1", Token: e.Token, Owner: e.Owner, Since: began, Until: holds[0].Until, Renewed: true, Waiting: 1,
+		}, holds[0])
 		require.False(t, holds[1].Renewed, "its hold ends with this lease")
-
 		require.Len(t, l.Snapshot(1, nil).Holds, 1)
-		only := l.Snapshot(10, func(entry, _ string) bool { return entry == "user=2" }).Holds
-		require.Equal(t, holds[1:], only)
+		require.Equal(t, holds[1:], l.Snapshot(10, func(entry, _ string) bool { return entry == "user=2" }).Holds)
 
 		leave()
 		require.ErrorIs(t, <-left, context.Canceled)
@@ -66,11 +55,10 @@ func TestSnapshotTellsTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 200
 		store := fault.New()
-		l := lockerOver(t, store, lock.WithBudget(time.Second))
+		l := fault.Locker(t, store, lock.WithBudget(time.Second))
 		var held []*lock.Lease
 		for i := range many {
-			lease := acquired(t, l, lock.Key("held", fmt.Sprint(i)))
-			held = append(held, lease)
+			held = append(held, acquired(t, l, lock.Key("held", fmt.Sprint(i))))
 			time.Sleep(time.Millisecond)
 		}
 		store.Every(fault.HangRequest, fault.Claim, fault.Release)
@@ -91,53 +79,22 @@ func TestSnapshotTellsTheOldest(t *testing.T) {
 		require.True(t, holds[many].Since.IsZero(), "those that are only claimed come last")
 
 		claims.Wait()
+		require.Equal(t, many, l.Stats().Backlog)
 		cleanups := l.Snapshot(3, nil).Cleanups
 		require.Len(t, cleanups, 3)
 		for i, c := range cleanups {
 			require.Equal(t, lock.Key("lost", fmt.Sprint(i)), c.Key)
 		}
+		only := l.Snapshot(10, func(entry, _ string) bool { return entry == "lost=2" })
+		require.Equal(t, cleanups[2:], only.Cleanups)
+		require.Empty(t, only.Holds)
+		require.Equal(t, []any{lock.EventReaped, "lost=2"}, []any{cleanups[2].Kind, cleanups[2].Entry})
+		require.NotEmpty(t, cleanups[2].Token)
+		require.False(t, cleanups[2].Since.IsZero())
 		store.Every(nil, fault.Claim, fault.Release)
 		for _, lease := range held {
 			require.NoError(t, lease.Release(t.Context()))
 		}
-	})
-}
-
-// A run has two names: a hash in the store, and the key that it was given here.
-func TestSnapshotOfOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := lockerOver(t, memstore.New())
-		_, _, err := l.Once(t.Context(), "job=7", nil, func(context.Context) ([]byte, error) {
-			holds := l.Snapshot(10, nil).Holds
-			require.Len(t, holds, 1)
-			require.Equal(t, "job=7", holds[0].Key)
-			require.True(t, strings.HasPrefix(holds[0].Entry, "once:"))
-			return nil, nil
-		})
-		require.NoError(t, err)
-	})
-}
-
-func TestSnapshotCleanups(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := fault.New().Every(fault.HangRequest, fault.Claim, fault.Release)
-		l := lockerOver(t, store, lock.WithBudget(time.Second))
-		for i := range 3 {
-			_, err := l.Acquire(t.Context(), fmt.Sprint("user=", i))
-			require.ErrorIs(t, err, lock.ErrUnknown)
-		}
-		synctest.Wait()
-		s := l.Snapshot(2, nil)
-		require.Equal(t, 3, l.Stats().Backlog)
-		require.Len(t, s.Cleanups, 2)
-		only := l.Snapshot(10, func(entry, _ string) bool { return entry == "user=2" })
-		require.Len(t, only.Cleanups, 1)
-		require.Equal(t, lock.EventReaped, only.Cleanups[0].Kind)
-		require.Equal(t, "user=2", only.Cleanups[0].Entry)
-		require.NotEmpty(t, only.Cleanups[0].Token)
-		require.False(t, only.Cleanups[0].Since.IsZero())
-		require.Empty(t, only.Holds)
-		store.Every(nil, fault.Claim, fault.Release)
 	})
 }
 
@@ -146,7 +103,7 @@ func TestSnapshotRecoveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
 		store := fault.New()
-		l := lockerOver(t, store)
+		l := fault.Locker(t, store)
 		for i := range n {
 			store.Next(fault.Claim, fault.LoseReply)
 			lease := acquired(t, l, fmt.Sprint("user=", i))
@@ -164,39 +121,16 @@ func TestSnapshotRecoveries(t *testing.T) {
 // A program that makes up names does not fill the memory with them.
 func TestSnapshotNamesAreBounded(t *testing.T) {
 	t.Parallel()
-	l := lockerOver(t, memstore.New())
+	l := fault.Locker(t, memstore.New())
 	for i := range 100 {
 		for _, name := range []string{"known", fmt.Sprintf("made-up-%02d", i)} {
-			require.NoError(t, l.Do(t.Context(), lock.Key(name, "1"), func(context.Context) error { return nil }))
+			require.NoError(t, l.Do(t.Context(), lock.Key(name, "1"), nothing))
 		}
 	}
 	names := l.Snapshot(0, nil).Names
 	require.Len(t, names, 64)
 	require.Contains(t, names, "known")
 	require.IsIncreasing(t, names)
-}
-
-func TestStats(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		require.Zero(t, busy(l))
-		e := acquired(t, l.With(), key)
-		require.Equal(t, lock.Stats{Active: 1}, busy(l))
-		s.Every(fault.HangRequest, fault.Release)
-		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
-		require.Equal(t, lock.Stats{Backlog: 1}, busy(l), "until the release is answered")
-		s.Every(nil, fault.Release)
-		time.Sleep(time.Minute)
-		require.Zero(t, busy(l))
-	})
-}
-
-func TestStatsOfTheEmbeddedStore(t *testing.T) {
-	l := lock.New(memstore.New(), lock.WithLogger(quiet))
-	_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return make([]byte, 2000), nil })
-	require.NoError(t, err)
-	require.Equal(t, 1, l.Stats().Entries)
-	require.Greater(t, l.Stats().Bytes, int64(2000))
 }
 
 // busy are the numbers that are zero when nothing is under way.

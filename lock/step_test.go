@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -65,14 +66,11 @@ func TestAStepRunsOncePerSubmission(t *testing.T) {
 		s.Every(nil)
 		time.Sleep(lease)
 
-		receipt, replayed, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+		require.Equal(t, "reserve 1, charge 1, courier 1", must.Run(t)(l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			require.Equal(t, 2, lock.Attempt(ctx))
 			results, err := stepsOf(ctx, &p, "reserve", "charge", "courier")
 			return []byte(strings.Join(results, ", ")), err
-		})
-		require.NoError(t, err)
-		require.False(t, replayed)
-		require.Equal(t, "reserve 1, charge 1, courier 1", string(receipt))
+		})))
 		require.Equal(t, map[string]int{"reserve": 1, "charge": 1, "courier": 1}, p.calls)
 		require.Greater(t, s.State(t, record).Left, keep+time.Minute, "the receipt outlives the steps, so a new submission finds none")
 	})
@@ -88,16 +86,14 @@ func trips(s *fault.Store) (n int) {
 
 // A step costs two calls, one if it was done, and three if it was begun. Work without steps costs two.
 func TestCallsOfAStep(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		var p provider
-		l := open(lock.WithKeep(keep))
 		costs := func(want int, work func(ctx context.Context) error) {
-			t.Helper()
 			before := trips(s)
 			_, _, _ = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) { return nil, errors.Join(work(ctx), errors.New("fails")) })
 			require.Equal(t, want, trips(s)-before)
 		}
-		costs(2, func(context.Context) error { return nil })
+		costs(2, nothing)
 		costs(2+2, func(ctx context.Context) error { _, err := stepsOf(ctx, &p, "charge"); return err })
 		costs(2+1, func(ctx context.Context) error { _, err := stepsOf(ctx, &p, "charge"); return err })
 		fails := func(ctx context.Context) error {
@@ -107,13 +103,13 @@ func TestCallsOfAStep(t *testing.T) {
 		costs(2+1, fails)
 		costs(2+2, fails)
 		costs(2+3, func(ctx context.Context) error { _, err := stepsOf(ctx, &p, "courier"); return err })
-	})
+	}, lock.WithKeep(keep))
 }
 
 // A step that has failed may run again in the same attempt, one that is done may not.
 func TestMistakesWithSteps(t *testing.T) {
 	t.Parallel()
-	l := lockerOver(t, memstore.New(), lock.WithRerunAbandoned())
+	l := fault.Locker(t, memstore.New(), lock.WithRerunAbandoned())
 	ok := func(context.Context) ([]byte, error) { return []byte("ok"), nil }
 	never := func(context.Context) ([]byte, error) { return nil, errors.New("it ran") }
 	step := func(ctx context.Context, name string, fn func(context.Context) ([]byte, error)) error {
@@ -122,7 +118,7 @@ func TestMistakesWithSteps(t *testing.T) {
 	}
 	require.ErrorContains(t, step(t.Context(), "charge", never), "outside of Locker.Once")
 	var late context.Context
-	_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+	must.Run(t)(l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 		late = ctx
 		require.ErrorContains(t, step(ctx, "", never), "has 0 bytes")
 		require.ErrorContains(t, step(ctx, strings.Repeat("n", 129), never), "has 129 bytes")
@@ -137,8 +133,7 @@ func TestMistakesWithSteps(t *testing.T) {
 		require.ErrorContains(t, step(ctx, "charge", never), "a second Step \"charge\"")
 		require.NoError(t, step(ctx, "charge/1", ok))
 		return nil, nil
-	})
-	require.NoError(t, err)
+	}))
 	require.ErrorContains(t, step(late, "late", never), "after the answer")
 }
 
@@ -172,11 +167,10 @@ func TestAnUnconfirmedStepHasNoResult(t *testing.T) {
 			require.ErrorIs(t, err, lock.ErrUnavailable)
 			require.ErrorContains(t, err, c.ran)
 			var kept []string
-			_, _, err = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			must.Run(t)(l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 				kept, err = stepsOf(ctx, &p, "charge")
 				return nil, err
-			})
-			require.NoError(t, err)
+			}))
 			require.Equal(t, c.runs, p.calls["charge"])
 			time.Sleep(10 * time.Second) // what is late lands, and changes nothing
 			require.Contains(t, string(s.State(t, record+"/charge").Receipt), kept[0])
@@ -208,16 +202,14 @@ func TestAnAttemptThatIsOverKeepsNoStep(t *testing.T) {
 		<-paused
 		time.Sleep(2 * lease)
 		s.Every(nil)
-		receipt, _, err := second.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+		require.Equal(t, "new", must.Run(t)(second.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			kept, err := lock.Step(ctx, "charge", func(context.Context) ([]byte, error) {
 				close(goOn)
 				synctest.Wait()
 				return []byte("new"), nil
 			})
 			return kept, err
-		})
-		require.NoError(t, err)
-		require.Equal(t, "new", string(receipt))
+		})))
 		<-over
 		require.ErrorIs(t, result, lock.ErrLost)
 		require.ErrorContains(t, result, "a later attempt has begun it")
@@ -226,11 +218,26 @@ func TestAnAttemptThatIsOverKeepsNoStep(t *testing.T) {
 	})
 }
 
+// A process that was paused begins a step before any timer of its lease: here both are due at the same moment.
+func TestStepInTheInstantTheValidityIsOver(t *testing.T) {
+	for range 200 {
+		solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
+			s.Every(fault.HangRequest, fault.Renew)
+			began := time.Now()
+			_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				time.Sleep(validity - time.Since(began))
+				return lock.Step(ctx, "charge", func(context.Context) ([]byte, error) { t.Error("it ran"); return nil, nil })
+			})
+			require.ErrorIs(t, err, lock.ErrLost)
+			require.Equal(t, lock.Free, s.State(t, record+"/charge").State)
+		})
+	}
+}
+
 // The result of an attempt that lost its lease meanwhile is kept for its successor, and the attempt goes no further.
 func TestAResultAfterTheLeaseIsForTheSuccessor(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
 		var p provider
-		l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
 		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			return lock.Step(ctx, "charge", func(context.Context) ([]byte, error) {
 				s.Every(fault.LoseRequest, fault.Renew)
@@ -240,12 +247,10 @@ func TestAResultAfterTheLeaseIsForTheSuccessor(t *testing.T) {
 		})
 		require.ErrorIs(t, err, lock.ErrLost)
 		s.Every(nil)
-		kept, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+		require.Equal(t, "old", must.Run(t)(l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			return lock.Step(ctx, "charge", p.call("charge", "new"))
-		})
-		require.NoError(t, err)
-		require.Equal(t, "old", string(kept))
-	})
+		})))
+	}, lock.WithKeep(keep), lock.WithRerunAbandoned())
 }
 
 // The claim of an attempt that is about to end is answered with the claim of its successor, after the end: it
@@ -272,15 +277,13 @@ func TestAnAttemptThatIsOverReplacesNoClaim(t *testing.T) {
 			})
 		}()
 		time.Sleep(lease + 50*time.Millisecond)
-		kept, _, err := second.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+		require.Equal(t, "new", must.Run(t)(second.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			require.Equal(t, 2, lock.Attempt(ctx))
 			return lock.Step(ctx, "charge", func(context.Context) ([]byte, error) {
 				require.ErrorIs(t, <-over, lock.ErrLost)
 				return []byte("new"), nil
 			})
-		})
-		require.NoError(t, err)
-		require.Equal(t, "new", string(kept))
+		})))
 	})
 }
 
@@ -292,17 +295,15 @@ func TestAStepThatIsNotResumedIsLogged(t *testing.T) {
 		lines int
 	}{"refuse": {nil, 2}, "run again": {[]lock.Option{lock.WithRerunAbandoned()}, 0}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var p provider
 			var log bytes.Buffer
-			l := lockerOver(t, memstore.New(), append(c.opts, lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))...)
+			l := fault.Locker(t, memstore.New(), append(c.opts, lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))...)
 			guards := []*lock.Locker{l, l.With()}
 			for i, key := range []string{"a", "b", "c", "d"} {
-				_, _, err := guards[i%2].Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
+				must.Run(t)(guards[i%2].Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
 					_, err := stepsOf(ctx, &p, "charge", "courier")
 					return nil, err
-				})
-				require.NoError(t, err)
+				}))
 			}
 			require.Equal(t, c.lines, strings.Count(log.String(), "WithRerunAbandoned"), log.String())
 		})
@@ -313,7 +314,7 @@ func TestAStepThatIsNotResumedIsLogged(t *testing.T) {
 func TestAStepOverAFullStore(t *testing.T) {
 	t.Parallel()
 	var p provider
-	l := lockerOver(t, memstore.New(memstore.WithLimits(100, 100<<10)), lock.WithRerunAbandoned())
+	l := fault.Locker(t, memstore.New(memstore.WithLimits(100, 100<<10)), lock.WithRerunAbandoned())
 	_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
 		return lock.Step(ctx, "charge", p.call("charge", strings.Repeat("x", 200<<10)))
 	})

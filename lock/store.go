@@ -83,7 +83,7 @@ type Store interface {
 // Claim is the claim of a caller on a key: [Store.Claim] makes it, [Store.Renew] prolongs it, and
 // [Store.Settle] and [Store.Release] end it.
 type Claim struct {
-	Token        string        // identifies this acquisition, unique in all processes
+	Token        string        // identifies this claim over its second sends, unique in all processes
 	Replaces     string        // token of the abandoned entry to take over; "" to take over none
 	Attempt      int           // 1, more after a takeover; kept in the entry
 	Fingerprint  []byte        // of the request; kept in the entry, never compared by a store
@@ -146,9 +146,9 @@ type Inspector interface {
 	// Inspector yields errors.ErrUnsupported.
 	List(ctx context.Context) iter.Seq2[Entry, error]
 
-	// Page looks at about limit entries, starting at cursor, "" for the first page. Its cost
-	// does not depend on the number of entries in the store. It returns the entries whose keys
-	// match accepts (nil: all), in no order, and the cursor of the next page, "" at the end.
+	// Page looks at about limit entries, one at least, starting at cursor, "" for the first page.
+	// Its cost does not depend on the number of entries in the store. It returns the entries whose
+	// keys match accepts (nil: all), in no order, and the cursor of the next page, "" at the end.
 	// The store keeps no state for a cursor. An entry that exists from the first page to the
 	// last is on at least one of them, and may be on two. A page may be empty. Entries come
 	// without their receipts, and an entry that cannot be read has only its Key. A

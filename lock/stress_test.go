@@ -3,9 +3,14 @@ package lock_test
 import (
 	"context"
 	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,9 +25,8 @@ var (
 	seeds     = flag.Uint64("seeds", 100, "number of seeds of the tests at random; make faults tries 300")
 )
 
-// Random work of several lockers over a network that loses, delays and refuses
-// at random, with callers that leave and lockers that are closed in between. Sets are claimed
-// at once, or, over every other server, in order.
+// Random work of several Lockers over a network with random faults. Callers leave, and Lockers are closed. Sets are
+// claimed at once, or, over every other server, in order.
 func TestStress(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "searches at random")
 	t.Parallel()
@@ -113,4 +117,146 @@ func stress(t *testing.T, seed uint64, open func() lock.Store) (found []string) 
 		found = w.Rest(t.Context(), network.Describe(), server)
 	})
 	return found
+}
+
+// setStorm is a crowd of callers in three processes, each with five of twenty keys at a time.
+type setStorm struct {
+	wait time.Duration // 0: the callers are refused, and come again a little later
+
+	mu      sync.Mutex
+	holders map[string]int
+	granted int
+	last    time.Time
+	gap     time.Duration // the longest without a grant
+	broken  map[string]bool
+}
+
+var stormLasts = flag.Duration("storm", 2*time.Second, "of virtual time, how long callers come in the storms of sets")
+
+const (
+	stormCallers = 200
+	stormWork    = 10 * time.Millisecond
+
+	// stormGap is the longest time without a grant. A holder works for 10 ms, and a set takes
+	// some round trips of 1 ms and a poll.
+	stormGap = time.Second
+)
+
+func (x *setStorm) breaks(format string, args ...any) { x.broken[fmt.Sprintf(format, args...)] = true }
+
+// play returns the promises that were broken.
+func (x *setStorm) play(t *testing.T, local bool) []string {
+	t.Helper()
+	x.holders, x.broken = make(map[string]int), make(map[string]bool)
+	synctest.Test(t, func(t *testing.T) {
+		memory := memstore.New()
+		var lockers []*lock.Locker
+		for range 3 {
+			var s lock.Store = memory
+			if !local {
+				away := fault.New().Every(fault.Slow(time.Millisecond))
+				away.Serve(memory)
+				s = away
+			}
+			opts := []lock.Option{lock.WithLogger(quiet), lock.WithLease(time.Minute)}
+			if x.wait > 0 {
+				opts = append(opts, lock.WithWait(x.wait))
+			}
+			lockers = append(lockers, lock.New(s, opts...))
+		}
+		x.last = time.Now()
+		end := x.last.Add(*stormLasts)
+		var callers sync.WaitGroup
+		for i := range stormCallers {
+			callers.Go(func() {
+				for time.Now().Before(end) {
+					x.once(t.Context(), lockers[i%len(lockers)])
+				}
+			})
+		}
+		callers.Wait()
+		x.progress(end)
+		for _, l := range lockers {
+			closing, cancel := context.WithTimeout(t.Context(), time.Second)
+			_ = l.Close(closing)
+			cancel()
+		}
+		for e, err := range memory.List(t.Context()) {
+			require.NoError(t, err)
+			if e.State == lock.Held {
+				x.breaks("all or none: a key is still taken")
+			}
+		}
+	})
+	var broken []string
+	for b := range x.broken {
+		broken = append(broken, b)
+	}
+	slices.Sort(broken)
+	return broken
+}
+
+func (x *setStorm) once(ctx context.Context, l *lock.Locker) {
+	var keys []string
+	for _, n := range rand.Perm(20)[:5] {
+		keys = append(keys, fmt.Sprint("item=", n))
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // for a set that never gives its keys back
+	defer cancel()
+	err := l.DoAll(ctx, keys, func(context.Context) error {
+		x.enter(keys)
+		time.Sleep(stormWork)
+		x.leave(keys)
+		return nil
+	})
+	if err != nil {
+		time.Sleep(time.Millisecond + rand.N(100*time.Millisecond))
+	}
+}
+
+// progress checks the time without a grant until then.
+func (x *setStorm) progress(until time.Time) {
+	x.gap = max(x.gap, until.Sub(x.last))
+	if until.Sub(x.last) > stormGap {
+		x.breaks("progress: no caller was granted for a second")
+	}
+	x.last = until
+}
+
+func (x *setStorm) enter(keys []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.progress(time.Now())
+	x.granted++
+	for _, key := range keys {
+		if x.holders[key]++; x.holders[key] > 1 {
+			x.breaks("one-holder: two sets have one key")
+		}
+	}
+}
+
+func (x *setStorm) leave(keys []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, key := range keys {
+		x.holders[key]--
+	}
+}
+
+// Two hundred callers with overlapping sets: no key is in two sets, some caller is granted all
+// the time, and nothing is left behind.
+func TestStormOfSets(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "a crowd of 200 callers")
+	t.Parallel()
+	for name, wait := range map[string]time.Duration{"refused": 0, "waiting": 4 * time.Second} {
+		for _, local := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, store in this process: %v", name, local), func(t *testing.T) {
+				t.Parallel()
+				x := &setStorm{wait: wait}
+				require.Empty(t, x.play(t, local))
+				require.Greater(t, x.granted, 50, "disjoint sets run at the same time")
+				t.Logf("%d granted in %v, at most %v without a grant", x.granted, *stormLasts, x.gap)
+			})
+		}
+	}
 }

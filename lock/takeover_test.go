@@ -2,29 +2,27 @@ package lock_test
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
 
-// A takeover replaces an entry. The claim of a takeover that lands after the record has ended finds
-// no entry, and leaves none: otherwise, the entry of an attempt that no caller made would report an
-// unknown outcome for as long as a record is kept.
+// A takeover that lands after the record has ended leaves no entry: it would report an unknown outcome of an attempt
+// that no caller made.
 func TestATakeoverThatLandsAfterTheRecordIsNoFreshClaim(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const window = 5 * time.Second
 		var f effect
 		opts := []lock.Option{lock.WithKeep(window), lock.WithRerunAbandoned()}
-		crash(t, s, func(context.Context) {}, opts...)
-		s.Every(nil, fault.Settle, fault.Release, fault.Renew)
-		time.Sleep(lease)
-		require.Equal(t, lock.Abandoned, s.State(t, record).State)
+		abandoned(t, s, opts...)
 		l, other := open(opts...), open(lock.WithKeep(window))
 		s.Next(fault.Claim, nil, fault.Late(2*window)).Every(fault.HangRequest, fault.Claim)
 		_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
@@ -32,11 +30,10 @@ func TestATakeoverThatLandsAfterTheRecordIsNoFreshClaim(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		time.Sleep(3 * window)
 		require.Equal(t, lock.Free, s.State(t, record).State, "after the takeover has landed")
-		_, _, err = other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+		must.Run(t)(other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			require.Equal(t, 1, lock.Attempt(ctx))
 			return nil, nil
-		})
-		require.NoError(t, err, "nothing is remembered")
+		}))
 	})
 }
 
@@ -46,81 +43,31 @@ func TestTakeoverOfAnEndedEntryIsAFirstAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		opts := []lock.Option{lock.WithKeep(keep), lock.WithRerunAbandoned()}
-		crash(t, s, func(context.Context) {}, opts...)
-		s.Every(nil, fault.Settle, fault.Release, fault.Renew)
-		time.Sleep(lease)
+		abandoned(t, s, opts...)
 		l := open(append(opts, lock.WithObserver(seen.observe))...)
 		s.Next(fault.Claim, nil, func(_ context.Context, apply func() error) error {
 			s.Free(t, record) // an operator
 			return apply()
 		})
-		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+		must.Run(t)(l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			require.Equal(t, 1, lock.Attempt(ctx))
 			return nil, nil
-		})
-		require.NoError(t, err)
+		}))
 		require.Equal(t, 1, s.State(t, record).Attempt)
 		require.Zero(t, seen.count(lock.EventTakenOver))
 		require.Equal(t, 1, seen.count(lock.EventClaimed))
 	})
 }
 
-func TestCrash(t *testing.T) {
-	bubbleCase(t, "refuse", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var f effect
-		l := open(lock.WithKeep(keep))
-		crash(t, s, func(context.Context) { f.runs.Add(1) })
-		_, _, err := l.Once(t.Context(), key, print1, f.run("again"))
-		require.ErrorIs(t, err, lock.ErrHeld)
-		time.Sleep(lease)
-		for range 3 {
-			_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
-			require.ErrorIs(t, err, lock.ErrAbandoned)
-			// Another request does not get the key, and its error says so.
-			_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
-			require.ErrorIs(t, err, lock.ErrMismatch)
-			time.Sleep(keep / 4)
-		}
-		require.EqualValues(t, 1, f.runs.Load())
-		s.Free(t, record)
-		_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
-		require.NoError(t, err, "an operator has freed it")
-	})
-	bubbleCase(t, "rerun", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var f effect
-		var seen events
-		l := open(lock.WithKeep(keep), lock.WithRerunAbandoned(), lock.WithObserver(seen.observe))
-		crash(t, s, func(context.Context) { f.runs.Add(1) }, lock.WithRerunAbandoned())
-		time.Sleep(lease)
-		_, _, err := l.Once(t.Context(), key, print2, f.run("again"))
-		require.ErrorIs(t, err, lock.ErrMismatch)
-		_, replayed, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-			f.runs.Add(1)
-			require.Equal(t, 2, lock.Attempt(ctx))
-			return nil, nil
-		})
-		require.NoError(t, err)
-		require.False(t, replayed)
-		require.EqualValues(t, 2, f.runs.Load())
-		require.Equal(t, 1, seen.count(lock.EventTakenOver))
-	})
-	bubbleCase(t, "rerun after commit", func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var f effect
-		l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
-		crash(t, s, func(ctx context.Context) {
-			f.runs.Add(1)
-			if err := lock.Commit(ctx); err != nil {
-				t.Error(err)
-			}
-		}, lock.WithRerunAbandoned())
+func TestCommittedRunOfAProcessThatDiedIsNotRunAgain(t *testing.T) {
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
+		crash(t, s, func(ctx context.Context) { assert.NoError(t, lock.Commit(ctx)) }, lock.WithRerunAbandoned())
 		for range 3 {
 			time.Sleep(keep / 4)
-			_, _, err := l.Once(t.Context(), key, print1, f.run("again"))
-			require.Error(t, err)
+			require.ErrorIs(t, ask(t, l, print1), lock.ErrHeld)
 		}
-		require.EqualValues(t, 1, f.runs.Load())
 		s.Free(t, record)
-	})
+	}, lock.WithKeep(keep), lock.WithRerunAbandoned())
 }
 
 // A first holder that comes back after a takeover gets the winner's receipt, or
@@ -128,121 +75,162 @@ func TestCrash(t *testing.T) {
 func TestLateSettleAfterTakeover(t *testing.T) {
 	for name, settled := range map[string]bool{"settled": true, "still running": false} {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			first, second := open(lock.WithKeep(keep), lock.WithRerunAbandoned()), open(lock.WithKeep(keep), lock.WithRerunAbandoned())
-			comeBack, finish := make(chan struct{}), make(chan struct{})
-			type end struct {
-				receipt  []byte
-				replayed bool
-				err      error
+			run := func(answer string) (finish func() (receipt []byte, replayed bool, err error)) {
+				l, proceed, ended := open(lock.WithKeep(keep), lock.WithRerunAbandoned()), make(chan struct{}), make(chan struct{})
+				var receipt []byte
+				var replayed bool
+				var err error
+				go func() {
+					defer close(ended)
+					receipt, replayed, err = l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
+						<-proceed
+						return []byte(answer), nil
+					})
+				}()
+				synctest.Wait()
+				return func() ([]byte, bool, error) { close(proceed); <-ended; return receipt, replayed, err }
 			}
-			ended := make(chan end, 1)
-			go func() {
-				r, replayed, err := first.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
-					s.Every(fault.HangRequest, fault.Renew)
-					<-comeBack
-					return []byte("first"), nil
-				})
-				ended <- end{r, replayed, err}
-			}()
+			s.Every(fault.HangRequest, fault.Renew)
+			first := run("first")
 			time.Sleep(2 * lease)
 			s.Every(nil, fault.Renew)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				_, _, err := second.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
-					<-finish
-					return []byte("second"), nil
-				})
-				if err != nil {
-					t.Error(err)
-				}
-			}()
-			synctest.Wait()
+			second := run("second")
 			if settled {
-				close(finish)
-				<-done
-				close(comeBack)
-				e := <-ended
-				require.NoError(t, e.err)
-				require.True(t, e.replayed)
-				require.Equal(t, "second", string(e.receipt))
+				must.Run(t)(second())
+				require.Equal(t, "second", must.Replay(t)(first()))
 				return
 			}
-			close(comeBack)
-			require.ErrorIs(t, (<-ended).err, lock.ErrLost)
-			close(finish)
-			<-done
+			_, _, err := first()
+			require.ErrorIs(t, err, lock.ErrLost)
+			must.Run(t)(second())
 		})
 	}
 }
 
-// events: a key that was free when it was granted was not taken over.
-func TestFreedBeforeItsTakeover(t *testing.T) {
+// A takeover whose answers were lost is continued under the same token. It does not refuse
+// this process, and the run has its attempt number, since no other run came between.
+func TestLostTakeoverIsContinued(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lost  fault.Func
+		later time.Duration
+	}{
+		"applied, at once":               {fault.HangReply, 0},
+		"applied, while it is held":      {fault.LoseReply, lease / 2},
+		"applied, when it has lapsed":    {fault.HangReply, 2 * lease},
+		"not applied":                    {fault.HangRequest, 0},
+		"not applied, and a while later": {fault.LoseRequest, 2 * lease},
+	} {
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			opts := []lock.Option{lock.WithKeep(time.Hour), lock.WithRerunAbandoned()}
+			abandoned(t, s, opts...)
+			l, other := open(opts...), open(opts...)
+			s.Next(fault.Claim, nil).Every(tt.lost, fault.Claim) // the first claim finds the abandoned entry
+			require.ErrorIs(t, ask(t, l, print1), lock.ErrUnknown)
+			s.Every(nil, fault.Claim)
+			time.Sleep(tt.later)
+
+			_, _, err := l.Once(t.Context(), key, []byte("another"), f.run("never"))
+			require.ErrorIs(t, err, lock.ErrMismatch)
+			require.Equal(t, "answer", must.Run(t)(l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				require.Equal(t, 2, lock.Attempt(ctx))
+				require.ErrorIs(t, ask(t, other, print1), lock.ErrHeld)
+				time.Sleep(2 * lease) // it is renewed like any other
+				return []byte("answer"), nil
+			})))
+			require.Equal(t, 2, s.State(t, record).Attempt)
+			require.Zero(t, f.runs.Load())
+			s.Free(t, record)
+		})
+	}
+}
+
+// The answer to the renewal that adopts the takeover can be lost as well, and
+// another process can have taken over meanwhile.
+func TestALostTakeoverThatIsTakenOver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var seen events
-		a := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
-		b := open(lock.WithKeep(keep), lock.WithRerunAbandoned(), lock.WithWait(time.Minute), lock.WithObserver(seen.observe))
-		crash(t, s, func(context.Context) {}, lock.WithRerunAbandoned())
-		time.Sleep(lease)
-		done := make(chan error, 1)
-		inside, leave := make(chan struct{}), make(chan struct{})
-		s.Every(func(_ context.Context, apply func() error) error {
-			err := apply()
-			time.Sleep(time.Millisecond)
-			return err
-		}, fault.Claim)
-		go func() {
-			_, _, err := b.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) { return nil, nil })
-			done <- err
-		}()
-		synctest.Wait() // b has seen the abandoned entry, and its answer is in flight
+		var f effect
+		opts := []lock.Option{lock.WithKeep(time.Hour), lock.WithRerunAbandoned()}
+		abandoned(t, s, opts...)
+		l, other := open(opts...), open(opts...)
+		s.Next(fault.Claim, nil).Every(fault.HangReply, fault.Claim)
+		require.ErrorIs(t, ask(t, l, print1), lock.ErrUnknown)
 		s.Every(nil, fault.Claim)
-		go func() {
-			_, _, _ = a.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
-				close(inside)
-				<-leave
-				return nil, errors.New("mine")
-			})
-		}()
-		<-inside
-		time.Sleep(time.Second)
-		s.Free(t, record) // an operator
-		close(leave)
-		require.NoError(t, <-done)
-		require.Zero(t, seen.count(lock.EventTakenOver), "the key was free")
+		s.Every(fault.HangReply, fault.Renew)
+		require.ErrorIs(t, ask(t, l, print1), lock.ErrUnknown)
+		s.Every(nil, fault.Renew)
+		time.Sleep(lease)
+		must.Run(t)(other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			require.Equal(t, 3, lock.Attempt(ctx))
+			require.ErrorIs(t, ask(t, l, print1), lock.ErrHeld)
+			return []byte("theirs"), nil
+		}))
+		require.Equal(t, "theirs", must.Replay(t)(l.Once(t.Context(), key, print1, f.run("never"))))
+		require.Zero(t, f.runs.Load())
+		s.Free(t, record)
 	})
 }
 
-// A takeover that was released, or whose claim was cleaned up, must not make the Locker forget the
-// unknown outcome of the first attempt.
-func TestATakeoverThatFailedKeepsTheAttempt(t *testing.T) {
-	for name, lost := range map[string]bool{"takeover failed": false, "takeover's claim unknown": true} {
+// A Locker continues a takeover without an answer by a renewal. If that call fails, too, the next
+// call of this process is not refused because of it.
+func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
+	for name, f := range map[string][]fault.Func{
+		"renew lost all":  slices.Repeat([]fault.Func{fault.LoseReply}, 8),
+		"renew hangs":     {fault.HangReply, fault.HangReply},
+		"renew req hangs": {fault.HangRequest, fault.HangRequest},
+		"renew refused":   slices.Repeat([]fault.Func{fault.Refuse}, 8),
+		"renew late":      {fault.Late(lease / 2), fault.Late(lease)},
+		"renew panics":    {func(_ context.Context, apply func() error) error { _ = apply(); panic("a hook's") }},
+		"renew denied":    {denied},
+		"entry gone":      {func(context.Context, func() error) error { return nil }},
+	} {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-			var f effect
-			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
-			careful := open(lock.WithKeep(keep))
-			crash(t, s, func(context.Context) { f.runs.Add(1) }, lock.WithRerunAbandoned())
-			time.Sleep(lease)
-			if lost {
-				s.Next(fault.Claim, nil)
-				for range 8 {
-					s.Next(fault.Claim, fault.HangReply)
-				}
+			var f1 effect
+			opts := []lock.Option{lock.WithKeep(10 * time.Second), lock.WithRerunAbandoned()}
+			abandoned(t, s, opts...)
+			l := open(opts...)
+			s.Next(fault.Claim, nil, fault.HangReply, fault.HangReply)
+			require.ErrorIs(t, ask(t, l, print1), lock.ErrUnknown)
+			s.Next(fault.Renew, f...)
+			_, _, err := l.With(lock.WithLease(2*lease), lock.WithBudget(budget/2)).Once(t.Context(), key, print1, f1.run("b"))
+			s.Skip(fault.Renew)
+			if err == nil {
+				return
 			}
-			_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			must.Run(t)(l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 				require.Equal(t, 2, lock.Attempt(ctx))
-				return nil, errors.New("mine")
-			})
-			require.Error(t, err)
-			s.Skip(fault.Claim)
-			time.Sleep(2 * lease)
-			_, _, err = careful.Once(t.Context(), key, print1, f.run("again"))
-			require.ErrorIs(t, err, lock.ErrAbandoned, "a caller that refuses the abandoned runs it")
-			_, _, err = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-				require.Greater(t, lock.Attempt(ctx), 1)
-				return nil, nil
-			})
-			require.NoError(t, err)
+				return []byte("c"), nil
+			}))
+			time.Sleep(time.Minute)
+			require.Zero(t, l.Stats().Backlog)
+			require.Zero(t, l.Stats().Active)
 		})
 	}
+}
+
+// no-self-conflict: the renewal that adopts a lost takeover is applied, and has no answer. Its Locker remembers the
+// token for as long as the prolonged entry can last.
+func TestALostAdoptionIsRemembered(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f1 effect
+		s.Lag = 0
+		opts := []lock.Option{lock.WithKeep(10 * time.Second), lock.WithRerunAbandoned()}
+		abandoned(t, s, opts...)
+		l := open(opts...)
+		s.Next(fault.Claim, nil, fault.HangReply, fault.HangReply)
+		_, _, err := l.Once(t.Context(), key, print1, f1.run("a"))
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		for range 12 {
+			time.Sleep(2 * time.Second)
+			s.Next(fault.Renew, fault.HangReply, fault.HangReply)
+			s.Every(fault.HangRequest, fault.Claim)
+			_, err := l.Acquire(t.Context(), "another") // so that old ones are forgotten
+			require.Error(t, err)
+			s.Every(nil, fault.Claim)
+			require.ErrorIs(t, ask(t, l, print1), lock.ErrUnknown)
+		}
+		s.Skip(fault.Renew)
+		must.Run(t)(l.Once(t.Context(), key, print1, f1.run("b")))
+		s.Free(t, record)
+	})
 }

@@ -10,13 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// transaction is the store's transaction around a function of Once.
-type transaction struct {
-	store Transaction
-	work  context.Context //nolint:containedctx // of the work
-}
-
-// begin begins the transaction of the work.
+// begin begins the store's transaction around the work.
 func (r *Run) begin(ctx context.Context) error {
 	e := &r.lease
 	l := e.locker
@@ -42,7 +36,7 @@ func (r *Run) beginTransaction(caller context.Context) (err error) {
 	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
 	work, tx, err := e.locker.core.transactor.Begin(ctx, string(e.entry), e.claim.token)
 	if err == nil {
-		r.tx = &transaction{store: tx, work: work}
+		r.tx, r.txWork = tx, work
 	}
 	if !stop() {
 		err = context.Cause(caller)
@@ -51,13 +45,6 @@ func (r *Run) beginTransaction(caller context.Context) (err error) {
 		cancel(err)
 	}
 	return err
-}
-
-// rollback ends the transaction of work that has failed. If the store does not answer, the server
-// ends the transaction later.
-func (r *Run) rollback(ctx context.Context) {
-	l := r.lease.locker
-	_ = l.request(ctx, l.singleTerms(), sendFunc(r.tx.store.Rollback))
 }
 
 // commit ends a run whose function has returned receipt: the store commits the transaction
@@ -105,12 +92,12 @@ func (r *Run) settleTransaction(ctx context.Context) (commitResult, error) {
 	l, n := e.locker, &e.end
 	var ok bool
 	var failure error
-	_ = l.core.request(ctx, new(send.Call), l.singleTerms(), sendFunc(func(ctx context.Context) (err error) {
+	_ = l.core.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true}, &call{do: func(ctx context.Context) (err error) {
 		defer func() { failure = err }() // the store's own error
 		defer send.Recover(&err)
-		ok, err = r.tx.store.Settle(ctx, n.receipt, n.keep)
+		ok, err = r.tx.Settle(ctx, n.receipt, n.keep)
 		return err
-	}))
+	}})
 	switch {
 	case failure == nil && ok:
 		return committed, nil
@@ -144,10 +131,10 @@ func rolledBackError(failure error) error {
 func (r *Run) outcome(ctx context.Context) (committed bool, err error) {
 	e := &r.lease
 	l := e.locker
-	err = l.core.request(ctx, new(send.Call), l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
-		committed, err = r.tx.store.Outcome(ctx)
+	err = l.core.call(ctx, l.lastingTerms(), &call{do: func(ctx context.Context) (err error) {
+		committed, err = r.tx.Outcome(ctx)
 		return err
-	}))
+	}})
 	if err == nil {
 		l.core.recent.note(EventRecovered, e.label())
 	}
@@ -159,7 +146,7 @@ func (r *Run) outcome(ctx context.Context) (committed bool, err error) {
 func (r *Run) undo(ctx context.Context) error {
 	e, end := &r.lease, leaseEnd{}
 	if !r.record.effects.free() {
-		receipt, _ := r.record.effects.receipt()
+		receipt, _ := r.record.effects.now().receipt()
 		end = leaseEnd{settles: true, receipt: receipt, keep: r.kept()}
 	}
 	e.setEnd(end)
@@ -179,19 +166,15 @@ func (r *Run) undo(ctx context.Context) error {
 func (r *Run) decideInBackground(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	r.lease.end.receipt = nil // it was committed already, or never will be
-	r.lease.keepKey(ctx, func(bool) duty.Progress { return duty.Progress{Done: r.decideLater(ctx)} })
-}
-
-// decideLater asks for the outcome once more, and reports whether nothing is left to ask.
-func (r *Run) decideLater(ctx context.Context) (done bool) {
-	ok, err := r.outcome(ctx)
-	if err != nil {
-		return false
-	}
-	if ok {
-		_ = r.lease.endAnswered(ctx, true, nil)
-	} else {
-		_ = r.undo(ctx) // continues in the background if the store does not answer
-	}
-	return true
+	r.lease.keepKey(ctx, func(bool) duty.Progress {
+		ok, err := r.outcome(ctx)
+		switch {
+		case err != nil:
+		case ok:
+			_ = r.lease.endAnswered(ctx, true, nil)
+		default:
+			_ = r.undo(ctx) // continues in the background if the store does not answer
+		}
+		return duty.Progress{Done: err == nil}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -24,26 +26,14 @@ func txBubble(t *testing.T, run func(t *testing.T, s *faketx.Store, open func(..
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := faketx.New()
-		var lockers []*lock.Locker
-		run(t, s, func(opts ...lock.Option) *lock.Locker {
-			l := lock.New(s, append(txOptions(), opts...)...)
-			lockers = append(lockers, l)
-			return l
-		})
-		for _, l := range lockers {
-			require.NoError(t, l.Close(t.Context()))
-		}
-		synctest.Wait()
+		open, closeAll := opener(s, inTransactions...)
+		run(t, s, open)
+		closeAll(t)
 		require.Zero(t, s.Open(), "transactions that have not ended")
 	})
 }
 
-func txOptions() []lock.Option {
-	return []lock.Option{
-		lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithMaxHold(time.Minute),
-		lock.WithKeep(keep), lock.WithTransaction(),
-	}
-}
+var inTransactions = []lock.Option{lock.WithKeep(keep), lock.WithTransaction()}
 
 // insert is work that inserts row, and answers with it.
 func insert(row string) func(context.Context) ([]byte, error) {
@@ -58,16 +48,12 @@ func insert(row string) func(context.Context) ([]byte, error) {
 // once makes a call of Once, and recovers from panics in it.
 func once(t *testing.T, l *lock.Locker, fn func(context.Context) ([]byte, error)) (receipt string, replayed bool, err error) {
 	t.Helper()
-	done := make(chan struct{})
 	err = errors.New("it panicked, or ended its goroutine")
-	go func() {
-		defer close(done)
-		defer func() { _ = recover() }()
+	onItsOwn(func() {
 		var b []byte
 		b, replayed, err = l.Once(t.Context(), key, print1, fn)
 		receipt = string(b)
-	}()
-	<-done
+	})
 	return receipt, replayed, err
 }
 
@@ -93,123 +79,67 @@ var errWork = errors.New("the work has failed")
 // Each outcome of a commit that is decided while the caller waits. In each the next
 // call gets an answer at once, and there is one effect in the end.
 func TestTransaction(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		arrange func(s *faketx.Store)
-		work    func(ctx context.Context) ([]byte, error) // nil: insert "mine"
-		there   string                                    // the receipt that is left, "" if none
-		is, not error                                     // of the error of the call; nil: there is none
-		within  time.Duration                             // virtual
+	type meets = map[faketx.Step][]faketx.Fault
+	after := func(then func(ctx context.Context) ([]byte, error)) func(ctx context.Context) ([]byte, error) {
+		return func(ctx context.Context) ([]byte, error) {
+			_, _ = insert("mine")(ctx)
+			return then(ctx)
+		}
+	}
+	mine, fails := insert("mine"), after(func(context.Context) ([]byte, error) { return nil, errWork })
+	panics := func(ctx context.Context, apply func() error) error { _ = apply(); return faketx.Panic(ctx, apply) }
+	commit := func(f faketx.Fault) meets { return meets{faketx.Commit: {f}} }
+	begin := func(f faketx.Fault) meets { return meets{faketx.Begin: {f}} }
+	rollback := func(f faketx.Fault) meets { return meets{faketx.Rollback: {f}} }
+	for name, tt := range map[string]struct {
+		work    func(ctx context.Context) ([]byte, error)
+		meets   meets
+		there   string        // the receipt that is left, "" if none
+		is, not error         // of the error of the call; nil: there is none
+		within  time.Duration // virtual
 	}{
-		{name: "it commits", there: "mine"},
-		{name: "it fails", work: func(ctx context.Context) ([]byte, error) {
-			_, _ = insert("mine")(ctx)
-			return nil, errWork
-		}, is: errWork},
-		{name: "it panics", work: func(ctx context.Context) ([]byte, error) {
-			_, _ = insert("mine")(ctx)
-			panic("as the test wants")
-		}, is: errAny},
-		{name: "it ends its goroutine", work: func(ctx context.Context) ([]byte, error) {
-			_, _ = insert("mine")(ctx)
-			runtime.Goexit()
-			return nil, nil
-		}, is: errAny},
-		{
-			name: "the commit is applied, and its answer lost", there: "mine",
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.LoseReply) },
+		"it commits":            {work: mine, there: "mine"},
+		"it fails":              {work: fails, is: errWork},
+		"it panics":             {work: after(func(context.Context) ([]byte, error) { panic("as the test wants") }), is: errAny},
+		"it ends its goroutine": {work: after(func(context.Context) ([]byte, error) { runtime.Goexit(); return nil, nil }), is: errAny},
+		"a statement has failed, and the work does not say so": {
+			work: after(func(ctx context.Context) ([]byte, error) { _ = faketx.Fail(ctx); return []byte("mine"), nil }),
+			is:   lock.ErrNotApplied, not: lock.ErrUnavailable,
 		},
-		{
-			name: "the commit is applied, and there is silence", there: "mine", within: 2 * budget,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.HangReply) },
+
+		"the commit is applied, and its answer lost":  {work: mine, meets: commit(faketx.LoseReply), there: "mine"},
+		"the commit is applied, and there is silence": {work: mine, meets: commit(faketx.HangReply), there: "mine", within: 2 * budget},
+		"the commit takes long":                       {work: mine, meets: commit(faketx.Late(budget / 2)), there: "mine", within: 2 * budget},
+		"the commit is lost":                          {work: mine, meets: commit(faketx.LoseRequest), is: lock.ErrUnavailable},
+		"the commit never arrives":                    {work: mine, meets: commit(faketx.Hang), is: lock.ErrUnavailable, within: 2 * budget},
+		"the commit comes late":                       {work: mine, meets: commit(faketx.Late(4 * budget)), is: lock.ErrUnavailable, within: 2 * budget},
+		"the store panics in the commit":              {work: mine, meets: commit(faketx.Panic), is: lock.ErrUnavailable},
+		"a serialization failure":                     {work: mine, meets: commit(faketx.Conflict), is: lock.ErrUnavailable},
+		"and it is asked in vain at first": {
+			work: mine, there: "mine", within: 2 * budget,
+			meets: meets{faketx.Commit: {faketx.LoseReply}, faketx.Outcome: {faketx.LoseRequest, faketx.Panic, faketx.LoseReply}},
 		},
-		{
-			name: "the commit is lost", is: lock.ErrUnavailable, not: lock.ErrUnknown,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.LoseRequest) },
-		},
-		{
-			name: "the commit never arrives", is: lock.ErrUnavailable, not: lock.ErrUnknown, within: 2 * budget,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.Hang) },
-		},
-		{
-			name: "the commit comes late", is: lock.ErrUnavailable, not: lock.ErrUnknown, within: 2 * budget,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.Late(4*budget)) },
-		},
-		{
-			name: "the commit takes long", there: "mine", within: 2 * budget,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.Late(budget/2)) },
-		},
-		{
-			name: "the store panics in the commit", is: lock.ErrUnavailable, not: lock.ErrUnknown,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.Panic) },
-		},
-		{
-			name: "and it is asked in vain at first", there: "mine", within: 2 * budget,
-			arrange: func(s *faketx.Store) {
-				s.Next(faketx.Commit, faketx.LoseReply)
-				s.Next(faketx.Outcome, faketx.LoseRequest, faketx.Panic, faketx.LoseReply)
-			},
-		},
-		{
-			name: "a serialization failure", is: lock.ErrUnavailable, not: lock.ErrUnknown,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Commit, faketx.Conflict) },
-		},
-		{name: "a statement has failed, and the work does not say so", work: func(ctx context.Context) ([]byte, error) {
-			_, _ = insert("mine")(ctx)
-			_ = faketx.Fail(ctx)
-			return []byte("mine"), nil
-		}, is: lock.ErrNotApplied, not: lock.ErrUnavailable},
-		{
-			name: "no connection", is: lock.ErrUnavailable, not: lock.ErrUnknown, work: mustNotRun,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Begin, faketx.Refuse(nil)) },
-		},
-		{
-			name: "a connection that is lost at once", is: io.EOF, not: lock.ErrUnknown, work: mustNotRun,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Begin, faketx.LoseRequest) },
-		},
-		{
-			name: "the store panics in Begin", is: lock.ErrUnavailable, work: mustNotRun,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Begin, faketx.Panic) },
-		},
-		{
-			name: "the transaction is denied", is: lock.ErrDenied, work: mustNotRun,
-			arrange: func(s *faketx.Store) { s.Next(faketx.Begin, faketx.Refuse(lock.ErrDenied)) },
-		},
-		{
-			name: "the rollback gets no answer", is: errWork, within: budget,
-			work: func(ctx context.Context) ([]byte, error) {
-				_, _ = insert("mine")(ctx)
-				return nil, errWork
-			},
-			arrange: func(s *faketx.Store) { s.Next(faketx.Rollback, faketx.HangReply) },
-		},
-		{
-			name: "the store panics in the rollback", is: errWork,
-			work: func(context.Context) ([]byte, error) { return nil, errWork },
-			arrange: func(s *faketx.Store) {
-				s.Next(faketx.Rollback, func(ctx context.Context, apply func() error) error { _ = apply(); return faketx.Panic(ctx, apply) })
-			},
-		},
+
+		"no connection":                     {work: mustNotRun, meets: begin(faketx.Refuse(nil)), is: lock.ErrUnavailable},
+		"a connection that is lost at once": {work: mustNotRun, meets: begin(faketx.LoseRequest), is: io.EOF},
+		"the store panics in Begin":         {work: mustNotRun, meets: begin(faketx.Panic), is: lock.ErrUnavailable},
+		"the transaction is denied":         {work: mustNotRun, meets: begin(faketx.Refuse(lock.ErrDenied)), is: lock.ErrDenied},
+		"the rollback gets no answer":       {work: fails, meets: rollback(faketx.HangReply), is: errWork, within: budget},
+		"the store panics in the rollback":  {work: fails, meets: rollback(panics), is: errWork},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 				l, other := open(), open()
-				if tt.arrange != nil {
-					tt.arrange(s)
+				for step, faults := range tt.meets {
+					s.Next(step, faults...)
 				}
-				work, began := tt.work, time.Now()
-				if work == nil {
-					work = insert("mine")
-				}
-				receipt, replayed, err := once(t, l, work)
+				began := time.Now()
+				receipt, replayed, err := once(t, l, tt.work)
 				require.False(t, replayed)
 				require.LessOrEqual(t, time.Since(began), tt.within+50*time.Millisecond)
 				requireIs(t, err, tt.is)
-				if tt.is == nil {
-					require.Equal(t, "mine", receipt)
-				} else {
-					require.Empty(t, receipt)
-				}
+				require.Equal(t, tt.there, receipt)
+				require.NotErrorIs(t, err, lock.ErrUnknown)
 				if tt.not != nil {
 					require.NotErrorIs(t, err, tt.not)
 				}
@@ -244,32 +174,35 @@ func requireIs(t *testing.T, err, want error) {
 
 func mustNotRun(context.Context) ([]byte, error) { panic("it must not run") }
 
+// unknownCommit runs work whose commit meets a fault, and whose outcome is not found out until the fault of
+// faketx.Outcome ends.
+func unknownCommit(t *testing.T, s *faketx.Store, l *lock.Locker, commit faketx.Fault) {
+	t.Helper()
+	s.Next(faketx.Commit, commit)
+	s.Every(faketx.Outcome, faketx.Hang)
+	began := time.Now()
+	_, _, err := once(t, l, insert("mine"))
+	require.ErrorIs(t, err, lock.ErrUnknown)
+	require.LessOrEqual(t, time.Since(began), 2*budget+50*time.Millisecond)
+}
+
 // The answer of a commit that is known to no one is refused, found out, and then given.
 func TestTransactionOfUnknownOutcome(t *testing.T) {
 	for name, commit := range map[string]faketx.Fault{"applied": faketx.HangReply, "not applied": faketx.Hang, "late": faketx.Late(time.Minute)} {
 		t.Run(name, func(t *testing.T) {
 			txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 				l, other := open(), open()
-				s.Next(faketx.Commit, commit)
-				s.Every(faketx.Outcome, faketx.Hang)
-				began := time.Now()
-				_, _, err := once(t, l, insert("mine"))
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				require.LessOrEqual(t, time.Since(began), 2*budget+50*time.Millisecond)
-
+				unknownCommit(t, s, l, commit)
 				time.Sleep(5 * lease) // it is renewed, and nothing is known
+				settles := s.Count(faketx.Commit)
 				if name == "applied" {
 					next(t, s, "mine", other)
-				} else {
-					require.Empty(t, s.Effects())
-					_, _, err = once(t, other, mustNotRun)
-					require.ErrorIs(t, err, lock.ErrHeld)
-				}
-				settles := s.Count(faketx.Commit)
-				s.Every(faketx.Outcome, nil)
-				if name == "applied" {
+					s.Every(faketx.Outcome, nil)
 					next(t, s, "mine", l, other)
 				} else {
+					require.Empty(t, s.Effects())
+					require.ErrorIs(t, ask(t, other, print1), lock.ErrHeld)
+					s.Every(faketx.Outcome, nil)
 					time.Sleep(6 * time.Second)
 					next(t, s, "", l, other)
 				}
@@ -281,14 +214,10 @@ func TestTransactionOfUnknownOutcome(t *testing.T) {
 	}
 }
 
-// Close waits for an unknown outcome.
 func TestCloseWaitsForTheOutcome(t *testing.T) {
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
-		s.Next(faketx.Commit, faketx.Hang)
-		s.Every(faketx.Outcome, faketx.Hang)
-		_, _, err := once(t, l, insert("mine"))
-		require.ErrorIs(t, err, lock.ErrUnknown)
+		unknownCommit(t, s, l, faketx.Hang)
 		time.AfterFunc(10*time.Second, func() { s.Every(faketx.Outcome, nil) })
 		began := time.Now()
 		require.NoError(t, l.Close(t.Context()))
@@ -297,28 +226,19 @@ func TestCloseWaitsForTheOutcome(t *testing.T) {
 	})
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.Next(faketx.Commit, faketx.HangReply)
-		s.Every(faketx.Outcome, faketx.Hang)
-		_, _, err := once(t, l, insert("mine"))
-		require.ErrorIs(t, err, lock.ErrUnknown)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
+		unknownCommit(t, s, l, faketx.HangReply)
+		ctx := within(t, 5*time.Second)
 		require.ErrorContains(t, l.Close(ctx), "clean-ups", "it does not hang")
 		next(t, s, "mine", open())
 	})
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.Next(faketx.Commit, faketx.HangReply)
-		s.Every(faketx.Outcome, faketx.Hang)
-		ctx, cancel := context.WithTimeout(t.Context(), budget/2)
-		defer cancel()
-		var failed error
+		ctx := within(t, budget/2)
 		var working sync.WaitGroup
-		working.Go(func() { _, _, failed = once(t, l, insert("mine")) })
+		working.Go(func() { unknownCommit(t, s, l, faketx.HangReply) })
 		synctest.Wait()
 		require.ErrorContains(t, l.Close(ctx), "1 leases still worked under")
 		working.Wait()
-		require.ErrorIs(t, failed, lock.ErrUnknown)
 		require.NoError(t, l.Close(t.Context()), "what became unknown after Close is given up")
 	})
 }
@@ -329,8 +249,7 @@ func TestTransactionOfAProcessThatDied(t *testing.T) {
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 		txCrash(t, s, nil)
 		l := open()
-		_, _, err := once(t, l, mustNotRun)
-		require.ErrorIs(t, err, lock.ErrHeld)
+		require.ErrorIs(t, ask(t, l, print1), lock.ErrHeld)
 		time.Sleep(lease)
 		next(t, s, "", l, open())
 	})
@@ -339,7 +258,7 @@ func TestTransactionOfAProcessThatDied(t *testing.T) {
 // txCrash ends a process in the middle of its work, after middle has run.
 func txCrash(t *testing.T, s *faketx.Store, middle func(ctx context.Context), opts ...lock.Option) {
 	t.Helper()
-	l := lock.New(s, append(txOptions(), opts...)...)
+	l := lock.New(s, slices.Concat(ofBubble, inTransactions, opts)...)
 	gone := make(chan struct{})
 	go func() {
 		_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
@@ -369,12 +288,10 @@ func txCrash(t *testing.T, s *faketx.Store, middle func(ctx context.Context), op
 func TestTransactionThatOutlivesItsLease(t *testing.T) {
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithMaxHold(lease))
-		receipt, _, err := once(t, l, func(ctx context.Context) ([]byte, error) {
+		require.Equal(t, "mine", must.Run(t)(l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			time.Sleep(2 * lease)
 			return insert("mine")(ctx)
-		})
-		require.NoError(t, err, "no other has taken the key")
-		require.Equal(t, "mine", receipt)
+		})), "no other has taken the key")
 		next(t, s, "mine", l, open())
 	})
 	for _, settles := range []bool{true, false} {
@@ -386,13 +303,10 @@ func TestTransactionThatOutlivesItsLease(t *testing.T) {
 				if settles {
 					next(t, s, "", other)
 				} else {
-					go func() {
-						_, _, _ = other.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
-							<-proceed
-							return insert("next")(ctx)
-						})
-					}()
-					synctest.Wait()
+					startRun(other, func(ctx context.Context) ([]byte, error) {
+						<-proceed
+						return insert("next")(ctx)
+					})
 				}
 				return insert("mine")(ctx)
 			})
@@ -411,84 +325,30 @@ func TestTransactionThatOutlivesItsLease(t *testing.T) {
 	}
 }
 
-// Callers that wait behind work that fails get its error. Callers behind a commit without effect
-// run themselves.
+// Callers that wait behind a commit without effect run themselves.
 func TestWaitersBehindATransaction(t *testing.T) {
-	const waiters = 10
-	for _, fails := range []bool{true, false} {
-		txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
-			l := open(lock.WithWait(time.Minute))
-			if !fails {
-				s.Next(faketx.Commit, faketx.Conflict)
-			}
-			began := make(chan struct{})
-			go func() {
-				<-began
-				errs := meet(waiters, func(int) error {
-					receipt, replayed, err := l.Once(t.Context(), key, print1, insert("waiter"))
-					if !fails && string(receipt) != "waiter" {
-						err = errors.Join(err, errors.New("not its answer"))
-					}
-					if fails && !replayed {
-						err = errors.New("it ran")
-					}
-					return err
-				})
-				for _, err := range errs {
-					if fails {
-						assert.ErrorIs(t, err, errWork)
-					} else {
-						assert.NoError(t, err)
-					}
-				}
-			}()
-			_, _, err := once(t, l, func(ctx context.Context) ([]byte, error) {
-				close(began)
-				time.Sleep(time.Second)
-				_, _ = insert("mine")(ctx)
-				if fails {
-					return nil, errWork
-				}
-				return []byte("mine"), nil
-			})
-			require.Error(t, err)
-			synctest.Wait()
-			time.Sleep(time.Second)
-			if fails {
-				require.Empty(t, s.Effects())
-			} else {
-				require.Equal(t, []string{"waiter"}, s.Effects())
-			}
-		})
-	}
-}
-
-// A run without effects is settled like any other, and one for another request is refused
-// while it is open.
-func TestTransactionWithoutEffects(t *testing.T) {
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
-		l, other := open(), open()
-		_, _, err := once(t, l, func(context.Context) ([]byte, error) {
-			for _, l := range []*lock.Locker{l, other} {
-				_, _, err := l.Once(t.Context(), key, print2, mustNotRun)
-				require.ErrorIs(t, err, lock.ErrMismatch)
-				_, _, err = l.Once(t.Context(), key, print1, mustNotRun)
-				require.ErrorIs(t, err, lock.ErrHeld)
-			}
-			return []byte("nothing"), nil
-		})
-		require.NoError(t, err)
-		require.Empty(t, s.Effects())
-		for _, l := range []*lock.Locker{l, other} {
-			receipt, replayed, err := once(t, l, mustNotRun)
-			require.NoError(t, err)
-			require.True(t, replayed)
-			require.Equal(t, "nothing", receipt)
-		}
+		l := open(lock.WithWait(time.Minute))
+		s.Next(faketx.Commit, faketx.Conflict)
+		first := make(chan error, 1)
+		go func() {
+			_, _, err := once(t, l, func(ctx context.Context) ([]byte, error) {
+				time.Sleep(time.Second)
+				return insert("mine")(ctx)
+			})
+			first <- err
+		}()
+		synctest.Wait()
+		requireEach(t, nil, meet(10, func(int) error {
+			receipt, _, err := l.Once(t.Context(), key, print1, insert("waiter"))
+			assert.Equal(t, "waiter", string(receipt))
+			return err
+		}))
+		require.Error(t, <-first)
+		require.Equal(t, []string{"waiter"}, s.Effects())
 	})
 }
 
-// Locks and cool-downs have no transaction.
 func TestNoTransactionForLocks(t *testing.T) {
 	txBubble(t, func(t *testing.T, s *faketx.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
@@ -499,8 +359,7 @@ func TestNoTransactionForLocks(t *testing.T) {
 		e := acquired(t, l, key)
 		require.NoError(t, e.Settle(t.Context(), nil, time.Second))
 		require.Zero(t, s.Count(faketx.Begin))
-		_, _, err := l.With(lock.WithKeep(time.Second)).Once(t.Context(), "of a derived one", nil, insert("row"))
-		require.NoError(t, err)
+		must.Run(t)(l.With(lock.WithKeep(time.Second)).Once(t.Context(), "of a derived one", nil, insert("row")))
 		require.Equal(t, []string{"row"}, s.Effects())
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // waitHere waits for e's key behind another lease of this process, until e has it, or there is a decision,
@@ -43,64 +44,53 @@ func (l *Locker) waitHere(ctx context.Context, e *Lease, found local.Entrance, b
 	defer timer.Stop()
 	for {
 		select {
-		case <-w.Ready():
-			return readyResult(w)
+		case <-w.Ready:
+			return readyResult(e, w)
 		case <-timer.C:
-			stopped := c.keys.StopWaiting(w, clock.Now() < latest)
-			if stopped == local.StillWaiting {
+			switch w.Stop(clock.Now() < latest) {
+			case local.StillWaiting:
 				timer.Reset(latest.Until())
 				continue
+			case local.FoundReady: // at the same moment
+				return readyResult(e, w)
+			case local.FoundUndecided:
+				if !l.cfg.failOpen { // else the other work may be about to run without the store
+					return errPending
+				}
+			case local.FoundHeld:
 			}
-			return stoppedResult(w, stopped, held)
+			return waitError(e, w, held)
 		case <-ctx.Done():
-			if c.keys.CancelWait(w) == local.FoundUndecided {
+			if w.Cancel() == local.FoundUndecided {
 				return gaveUp(ctx, errPending)
 			}
-			return gaveUp(ctx, waitError(w, held))
+			return gaveUp(ctx, waitError(e, w, held))
 		case <-c.closing:
-			c.keys.CancelWait(w)
+			w.Cancel()
 			return ErrClosed
 		}
 	}
 }
 
 // readyResult returns the result of a wait whose waiter is ready.
-func readyResult(w *local.Waiter) error {
-	d, decided := w.Decided().(*decision)
+func readyResult(e *Lease, w *local.Waiter) error {
+	d, decided := w.Decided.(*decision)
 	if !decided {
 		return nil
 	}
-	e := leaseOf(w.Lease())
 	e.observed.noteFound(d.entry.Owner)
 	return d.errorFor(e)
-}
-
-// stoppedResult returns the result of a wait whose time was over.
-func stoppedResult(w *local.Waiter, stopped local.Stopped, held *RefusedError) error {
-	switch stopped {
-	case local.FoundGiven: // at the same moment
-		return nil
-	case local.FoundDecided:
-		<-w.Ready()
-		return readyResult(w)
-	case local.FoundUndecided:
-		if !leaseOf(w.Lease()).locker.cfg.failOpen { // else the other work may be about to run without the store
-			return errPending
-		}
-	case local.FoundHeld, local.StillWaiting:
-	}
-	return waitError(w, held)
 }
 
 // waitError returns the error of a wait that has ended: held, and the error of the latest poll if
 // the store did not serve it. A caller that fails open gets held alone: the store has said that another
 // process has the key.
-func waitError(w *local.Waiter, held *RefusedError) error {
-	d, is := w.Unserved().(*decision)
-	if !is || leaseOf(w.Lease()).locker.cfg.failOpen {
+func waitError(e *Lease, w *local.Waiter, held *RefusedError) error {
+	d, is := w.Unserved.(*decision)
+	if !is || e.locker.cfg.failOpen {
 		return held
 	}
-	return withRefusal(d.errorFor(leaseOf(w.Lease())), held)
+	return withRefusal(d.errorFor(e), held)
 }
 
 // heldBy returns the refusal of e, whose caller does not wait for the holder.
@@ -143,7 +133,7 @@ func (l *Locker) takeInStore(ctx context.Context, e *Lease, known error, began, 
 			return err
 		}
 		e.cleanUpClaim()
-		asked := l.core.keys.Rest(&e.local, decisionOf(e, answer))
+		asked := e.local.Rest(decisionOf(e, answer))
 		if polls == 0 && l.core.watch != nil {
 			// Only after the first refusal: a caller that need not wait does not pay for it.
 			var stop func()
@@ -219,9 +209,5 @@ func gaveUp(ctx context.Context, refused error) error {
 	return fmt.Errorf("%w: %w", refused, context.Cause(ctx))
 }
 
-// callerGone reports whether the caller no longer waits. Calls end at the deadline of a
-// context, and the context itself a moment later.
-func callerGone(ctx context.Context) bool {
-	end, ok := ctx.Deadline()
-	return ctx.Err() != nil || ok && !time.Now().Before(end)
-}
+// callerGone reports whether the caller no longer waits.
+func callerGone(ctx context.Context) bool { return send.Gone(ctx) != nil }

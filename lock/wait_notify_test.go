@@ -2,11 +2,10 @@ package lock_test
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
 	"errors"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,13 +14,11 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
-	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 const (
 	hintPause = 5 * time.Millisecond    // between two claims that hints lead to
-	longest   = 501 * time.Millisecond  // between two polls
-	watched   = 2001 * time.Millisecond // the same, of a waiter that a store notifies
+	watched   = 2001 * time.Millisecond // between two polls of a waiter that a store notifies
 )
 
 // handOvers returns the times from the end of a lease in one process to the
@@ -32,34 +29,23 @@ func handOvers(t *testing.T, open func(...lock.Option) *lock.Locker, settle bool
 	var took []time.Duration
 	for i := range 30 {
 		key := lock.Key("order", strconv.Itoa(i))
-		ended := make(chan time.Time, 1)
-		held := make(chan struct{})
-		go func() {
-			hold := time.Second + time.Duration(i)*7*time.Millisecond
-			if settle {
-				_, _, _ = here.Once(context.Background(), key, nil, func(context.Context) ([]byte, error) {
-					close(held)
-					time.Sleep(hold)
-					ended <- time.Now()
-					return []byte("answer"), nil
-				})
-				return
+		do := func(l *lock.Locker, work func(ctx context.Context) error) error { return l.Do(t.Context(), key, work) }
+		if settle {
+			do = func(l *lock.Locker, work func(ctx context.Context) error) error {
+				_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) { return nil, work(ctx) })
+				return err
 			}
-			_ = here.Do(context.Background(), key, func(context.Context) error {
-				close(held)
-				time.Sleep(hold)
+		}
+		ended := make(chan time.Time, 1)
+		go func() {
+			_ = do(here, func(context.Context) error {
+				time.Sleep(time.Second + time.Duration(i)*7*time.Millisecond)
 				ended <- time.Now()
 				return nil
 			})
 		}()
-		<-held
-		var err error
-		if settle {
-			_, _, err = there.Once(t.Context(), key, nil, nil)
-		} else {
-			err = there.Do(t.Context(), key, func(context.Context) error { return nil })
-		}
-		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, do(there, nothing))
 		took = append(took, time.Since(<-ended))
 	}
 	return took
@@ -93,8 +79,7 @@ func TestLostHintCostsAPollAtMost(t *testing.T) {
 		here, there := open(), open()
 		held := acquired(t, here, key)
 		time.AfterFunc(time.Second, func() { _ = held.Release(context.Background()) })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := within(t, time.Hour)
 		wake, stop := s.watch(key)
 		defer stop()
 		_, err := there.Acquire(ctx, key)
@@ -109,8 +94,7 @@ func TestLostHintCostsAPollAtMost(t *testing.T) {
 	})
 }
 
-// A hint at the moment of a claim is not lost, and does not lead to another
-// claim at the same moment.
+// A hint at the moment of a claim is not lost, and leads to no claim at the same moment.
 func TestEarlyHintIsKept(t *testing.T) {
 	hintBubble(t, func(t *testing.T, _ *hinted, open func(...lock.Option) *lock.Locker) {
 		here, there := open(), open(lock.WithWait(time.Minute))
@@ -151,8 +135,7 @@ func TestHintsAreBounded(t *testing.T) {
 		began, impatient := time.Now(), open()
 		for range 100 {
 			<-wake
-			_, err := impatient.Acquire(t.Context(), key)
-			require.ErrorIs(t, err, lock.ErrHeld)
+			require.ErrorIs(t, impatient.Do(t.Context(), key, nil), lock.ErrHeld)
 		}
 		require.True(t, tooMany(s.Count(fault.Claim)-claims, time.Since(began)))
 		require.NoError(t, e.Release(t.Context()))
@@ -161,48 +144,46 @@ func TestHintsAreBounded(t *testing.T) {
 
 // A caller that need not wait does not watch, and no caller watches after the wait.
 func TestWatchEndsWithTheWait(t *testing.T) {
+	const soon = 100 * time.Millisecond
 	for name, tt := range map[string]struct {
-		opts    []lock.Option
-		during  func(s *hinted, l *lock.Locker, cancel func())
-		want    error
-		watches int
+		wait time.Duration
+		soon func(s *hinted, l *lock.Locker, cancel func())
+		want error
+		took time.Duration
 	}{
 		"not waiting": {want: lock.ErrHeld},
-		"timed out":   {opts: []lock.Option{lock.WithWait(time.Second)}, want: lock.ErrHeld, watches: 1},
-		"canceled": {
-			opts:   []lock.Option{lock.WithWait(time.Minute)},
-			during: func(_ *hinted, _ *lock.Locker, cancel func()) { cancel() },
-			want:   context.Canceled, watches: 1,
-		},
+		"timed out":   {wait: 10 * time.Second, want: lock.ErrHeld, took: 10 * time.Second},
+		"canceled":    {wait: time.Minute, soon: func(_ *hinted, _ *lock.Locker, cancel func()) { cancel() }, want: context.Canceled, took: soon},
 		"closed": {
-			opts:   []lock.Option{lock.WithWait(time.Minute)},
-			during: func(_ *hinted, l *lock.Locker, _ func()) { _ = l.Close(context.Background()) },
-			want:   lock.ErrClosed, watches: 1,
+			wait: time.Minute, soon: func(_ *hinted, l *lock.Locker, _ func()) { _ = l.Close(context.Background()) },
+			want: lock.ErrClosed, took: soon,
 		},
 		"store fails": {
-			opts:   []lock.Option{lock.WithWait(10 * time.Second)},
-			during: func(s *hinted, _ *lock.Locker, _ func()) { s.Every(fault.Refuse, fault.Claim) },
-			want:   lock.ErrUnavailable, watches: 1,
+			wait: 10 * time.Second, soon: func(s *hinted, _ *lock.Locker, _ func()) { s.Every(fault.Refuse, fault.Claim) },
+			want: lock.ErrUnavailable, took: 10 * time.Second,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hintBubble(t, func(t *testing.T, s *hinted, open func(...lock.Option) *lock.Locker) {
-				here, there := open(), open(tt.opts...)
+				here, there := open(), open()
+				if tt.wait > 0 {
+					there = there.With(lock.WithWait(tt.wait))
+				}
 				e := acquired(t, here, key)
 				require.Zero(t, s.begun, "a caller who gets it at once does not watch")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				began := time.Now()
-				if tt.during != nil {
-					time.AfterFunc(100*time.Millisecond, func() { tt.during(s, there, cancel) })
+				if tt.soon != nil {
+					time.AfterFunc(soon, func() { tt.soon(s, there, cancel) })
 				}
-				_, err := there.Acquire(ctx, key)
-				require.ErrorIs(t, err, tt.want)
-				require.Equal(t, tt.watches, s.begun)
+				require.ErrorIs(t, there.Do(ctx, key, nil), tt.want)
+				if name == "timed out" {
+					require.LessOrEqual(t, s.Count(fault.Claim), 30, "it polls once in two seconds, after some more at the beginning")
+				}
+				require.Equal(t, tt.wait > 0, s.begun == 1)
 				require.Empty(t, s.watched())
-				if errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrClosed) {
-					require.Equal(t, 100*time.Millisecond, time.Since(began), "it leaves at once")
-				}
+				require.InDelta(t, tt.took, time.Since(began), float64(budget))
 				s.Every(nil, fault.Claim)
 				require.NoError(t, e.Release(t.Context()))
 			})
@@ -210,25 +191,90 @@ func TestWatchEndsWithTheWait(t *testing.T) {
 	}
 }
 
-// A sealed store has the hints of the store below, and none if the store below has none.
-func TestSealedStoreHasHints(t *testing.T) {
-	block, err := aes.NewCipher(make([]byte, 32))
-	require.NoError(t, err)
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	require.NoError(t, err)
-	hintBubble(t, func(t *testing.T, s *hinted, _ func(...lock.Option) *lock.Locker) {
-		for store, most := range map[lock.Store]time.Duration{s: hintPause, s.Store: longest} {
-			var lockers []*lock.Locker
-			open := func(opts ...lock.Option) *lock.Locker {
-				lockers = append(lockers, lock.New(sealed.New(store, aead), opts...))
-				return lockers[len(lockers)-1]
-			}
-			took := handOvers(t, open, false)
-			require.LessOrEqual(t, slices.Max(took), most)
-			require.Equal(t, most == longest, slices.Max(took) > hintPause)
-			for _, l := range lockers {
-				require.NoError(t, l.Close(t.Context()))
-			}
-		}
+// hinted is a scripted store with hints.
+type hinted struct {
+	*fault.Store
+	none  bool // as a store without hints
+	mute  bool // ends are not reported
+	flood bool // there is a hint at any time
+
+	hints   sync.Mutex
+	watches map[chan struct{}]string
+	begun   int
+}
+
+// hintBubble runs a test in virtual time over a store with hints, and ends by
+// closing the lockers and checking that no caller still watches.
+func hintBubble(t *testing.T, run func(t *testing.T, s *hinted, open func(...lock.Option) *lock.Locker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &hinted{Store: fault.New(), watches: make(map[chan struct{}]string)}
+		open, closeAll := opener(s)
+		run(t, s, open)
+		closeAll(t)
+		require.Empty(t, s.watched())
 	})
+}
+
+func (s *hinted) Describe() lock.Description {
+	about := s.Store.Describe()
+	about.Watch = s.watch
+	return about
+}
+
+func (s *hinted) watch(key string) (<-chan struct{}, func()) {
+	s.hints.Lock()
+	defer s.hints.Unlock()
+	s.begun++
+	wake := make(chan struct{}, 1)
+	s.watches[wake] = key
+	if s.flood {
+		close(wake)
+	}
+	stop := func() {
+		s.hints.Lock()
+		defer s.hints.Unlock()
+		delete(s.watches, wake)
+	}
+	if s.none {
+		return nil, stop
+	}
+	return wake, stop
+}
+
+// watched are the keys that are watched, once for each watcher.
+func (s *hinted) watched() []string {
+	s.hints.Lock()
+	defer s.hints.Unlock()
+	var keys []string
+	for _, key := range s.watches {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func (s *hinted) hint(key string) {
+	s.hints.Lock()
+	defer s.hints.Unlock()
+	for wake, watched := range s.watches {
+		if watched != key || s.mute || s.flood {
+			continue
+		}
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *hinted) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	ok, err := s.Store.Release(ctx, key, c)
+	s.hint(key)
+	return ok, err
+}
+
+func (s *hinted) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+	ok, err := s.Store.Settle(ctx, key, c, receipt, keep)
+	s.hint(key)
+	return ok, err
 }

@@ -3,59 +3,17 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
 )
-
-// mortal is the store as one process sees it. The calls of a killed process never arrive.
-type mortal struct {
-	lock.Store
-	killed atomic.Bool
-}
-
-func (m *mortal) Describe() lock.Description { return lock.Description{MaxLag: time.Second} }
-
-func (m *mortal) alive() error {
-	if m.killed.Load() {
-		return errors.Join(lock.ErrNotApplied, errors.New("killed"))
-	}
-	return nil
-}
-
-func (m *mortal) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	if err := m.alive(); err != nil {
-		return lock.Entry{}, err
-	}
-	return m.Store.Claim(ctx, key, c)
-}
-
-func (m *mortal) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
-	if err := m.alive(); err != nil {
-		return false, err
-	}
-	return m.Store.Renew(ctx, key, c)
-}
-
-func (m *mortal) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
-	if err := m.alive(); err != nil {
-		return false, err
-	}
-	return m.Store.Settle(ctx, key, c, receipt, keep)
-}
-
-func (m *mortal) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
-	if err := m.alive(); err != nil {
-		return false, err
-	}
-	return m.Store.Release(ctx, key, c)
-}
 
 // A process is killed in a guarded run that holds a lock: the successor of the run gets the lock as
 // soon as it gets the run. It was refused by the lock of the killed process for up to 1.7 s before,
@@ -67,37 +25,39 @@ func (m *mortal) Release(ctx context.Context, key string, c lock.Claim) (bool, e
 //	at 30 s, the successor takes over the run, and asks for the lock
 func TestALockOfAKilledRunEndsBeforeTheRun(t *testing.T) {
 	const user = "user=7"
-	type keys interface {
-		Release(ctx context.Context) error
+	one := func(ctx context.Context, l *lock.Locker) error { _, err := l.Acquire(ctx, user); return err }
+	set := func(ctx context.Context, l *lock.Locker) error {
+		_, err := l.AcquireAll(ctx, []string{"item=7", user})
+		return err
 	}
-	one := func(ctx context.Context, l *lock.Locker) (keys, error) { return l.Acquire(ctx, user) }
-	set := func(ctx context.Context, l *lock.Locker) (keys, error) {
-		return l.AcquireAll(ctx, []string{"item=7", user})
+	permit := func(ctx context.Context, l *lock.Locker) error {
+		_, err := l.AcquireAny(ctx, []string{user})
+		return err
 	}
-	permit := func(ctx context.Context, l *lock.Locker) (keys, error) { return l.AcquireAny(ctx, []string{user}) }
-	resumed := func(ctx context.Context, l *lock.Locker) (keys, error) {
+	resumed := func(ctx context.Context, l *lock.Locker) error {
 		e, err := l.Acquire(ctx, user)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		ticket, err := e.HandOver(ctx, time.Second)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			_, err = l.Resume(ctx, ticket)
 		}
-		return l.Resume(ctx, ticket)
+		return err
 	}
-	outside := func(_ context.Context, l *lock.Locker) (keys, error) {
-		return l.Acquire(context.Background(), user) //nolint:contextcheck // the control: a lock of no run
+	outside := func(_ context.Context, l *lock.Locker) error {
+		_, err := l.Acquire(context.Background(), user) //nolint:contextcheck // the control: a lock of no run
+		return err
 	}
-	inner := func(ctx context.Context, l *lock.Locker) (keys, error) {
+	inner := func(ctx context.Context, l *lock.Locker) error {
 		go func() {
 			_, _, _ = l.Once(ctx, user, nil, func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
 		}()
-		return nil, nil //nolint:nilnil // the run has the key
+		return nil
 	}
 	for name, tt := range map[string]struct {
 		run, lock time.Duration // their leases
-		acquire   func(ctx context.Context, l *lock.Locker) (keys, error)
+		acquire   func(ctx context.Context, l *lock.Locker) error
 		latency   time.Duration
 		outlives  bool
 	}{
@@ -120,10 +80,7 @@ func TestALockOfAKilledRunEndsBeforeTheRun(t *testing.T) {
 					acquired := time.Duration(acquiredAt) * tt.run / 7
 					killed := acquired + time.Duration(moment+1)*tt.run/12 // so up to two leases after it, between any two renewals
 					synctest.Test(t, func(t *testing.T) {
-						if !endsBeforeItsRun(t, tt.run, tt.lock, tt.latency, acquired, killed, user, func(ctx context.Context, l *lock.Locker) error {
-							_, err := tt.acquire(ctx, l)
-							return err
-						}) {
+						if !endsBeforeItsRun(t, tt.run, tt.lock, tt.latency, acquired, killed, user, tt.acquire) {
 							outlived++
 						}
 					})
@@ -144,28 +101,24 @@ func endsBeforeItsRun(t *testing.T, run, locked, latency, acquired, killed time.
 	acquire func(ctx context.Context, l *lock.Locker) error,
 ) (ends bool) {
 	t.Helper()
-	s := fault.New()
-	s.Every(fault.Slow(latency))
+	s, victim := fault.New().Every(fault.Slow(latency)), fault.New().Every(fault.Slow(latency))
+	victim.Serve(s.Server())
+	gone := make(chan struct{})
 	opts := []lock.Option{lock.WithLogger(quiet), lock.WithRerunAbandoned(), lock.WithBudget(min(500*time.Millisecond, run/2))}
-	victim := &mortal{Store: s}
 	first, second := lock.New(victim, append(opts, lock.WithLease(run))...), lock.New(s, append(opts, lock.WithLease(run))...)
 	go func() {
 		_, _, _ = first.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
 			time.Sleep(acquired)
-			if err := acquire(ctx, first.With(lock.WithLease(locked))); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, acquire(ctx, first.With(lock.WithLease(locked))))
 			time.Sleep(killed - acquired)
-			if err := context.Cause(ctx); err != nil {
-				t.Error(err)
-			}
-			victim.killed.Store(true)
+			assert.NoError(t, context.Cause(ctx))
+			victim.Every(deadEnd)
+			close(gone)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
 	}()
-	time.Sleep(killed + 2*latency)
-	require.Eventually(t, victim.killed.Load, time.Minute, time.Millisecond)
+	<-gone
 	for tries := 0; ; tries++ {
 		require.Less(t, tries, 1000)
 		_, _, err := second.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
@@ -174,7 +127,7 @@ func endsBeforeItsRun(t *testing.T, run, locked, latency, acquired, killed time.
 			if err != nil {
 				return nil, err
 			}
-			return nil, second.Do(ctx, user, func(context.Context) error { return nil })
+			return nil, second.Do(ctx, user, nothing)
 		})
 		if refused, is := errors.AsType[*lock.RefusedError](err); is && refused.Entry.Key == key {
 			time.Sleep(run / 300)
@@ -183,32 +136,12 @@ func endsBeforeItsRun(t *testing.T, run, locked, latency, acquired, killed time.
 		ends = err == nil
 		break
 	}
-	gone, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_ = first.Close(gone)
+	_ = first.Close(ended)
 	require.NoError(t, second.Close(t.Context()))
 	time.Sleep(time.Minute)
 	return ends
-}
-
-// A run that goes on keeps its lock, also while the store does not answer for a third of a lease.
-func TestALockInALongRunIsHeldToItsEnd(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithMaxHold(time.Hour))
-		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-			e, err := l.Acquire(ctx, "user=7")
-			require.NoError(t, err)
-			for range 100 {
-				time.Sleep(lease + lease/7)
-				s.Every(fault.HangRequest)
-				time.Sleep(lease / 3)
-				s.Every(nil)
-				require.NoError(t, context.Cause(e.Context()))
-			}
-			return nil, e.Release(ctx)
-		})
-		require.NoError(t, err)
-	})
 }
 
 // The lock of a run survives an outage of half a lease, at any moment between the renewals of the two. It
@@ -217,9 +150,8 @@ func TestALockInARunSurvivesAnOutageOfHalfALease(t *testing.T) {
 	const long = 30 * time.Second
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(long), lock.WithBudget(long/60), lock.WithMaxHold(24*time.Hour))
-		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-			e, err := l.Acquire(ctx, "user=7")
-			require.NoError(t, err)
+		must.Run(t)(l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			e := must.Get(l.Acquire(ctx, "user=7"))(t)
 			for i := range 300 {
 				time.Sleep(2*long + long*time.Duration(i*137%1000)/1000)
 				s.Every(fault.HangRequest)
@@ -228,14 +160,12 @@ func TestALockInARunSurvivesAnOutageOfHalfALease(t *testing.T) {
 				require.NoError(t, context.Cause(e.Context()), i)
 			}
 			return nil, e.Release(ctx)
-		})
-		require.NoError(t, err)
+		}))
 	})
 }
 
-// A takeover whose work fails, for example because an inner guard has refused it, is given back as
-// it was: abandoned, and for the next call to take over at once. Before, each later call was refused
-// until the lease of the failed takeover was over.
+// A takeover whose work fails, as when an inner guard has refused it, is given back as it was: abandoned, and for the
+// next call to take over at once.
 func TestAFailedTakeoverIsGivenBackAsItWas(t *testing.T) {
 	for name, tt := range map[string]struct {
 		meets  []fault.Func // of the claim that gives it back
@@ -250,8 +180,7 @@ func TestAFailedTakeoverIsGivenBackAsItWas(t *testing.T) {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			rerun := []lock.Option{lock.WithKeep(keep), lock.WithRerunAbandoned()}
 			l, other, careful := open(rerun...), open(rerun...), open(lock.WithKeep(keep))
-			crash(t, s, func(context.Context) {}, rerun...)
-			time.Sleep(lease)
+			abandoned(t, s, rerun...)
 			refused := errors.New("an inner guard has refused it")
 			_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 				require.Equal(t, 2, lock.Attempt(ctx))
@@ -272,15 +201,12 @@ func TestAFailedTakeoverIsGivenBackAsItWas(t *testing.T) {
 			require.Equal(t, lock.Abandoned, e.State)
 			require.Equal(t, print1, e.Fingerprint)
 			require.InDelta(t, keep, e.Left, float64(2*lease))
-			_, _, err = careful.Once(t.Context(), key, print1, mustNotRun)
-			require.ErrorIs(t, err, lock.ErrAbandoned)
-			_, _, err = other.Once(t.Context(), key, print2, mustNotRun)
-			require.ErrorIs(t, err, lock.ErrMismatch)
-			_, _, err = other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			require.ErrorIs(t, ask(t, careful, print1), lock.ErrAbandoned)
+			require.ErrorIs(t, ask(t, other, print2), lock.ErrMismatch)
+			must.Run(t)(other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 				require.Greater(t, lock.Attempt(ctx), 1)
 				return nil, nil
-			})
-			require.NoError(t, err)
+			}))
 		})
 	}
 }
@@ -290,8 +216,7 @@ func TestATakeoverThatIsGivenBackLateDoesNotDisturbItsSuccessor(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		rerun := []lock.Option{lock.WithKeep(keep), lock.WithRerunAbandoned()}
 		l, other := open(rerun...), open(rerun...)
-		crash(t, s, func(context.Context) {}, rerun...)
-		time.Sleep(lease)
+		abandoned(t, s, rerun...)
 		_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
 			s.Next(fault.Claim, fault.Late(2*lease), fault.HangRequest, fault.HangRequest)
 			return nil, errors.New("mine")
@@ -299,12 +224,10 @@ func TestATakeoverThatIsGivenBackLateDoesNotDisturbItsSuccessor(t *testing.T) {
 		require.Error(t, err)
 		s.Skip(fault.Claim)
 		time.Sleep(lease)
-		receipt, _, err := other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+		require.Equal(t, "other", must.Run(t)(other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			time.Sleep(3 * lease)
 			return []byte("other"), context.Cause(ctx)
-		})
-		require.NoError(t, err)
-		require.Equal(t, "other", string(receipt))
+		})))
 		require.Equal(t, lock.Settled, s.State(t, record).State)
 	})
 }

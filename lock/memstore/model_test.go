@@ -5,19 +5,18 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// TestAgainstAModel compares a store with the plainest one there can be,
-// over random calls and times. That the store is full exactly when the model
-// is shows that it finds everything that is over, and nothing else. With all keys in one
-// shard, the search is in the middle of them at most times.
+// A store that is full exactly when the plainest model is finds everything that is over, and nothing else. With all
+// keys in one shard, the search is in the middle of them at most times.
 func TestAgainstAModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -25,10 +24,7 @@ func TestAgainstAModel(t *testing.T) {
 			if name == "one shard" && seed >= 5 {
 				continue
 			}
-			t.Run(strconv.FormatUint(seed, 10)+" over "+name, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { compareWithModel(t, rand.New(rand.NewPCG(seed, 0)), keysOf) })
-			})
+			t.Run(strconv.FormatUint(seed, 10)+" over "+name, virtual.Test(func(t *testing.T) { compareWithModel(t, rand.New(rand.NewPCG(seed, 0)), keysOf) }))
 		}
 	}
 }
@@ -83,15 +79,13 @@ func compareWithModel(t *testing.T, r *rand.Rand, keysOf func(*memstore.Store, i
 			require.Equal(t, e.token, got.Token)
 			requireModel(t, e, got, now)
 		case 0:
-			ok, err := s.Release(t.Context(), key, lock.Claim{Token: token})
-			require.NoError(t, err)
+			ok := must.Get(s.Release(t.Context(), key, lock.Claim{Token: token}))(t)
 			require.Equal(t, ours && !e.settled, ok)
 			if ok {
 				delete(model, key)
 			}
 		case 1:
-			ok, err := s.Renew(t.Context(), key, c)
-			require.NoError(t, err)
+			ok := must.Get(s.Renew(t.Context(), key, c))(t)
 			require.Equal(t, ours && !e.settled, ok)
 			if ok {
 				linger := max(e.over.Sub(e.lease), c.Linger)
@@ -101,8 +95,7 @@ func compareWithModel(t *testing.T, r *rand.Rand, keysOf func(*memstore.Store, i
 				e.over = e.lease.Add(linger)
 			}
 		case 2:
-			ok, err := s.Settle(t.Context(), key, lock.Claim{Token: token}, nil, c.Lease)
-			require.NoError(t, err)
+			ok := must.Get(s.Settle(t.Context(), key, lock.Claim{Token: token}, nil, c.Lease))(t)
 			require.Equal(t, ours, ok)
 			if ok && !e.settled {
 				e.settled, e.over = true, now.Add(c.Lease)

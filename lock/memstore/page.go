@@ -17,6 +17,7 @@ func (m *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 	if err != nil {
 		return nil, "", err
 	}
+	limit = max(limit, 1) // or no page would get further
 	for ; shard < len(m.shards); shard++ {
 		if err := ctx.Err(); err != nil {
 			return nil, "", fmt.Errorf("memstore: page: %w", err)
@@ -69,7 +70,7 @@ func (s *shard) keysAfter(after string, limit int) []string {
 func (s *shard) someAfter(after string, limit int) (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := max(min(limit, len(s.records)), 0) + 1
+	n := min(limit, len(s.records)) + 1
 	last := "" // of the first n keys so far; "" before there are as many
 	for key := range s.records {
 		if key <= after || last != "" && key > last {

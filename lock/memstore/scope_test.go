@@ -7,12 +7,12 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -44,7 +44,6 @@ func TestOneScopeDoesNotFillTheStore(t *testing.T) {
 	} {
 		for _, share := range []float64{0.25, 1} {
 			t.Run(fmt.Sprint(name, " ", share), func(t *testing.T) {
-				t.Parallel()
 				s := memstore.New(memstore.WithLimits(entries, bytes), memstore.WithScopeShare(share))
 				full := 0
 				settle := func(key string) {
@@ -91,8 +90,7 @@ func mustRefuse(t *testing.T, s lock.Store, scope string) error {
 
 // A scope keeps its entries, even if its share is full.
 func TestScopeAboveItsShareKeepsWhatItHas(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		s := memstore.New(memstore.WithLimits(8, 1<<20))
 		c := scopedClaim("greedy")
 		c.Lease = time.Minute
@@ -130,8 +128,7 @@ func TestSingleEntryIsNeverRefusedForItsShare(t *testing.T) {
 
 // A count that does not return to zero would refuse a scope for ever.
 func TestScopeCountsReturnToZero(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 0))
 		s := memstore.New(memstore.WithLimits(200, 400_000), memstore.WithScopeShare(0.5))
 		for range 20_000 {

@@ -10,9 +10,9 @@ import (
 
 // Check returns nil if a majority of the nodes passes and no two are known to be one server. A
 // node passes if its own check passes, or, without a check, if it answers. A node may name its
-// servers ([lock.Description]). A minority may fail: the quorum works without it. Check does
-// not wait longer than ten times WithNodeTimeout for a node without an answer. A node's own
-// Check has the details.
+// servers ([lock.Description]). A minority may fail: the quorum works without it. Check waits for
+// a majority as long as ctx and the nodes' own checks let it, and then for the other nodes up to
+// ten times WithNodeTimeout. A node's own Check has the details.
 func (q *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

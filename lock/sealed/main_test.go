@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -33,24 +34,21 @@ var (
 
 func aesBlock(tb testing.TB, key byte) cipher.Block {
 	tb.Helper()
-	b, err := aes.NewCipher(bytes.Repeat([]byte{key}, 32))
-	require.NoError(tb, err)
+	b := must.Get(aes.NewCipher(bytes.Repeat([]byte{key}, 32)))(tb)
 	return b
 }
 
 // gcm is the recommended one, with one of 256 keys.
 func gcm(tb testing.TB, key byte) cipher.AEAD {
 	tb.Helper()
-	a, err := cipher.NewGCMWithRandomNonce(aesBlock(tb, key))
-	require.NoError(tb, err)
+	a := must.Get(cipher.NewGCMWithRandomNonce(aesBlock(tb, key)))(tb)
 	return a
 }
 
 // gcmWithNonce leaves the nonce to its caller.
 func gcmWithNonce(tb testing.TB, key byte, size int) cipher.AEAD {
 	tb.Helper()
-	a, err := cipher.NewGCMWithNonceSize(aesBlock(tb, key), size)
-	require.NoError(tb, err)
+	a := must.Get(cipher.NewGCMWithNonceSize(aesBlock(tb, key), size))(tb)
 	return a
 }
 
@@ -58,17 +56,6 @@ func gcmWithNonce(tb testing.TB, key byte, size int) cipher.AEAD {
 func storedKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "once:" + hex.EncodeToString(sum[:])
-}
-
-func lockerOver(t *testing.T, s lock.Store, opts ...lock.Option) *lock.Locker {
-	t.Helper()
-	l := lock.New(s, append([]lock.Option{lock.WithLogger(quiet), lock.WithBudget(10 * time.Second)}, opts...)...)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		require.NoError(t, l.Close(ctx))
-	})
-	return l
 }
 
 // effect is the work of these tests: it counts its runs.

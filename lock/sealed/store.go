@@ -17,11 +17,11 @@
 //
 // A receipt can be opened only under the key and the token with which it was settled. A
 // receipt that was altered, cut, written without the AEAD, or moved to another entry is
-// refused. So is a receipt from before sealing was introduced, until its keep is over. The
-// work then does not run: the Locker returns an error with advice that matches
-// [lock.ErrNotApplied] and errors.ErrUnsupported. The middleware answers 503, even with
-// WithFailOpen, since the store did answer. List yields such an entry without its receipt, so
-// that an operator can Forget it.
+// refused. So is a receipt from before sealing was introduced, until its keep is over, and an
+// empty one that the store leaves in place of a receipt too long for its server. The work then
+// does not run: the Locker returns an error with advice that matches [lock.ErrNotApplied] and
+// errors.ErrUnsupported. The middleware answers 503, even with WithFailOpen, since the store did
+// answer. List yields such an entry without its receipt, so that an operator can Forget it.
 //
 // The description of a request that package middleware adds for operators, with its label
 // ([middleware.WithLabel]), method and path, is sealed as well. If it does not open, operators

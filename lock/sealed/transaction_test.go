@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +12,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/sealed"
@@ -20,8 +20,7 @@ import (
 
 // A receipt that is committed with its work is sealed, and opened for repeats.
 func TestTransactionIsSealed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		below := faketx.New()
 		l := lock.New(sealed.New(below, gcm(t, 1)), lock.WithTransaction(), lock.WithLogger(quiet))
 		const secret = "4111 1111 1111 1111"

@@ -17,6 +17,22 @@ func at(ms float64) time.Time {
 func TestWait(t *testing.T) {
 	t.Parallel()
 	const n = 100
+	// serves answers claims in batches of size, one every so many milliseconds, from began on to until.
+	serves := func(g *admission.Gauge, began, until, every float64, size int) {
+		for ms := began + every; ms <= until; ms += every {
+			g.Served(at(ms), size)
+		}
+	}
+	// bursts are ten queues of 40 ms, so many milliseconds apart, each with an answer after its end.
+	bursts := func(g *admission.Gauge, apart, after float64) {
+		for burst := range 10 {
+			began := apart * float64(burst)
+			g.Waiting(at(began), true)
+			serves(g, began, began+40, 1, 1)
+			g.Waiting(at(began+40), false)
+			g.Served(at(began+after), 1)
+		}
+	}
 	for name, tt := range map[string]struct {
 		measure func(g *admission.Gauge)
 		rate    float64 // claims a millisecond; 0: no claim is refused
@@ -24,41 +40,21 @@ func TestWait(t *testing.T) {
 		"nothing measured": {func(*admission.Gauge) {}, 0},
 		"one a millisecond": {func(g *admission.Gauge) {
 			g.Waiting(at(0), true)
-			for i := 1; i <= 400; i++ {
-				g.Served(at(float64(i)), 1)
-			}
+			serves(g, 0, 400, 1, 1)
 		}, 1},
 		"in batches": {func(g *admission.Gauge) {
 			g.Waiting(at(0), true)
-			for i := 1; i <= 40; i++ {
-				g.Served(at(float64(10*i)), 10)
-			}
+			serves(g, 0, 400, 10, 10)
 		}, 1},
 		"too short to tell": {func(g *admission.Gauge) {
 			g.Waiting(at(0), true)
 			g.Served(at(40), 1)
 		}, 0},
 		"idle time between bursts is not service": {func(g *admission.Gauge) {
-			for burst := range 10 {
-				began := float64(1000 * burst)
-				g.Waiting(at(began), true)
-				for i := 1; i <= 40; i++ {
-					g.Served(at(began+float64(i)), 1)
-				}
-				g.Waiting(at(began+40), false)
-				g.Served(at(began+500), 1)
-			}
+			bursts(g, 1000, 500)
 		}, 0},
 		"nor is a short time without a queue": {func(g *admission.Gauge) {
-			for burst := range 10 {
-				began := float64(100 * burst)
-				g.Waiting(at(began), true)
-				for i := 1; i <= 40; i++ {
-					g.Served(at(began+float64(i)), 1)
-				}
-				g.Waiting(at(began+40), false)
-				g.Served(at(began+90), 1)
-			}
+			bursts(g, 100, 90)
 		}, 1},
 		"most answers come when none waits any more": {func(g *admission.Gauge) {
 			for trip := range 10 {
@@ -77,23 +73,16 @@ func TestWait(t *testing.T) {
 		}, 0},
 		"an outage is no rate": {func(g *admission.Gauge) {
 			g.Waiting(at(0), true)
-			for i := 1; i <= 900; i++ {
-				g.Served(at(float64(i)), 1)
-			}
+			serves(g, 0, 900, 1, 1)
 			g.Served(at(60_000), 1)
 		}, 0.9},
 		"it becomes slower": {func(g *admission.Gauge) {
 			g.Waiting(at(0), true)
-			for i := 1; i <= 500; i++ {
-				g.Served(at(float64(i)), 10)
-			}
-			for i := 1; i <= 500; i++ {
-				g.Served(at(500+float64(10*i)), 1)
-			}
+			serves(g, 0, 500, 1, 10)
+			serves(g, 500, 5500, 10, 1)
 		}, 0.1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var g admission.Gauge
 			tt.measure(&g)
 			require.Zero(t, g.Wait(0), "none wait")

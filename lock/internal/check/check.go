@@ -4,7 +4,6 @@ package check
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,22 +15,23 @@ import (
 const patience = 5 * time.Second
 
 // Checks repeat the check of a store. Claims begin them, and there is no timer: a Locker
-// that is not closed keeps nothing alive. The zero value checks nothing.
+// that is not closed keeps nothing alive.
 type Checks struct {
 	check func(ctx context.Context) error
 	every time.Duration
 	due   atomic.Int64           // the moment of the next check
 	found atomic.Pointer[string] // the class of the last result
 
-	mu     sync.Mutex
-	cancel context.CancelFunc // of the check that runs
-	closed bool
+	runs   atomic.Bool
+	closed context.Context //nolint:containedctx // of all checks; ends with Close
+	close  context.CancelFunc
 }
 
 // Init sets the check, and the time between two checks.
 func (c *Checks) Init(check func(ctx context.Context) error, every time.Duration) {
 	c.check, c.every = check, every
 	c.due.Store(int64(clock.Now().Add(every)))
+	c.closed, c.close = context.WithCancel(context.Background()) //nolint:forbidigo // Close ends it
 }
 
 // Class returns the class of the failure that the last check has found, "" if there was no failure.
@@ -56,19 +56,17 @@ func (c *Checks) Due(at clock.Moment) bool {
 }
 
 // Start runs a check on its own goroutine, unless the last one still runs. calls counts it,
-// and done gets its result.
+// and done gets its result. It belongs to a claim, for which Close waits.
 func (c *Checks) Start(calls *send.Counter, done func(ctx context.Context, err error)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || c.cancel != nil {
+	if c.closed.Err() != nil || !c.runs.CompareAndSwap(false, true) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:forbidigo // Close ends it
-	c.cancel = cancel
 	calls.Enter()
 	go func() {
 		defer calls.Leave()
-		defer c.end()
+		defer c.runs.Store(false)
+		ctx, cancel := context.WithTimeout(c.closed, patience)
+		defer cancel()
 		done(ctx, c.run(ctx))
 	}()
 }
@@ -79,18 +77,5 @@ func (c *Checks) run(ctx context.Context) (err error) {
 	return c.check(ctx)
 }
 
-func (c *Checks) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cancel()
-	c.cancel = nil
-}
-
 // Close ends the check that runs. No other begins.
-func (c *Checks) Close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed = true; c.cancel != nil {
-		c.cancel()
-	}
-}
+func (c *Checks) Close() { c.close() }

@@ -2,8 +2,6 @@ package clock
 
 import (
 	"container/heap"
-	"iter"
-	"slices"
 	"time"
 )
 
@@ -52,26 +50,20 @@ func (q *Queue[T]) Put(t T, due Moment) {
 	heap.Push(&q.items, t)
 }
 
-// Drop removes t if it is queued.
-func (q *Queue[T]) Drop(t T) {
-	if s := t.When(); s.Queued() {
-		heap.Remove(&q.items, int(s.place-1))
-	}
-}
+// Drop removes t, which is queued.
+func (q *Queue[T]) Drop(t T) { heap.Remove(&q.items, int(t.When().place-1)) }
 
-// Clear removes all items, and prevents calls of wake until the next Arm.
-func (q *Queue[T]) Clear() {
+// Clear removes all items and returns them, and prevents calls of wake until the next Arm.
+func (q *Queue[T]) Clear() (all []T) {
 	for len(q.items) > 0 {
-		heap.Pop(&q.items)
+		all = append(all, q.Pop())
 	}
 	if q.timer != nil {
 		q.timer.Stop()
 	}
 	q.set = Never
+	return all
 }
-
-// All yields all items, in no order.
-func (q *Queue[T]) All() iter.Seq[T] { return slices.Values(q.items) }
 
 // First returns the due moment of the first item, Never if the queue is empty.
 func (q *Queue[T]) First() Moment {
@@ -79,14 +71,6 @@ func (q *Queue[T]) First() Moment {
 		return Never
 	}
 	return q.items[0].When().Due
-}
-
-// Peek returns the first item. ok is false if the queue is empty.
-func (q *Queue[T]) Peek() (t T, ok bool) {
-	if len(q.items) == 0 {
-		return t, false
-	}
-	return q.items[0], true
 }
 
 // Pop removes the first item of a queue that is not empty, and returns it.

@@ -52,8 +52,8 @@ func (p *Progress) answered() bool { return p.Done && !p.Unanswered || p.Again >
 
 const longPause = 5 * time.Second
 
-// postpone returns the pause before the next Try. It doubles from 10 ms to 1 s, so that a
-// late command that lands refuses other processes for no longer. After 15 s it is 5 s.
+// postpone returns the pause before the next Try. It doubles from 10 ms to 1 s: an
+// entry that lands late is removed within the next pause. After 15 s it is 5 s.
 func (d *Duty) postpone(again time.Duration, at Stage) (wait time.Duration) {
 	d.pause = min(max(2*d.pause, 10*time.Millisecond), time.Second)
 	if time.Since(d.born) > 15*time.Second {

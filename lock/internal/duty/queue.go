@@ -2,7 +2,6 @@ package duty
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +29,6 @@ const (
 type Queue struct {
 	sender  *send.Sender
 	maxLag  time.Duration // the longest time after the return of a call in which its command may still take effect
-	longest atomic.Int64  // the longest lease that was announced
 	count   atomic.Int64  // duties that the store has not answered
 	dropped atomic.Int64
 	bytes   atomic.Int64
@@ -41,6 +39,8 @@ type Queue struct {
 	all    map[*Duty]struct{}
 	tokens tokens
 	stage  Stage
+
+	longest time.Duration // the longest lease that was announced
 }
 
 // The kinds of a Queue. Ends go first, because callers wait for them.
@@ -83,12 +83,9 @@ func New(sender *send.Sender, maxLag time.Duration) *Queue {
 
 // AnnounceLease notes that claims ask for leases of this length.
 func (q *Queue) AnnounceLease(lease time.Duration) {
-	for {
-		longest := q.longest.Load()
-		if int64(lease) <= longest || q.longest.CompareAndSwap(longest, int64(lease)) {
-			return
-		}
-	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.longest = max(q.longest, lease)
 }
 
 // Count returns the number of duties that the store has not answered.
@@ -221,8 +218,7 @@ func (q *Queue) Stop() {
 	q.stage = stopped
 	var waiting []*Duty
 	for i := range q.kinds {
-		waiting = slices.AppendSeq(waiting, q.kinds[i].All())
-		q.kinds[i].Clear()
+		waiting = append(waiting, q.kinds[i].Clear()...)
 	}
 	for _, d := range waiting {
 		q.forget(d)

@@ -71,13 +71,13 @@ func (q *Queue) keep(o *Orphan, wait time.Duration) (started *Duty, dropped bool
 	if q.tokens.removing <= maxOrphans {
 		return k.duty, false
 	}
-	first, _ := q.kinds[removals].Peek() // in an outage, the one that has waited longest
-	q.giveUp(first)
+	q.giveUp(q.kinds[removals].Pop()) // in an outage, the one that has waited longest
 	q.dropped.Add(1)
 	return k.duty, true
 }
 
-// entryMayExistUntil returns the latest time at which the entry of o can still exist, without its linger.
+// entryMayExistUntil returns the latest time at which the entry of o can still exist, without its linger. q.mu is
+// held.
 func (q *Queue) entryMayExistUntil(o *Orphan) time.Time {
 	last := o.began
 	switch doubt := o.Flight.Doubt(); {
@@ -86,7 +86,7 @@ func (q *Queue) entryMayExistUntil(o *Orphan) time.Time {
 	case doubt.Last.After(last):
 		last = doubt.Last
 	}
-	return last.Add(q.maxLag + time.Duration(q.longest.Load()))
+	return last.Add(q.maxLag + q.longest)
 }
 
 // end notes the end of the removal of k, whose token is kept for as long as its entry can exist with
@@ -97,9 +97,8 @@ func (q *Queue) end(k *token, linger time.Duration) {
 	q.tokens.removing--
 }
 
-// giveUp gives up a removal that does not run at the moment. q.mu is held.
+// giveUp gives up a removal that is in no queue and does not run. q.mu is held.
 func (q *Queue) giveUp(d *Duty) {
-	d.kind.Drop(d)
 	q.forget(d)
 	q.end(d.token, d.token.orphan.Linger)
 }
@@ -139,6 +138,7 @@ func (q *Queue) forgetToken(k *token) bool {
 		if !k.duty.Queued() {
 			return false
 		}
+		k.duty.kind.Drop(k.duty)
 		q.giveUp(k.duty)
 	}
 	delete(q.tokens.known, k.name)

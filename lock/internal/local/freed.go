@@ -2,8 +2,8 @@ package local
 
 import "slices"
 
-// WatchFreed returns a channel that has a value after one of keys has become free in this
-// process, until stop is called.
+// WatchFreed returns a channel that has a value after a holder of one of keys in this process has freed it,
+// until stop is called.
 func (t *Table) WatchFreed(keys []string) (freed <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
 	for _, key := range keys {
@@ -31,10 +31,15 @@ func (s *shard) unwatch(key string, c chan struct{}) {
 	}
 }
 
-// free removes a key without a queue.
-func (s *shard) free(key string) {
-	delete(s.holders, key)
-	for _, c := range s.watches[key] {
+// free removes the key of h, which has no queue. It wakes no watcher after a claim that was not granted: that
+// has freed no key, and may be the watcher's own.
+func (s *shard) free(h *Holding) {
+	delete(s.holders, h.name)
+	watches := s.watches[h.name]
+	if len(watches) == 0 || h.pending() {
+		return
+	}
+	for _, c := range watches {
 		select {
 		case c <- struct{}{}:
 		default: // it has a value already

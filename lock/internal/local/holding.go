@@ -13,7 +13,7 @@ type Holding struct {
 	clock.Schedule // of the next alarm
 
 	state atomic.Uint32 // written with the shard locked, and read without
-	shard uint8
+	shard *shard
 	lease Lease
 	name  string // under which the table has it
 	slot  *slot  // nil if the lease does not have the key, or the slot would be empty

@@ -3,6 +3,8 @@ package local
 import (
 	"container/list"
 	"sync"
+
+	"github.com/httplatch/httplatch/internal/keytext"
 )
 
 // Lines are the callers that wait for one of several keys, in order of arrival: a line for each
@@ -20,20 +22,18 @@ type line struct {
 
 // Place is the place of a caller in a line.
 type Place struct {
+	First chan struct{} // closed when the place is the first
+
 	of       *Lines
 	name     string
 	line     *line
 	place    *list.Element
-	first    chan struct{} // closed when the place is the first
-	unserved bool          // the store did not serve the latest search before it
+	unserved bool // the store did not serve the latest search before it
 }
 
-// MaxInLine bounds a line for each of its keys.
-const MaxInLine = maxWaiters
-
-// Join adds a caller to the line called name. ok is false if the number of callers that wait behind
-// the first is already most.
-func (l *Lines) Join(name string, most int) (p *Place, ok bool) {
+// Join adds a caller to the line for keys. ok is false if maxWaiters for each key wait behind the first already.
+func (l *Lines) Join(keys []string) (p *Place, ok bool) {
+	name := keytext.Join(keys...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	to := l.lines[name]
@@ -44,18 +44,15 @@ func (l *Lines) Join(name string, most int) (p *Place, ok bool) {
 		}
 		to = new(line)
 		l.lines[name] = to
-	case to.places.Len() > most:
+	case to.places.Len() > maxWaiters*len(keys):
 		return nil, false
 	}
-	p = &Place{of: l, name: name, line: to, first: make(chan struct{})}
+	p = &Place{of: l, name: name, line: to, First: make(chan struct{})}
 	if p.place = to.places.PushBack(p); to.places.Len() == 1 {
-		close(p.first)
+		close(p.First)
 	}
 	return p, true
 }
-
-// First is closed when p is the first of its line.
-func (p *Place) First() <-chan struct{} { return p.first }
 
 // NoteHeld notes that a search of p has found all keys taken.
 func (p *Place) NoteHeld() {
@@ -82,14 +79,6 @@ func (p *Place) Known() (allTaken, unserved bool) {
 	return p.line.allTaken, p.unserved
 }
 
-// TakeUnserved returns the second result of Known, and sets it to false.
-func (p *Place) TakeUnserved() (unserved bool) {
-	p.of.mu.Lock()
-	defer p.of.mu.Unlock()
-	unserved, p.unserved = p.unserved, false
-	return unserved
-}
-
 // Leave gives the place up. If it was the first, the next place becomes the first.
 func (p *Place) Leave() {
 	p.of.mu.Lock()
@@ -102,7 +91,7 @@ func (p *Place) Leave() {
 	case next == nil:
 		delete(p.of.lines, p.name)
 	case wasFirst:
-		close(placeAt(next).first)
+		close(placeAt(next).First)
 	}
 }
 

@@ -1,12 +1,12 @@
 // Package local is the table of the keys that one process holds, claims or waits for. A
 // duplicate in the same process costs no round trip, and no two callers of a process claim a
 // key at once: from the answers alone, their Locker could not distinguish the two claims. A
-// ticket is an exception: its bearer asks the store past the table ([Table.Admit]).
+// ticket is an exception: its bearer asks the store past the table ([Holding.Admit]).
 package local
 
 import (
 	"hash/maphash"
-	"iter"
+	"maps"
 	"sync"
 
 	"github.com/httplatch/httplatch/lock/internal/clock"
@@ -15,7 +15,6 @@ import (
 // Lease is what a [Table] asks a lease. Its methods may be called with the shard of its key locked,
 // except for Ring.
 type Lease interface {
-	Key() string
 	Owner() string                // for operators
 	SameRequest(other Lease) bool // false if the fingerprints differ
 	Ring()                        // is called when an alarm is due, on its own goroutine
@@ -32,10 +31,11 @@ const shards = 64
 type shard struct {
 	mu      sync.Mutex
 	holders map[string]*Holding
-	resumed map[string]*Holding // by their keys: those that Admit gave a name of their own
-	alarms  alarms
-
+	resumed map[string]*Holding        // by their keys: those that Admit gave a name of their own
 	watches map[string][]chan struct{} // see Table.WatchFreed
+
+	alarms   clock.Queue[*Holding]
+	nextLook clock.Moment // for new leases, which are not queued; Never if there are none
 }
 
 // New returns an empty table.
@@ -44,27 +44,20 @@ func New() *Table {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.holders = make(map[string]*Holding)
-		s.alarms.init(s.ring)
+		s.alarms, s.nextLook = clock.NewQueue[*Holding](s.ring), clock.Never
 	}
 	return t
 }
 
-// Prepare makes h the part of lease in t. It comes before all other calls with h.
-func (t *Table) Prepare(h *Holding, lease Lease) {
-	h.lease, h.name = lease, lease.Key()
-	h.shard = t.shardNumber(h.name)
+// Prepare makes h the part of lease in t, for key. It comes before all other calls with h.
+func (t *Table) Prepare(h *Holding, lease Lease, key string) {
+	h.lease, h.name, h.shard = lease, key, t.shardAt(key)
 }
 
-// shardNumber returns the place of the shard of key.
-func (t *Table) shardNumber(key string) uint8 { return uint8(maphash.String(t.seed, key) % shards) }
-
 // shardAt returns the shard of key.
-func (t *Table) shardAt(key string) *shard { return &t.shards[t.shardNumber(key)] }
+func (t *Table) shardAt(key string) *shard { return &t.shards[maphash.String(t.seed, key)%shards] }
 
-// shardOf returns the shard of h's key.
-func (t *Table) shardOf(h *Holding) *shard { return &t.shards[h.shard] }
-
-// Entrance is the result of [Table.Enter].
+// Entrance is the result of [Holding.Enter].
 type Entrance struct {
 	Open     bool    // the lease has the key now
 	Mismatch bool    // another lease has it, for a different request
@@ -76,8 +69,8 @@ type Entrance struct {
 // Enter gives h its key. If another lease has the key, h is queued behind it if h is patient, or
 // if it is not decided whether the key is held: a refusal would then lock the process out because
 // of its own unanswered call.
-func (t *Table) Enter(h *Holding, patient bool) Entrance {
-	s := t.shardOf(h)
+func (h *Holding) Enter(patient bool) Entrance {
+	s := h.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holder, taken := s.holders[h.name]
@@ -102,8 +95,8 @@ func (t *Table) Enter(h *Holding, patient bool) Entrance {
 
 // TryEnter gives h its key if no lease has the key. Otherwise it returns the state of the key, and
 // the owner of the lease that has it.
-func (t *Table) TryEnter(h *Holding) (taken Taken, owner string) {
-	s := t.shardOf(h)
+func (h *Holding) TryEnter() (taken Taken, owner string) {
+	s := h.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if taken = s.taken(h.name); taken != NotTaken {
@@ -116,8 +109,8 @@ func (t *Table) TryEnter(h *Holding) (taken Taken, owner string) {
 // Admit adds h, whose key the store has granted by a ticket, past the callers that claim the key
 // in this process. If there is such a caller, h gets a name of its own: the store will refuse the
 // caller's claim, and all later ones.
-func (t *Table) Admit(h *Holding, token string) {
-	s := t.shardOf(h)
+func (h *Holding) Admit(token string) {
+	s := h.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, taken := s.holders[h.name]; taken {
@@ -131,8 +124,8 @@ func (t *Table) Admit(h *Holding, token string) {
 }
 
 // Resumed returns the owner of a lease that has the key of h by a ticket, if there is one beside h.
-func (t *Table) Resumed(h *Holding) (owner string, is bool) {
-	s := t.shardOf(h)
+func (h *Holding) Resumed() (owner string, is bool) {
+	s := h.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	other, is := s.resumed[h.name]
@@ -144,75 +137,69 @@ func (t *Table) Resumed(h *Holding) (owner string, is bool) {
 
 // Grant notes the grant of h, whose first alarm is due at due. decide returns the decision for
 // the callers behind h, if there are any: h holds the key.
-func (t *Table) Grant(h *Holding, due clock.Moment, decide func() Decision) {
-	s := t.shardOf(h)
+func (h *Holding) Grant(due clock.Moment, decide func() Decision) {
+	s := h.shard
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	h.state.Store(granted)
 	h.Due = due
-	s.alarms.announceLook(due)
-	d, answered := s.decide(h, decide)
-	s.mu.Unlock()
-	wake(d, answered)
+	if due < s.nextLook {
+		s.nextLook = due
+		s.alarms.Arm(due)
+	}
+	h.answer(decide)
 }
 
-// Bypass notes that the work of h runs although its claim was not granted. d is the decision for
-// the callers behind h.
-func (t *Table) Bypass(h *Holding, d Decision) {
-	s := t.shardOf(h)
-	s.mu.Lock()
+// Bypass notes that the work of h runs although its claim was not granted. decide is as for Grant.
+func (h *Holding) Bypass(decide func() Decision) {
+	h.shard.mu.Lock()
+	defer h.shard.mu.Unlock()
 	h.state.Store(unprotected)
-	answered := s.takeAnswered(h, d)
-	s.mu.Unlock()
-	wake(d, answered)
+	h.answer(decide)
 }
 
 // MarkSettling notes that the work of h is over, and its settle lacks the store's answer. confirm
 // asks the store for it.
-func (t *Table) MarkSettling(h *Holding, confirm func()) {
-	s := t.shardOf(h)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (h *Holding) MarkSettling(confirm func()) {
+	h.shard.mu.Lock()
+	defer h.shard.mu.Unlock()
 	h.confirm = confirm
 }
-
-// has reports whether h has its key.
-func (s *shard) has(h *Holding) bool { return s.holders[h.name] == h }
 
 // Leave frees the key of h if h has it. It may be called again: at the loss of a lease and
 // at its end. There is no renewal after the first call. decide, if it is not nil, returns the
 // decision for the callers behind h. It is called if there are such callers.
-func (t *Table) Leave(h *Holding, decide func() Decision) {
-	s := t.shardOf(h)
+func (h *Holding) Leave(decide func() Decision) {
+	s := h.shard
 	s.mu.Lock()
-	s.alarms.Drop(h)
-	if !s.has(h) {
-		s.mu.Unlock()
+	defer s.mu.Unlock()
+	if h.Queued() {
+		s.alarms.Drop(h)
+	}
+	if s.holders[h.name] != h {
 		return
 	}
-	if key := h.lease.Key(); s.resumed[key] == h {
-		delete(s.resumed, key)
+	maps.DeleteFunc(s.resumed, func(_ string, other *Holding) bool { return other == h })
+	h.answer(decide)
+	if h.waiting() > 0 {
+		s.pass(h)
+	} else {
+		s.free(h)
 	}
-	d, answered := s.decide(h, decide)
-	s.pass(h)
-	s.mu.Unlock()
-	wake(d, answered)
+	h.slot = nil
 }
 
 // pass gives the key of h to the first of its queue.
 func (s *shard) pass(h *Holding) {
 	sl := h.slot
-	if h.waiting() == 0 {
-		s.free(h.name)
-		return
-	}
 	w := waiterAt(sl.queue.Front())
-	w.foundHolder = w.patient && w.knowsHolder(sl)
-	w.foundElsewhere = w.foundHolder && sl.elsewhere
+	w.FoundHolder = w.patient && w.knowsHolder(sl)
+	w.FoundElsewhere = w.FoundHolder && sl.elsewhere
 	sl.remove(w)
 	sl.trigger, sl.unserved = nil, nil
-	w.lease.slot, h.slot = sl, nil
+	w.lease.slot = sl
 	s.holders[h.name] = w.lease
-	close(w.ready)
+	close(w.Ready)
 }
 
 // Key is a key in a [Table].
@@ -222,25 +209,15 @@ type Key struct {
 	Settling bool // the work of the holder is over, and the store has not confirmed the settle
 }
 
-// Keys yields all keys, without a lock.
-func (t *Table) Keys() iter.Seq[Key] {
-	return func(yield func(Key) bool) {
-		for i := range t.shards {
-			for _, k := range t.shards[i].keys() {
-				if !yield(k) {
-					return
-				}
-			}
+// Keys returns all keys.
+func (t *Table) Keys() (all []Key) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for _, h := range s.holders {
+			all = append(all, Key{h.lease, h.waiting(), h.confirm != nil})
 		}
-	}
-}
-
-func (s *shard) keys() []Key {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]Key, 0, len(s.holders))
-	for _, h := range s.holders {
-		all = append(all, Key{h.lease, h.waiting(), h.confirm != nil})
+		s.mu.Unlock()
 	}
 	return all
 }
@@ -252,7 +229,7 @@ const (
 	// NotTaken says that no lease has the key.
 	NotTaken Taken = iota
 	// TakenUndecided says that the key is pending, or that its work is over and the store has not
-	// confirmed the end. Both end within a budget.
+	// confirmed the end. Both end within a budget, or when the store answers again.
 	TakenUndecided
 	// TakenHeld says that the key is held.
 	TakenHeld

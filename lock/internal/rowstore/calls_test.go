@@ -4,11 +4,11 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
@@ -50,43 +50,39 @@ func TestCallsThatWaitAreExecutedAtOnce(t *testing.T) {
 		"more, as these are slow":            {9, time.Second, [][]int{{0}, {1}, {2, 4}}},
 		"no other one, as the first is fast": {2, 15 * time.Millisecond, [][]int{{0}, {1}, {2}, {4}}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				calls, executed := slow(tt.servers, tt.takes)
-				left, leave := context.WithTimeout(t.Context(), 12*time.Millisecond)
-				defer leave()
-				var all sync.WaitGroup
-				for i, at := range []int{0, 10, 27, 5, 40} { // in milliseconds
-					all.Go(func() {
-						time.Sleep(time.Duration(at) * time.Millisecond)
-						ctx := t.Context()
-						if i == 3 { // leaves before it is executed
-							ctx = left
-						}
-						c, err := calls.Enter(ctx, i)
-						if i == 3 {
-							require.ErrorIs(t, err, context.DeadlineExceeded)
-							return
-						}
-						require.NoError(t, err)
-						require.NoError(t, c.Err)
-					})
-				}
-				all.Wait()
-				calls.Close()
-				require.Equal(t, tt.executed, executed())
-				_, err := calls.Enter(t.Context(), 5)
-				require.ErrorIs(t, err, rowstore.ErrClosed)
-			})
-		})
+		t.Run(name, virtual.Test(func(t *testing.T) {
+			calls, executed := slow(tt.servers, tt.takes)
+			left, leave := context.WithTimeout(t.Context(), 12*time.Millisecond)
+			defer leave()
+			var all sync.WaitGroup
+			for i, at := range []int{0, 10, 27, 5, 40} { // in milliseconds
+				all.Go(func() {
+					time.Sleep(time.Duration(at) * time.Millisecond)
+					ctx := t.Context()
+					if i == 3 { // leaves before it is executed
+						ctx = left
+					}
+					c, err := calls.Enter(ctx, i)
+					if i == 3 {
+						require.ErrorIs(t, err, context.DeadlineExceeded)
+						return
+					}
+					require.NoError(t, err)
+					require.NoError(t, c.Err)
+				})
+			}
+			all.Wait()
+			calls.Close()
+			require.Equal(t, tt.executed, executed())
+			_, err := calls.Enter(t.Context(), 5)
+			require.ErrorIs(t, err, rowstore.ErrClosed)
+		}))
 	}
 }
 
 // A caller may leave while its call is executed: the call goes on, and Close waits for it.
 func TestCallThatHasBegunGoesOn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		calls, _ := slow(1, time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()

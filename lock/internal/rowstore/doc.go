@@ -16,7 +16,8 @@
 //	a lost race           reads, and tries again         reads, and tries again         there is none
 //	a set of keys         one statement                  a key after the other          a key after the other
 //	time                  clock_timestamp() of a server  UTC_TIMESTAMP(6) of a server   the machine's clock
-//	own connections       4, by rank                     4, by rank                     2, one goroutine for all calls
+//	own connections       4, by rank                     4, by rank                     2 of a goroutine for all calls, and
+//	                                                                                    1 of one that replays
 //	values                parameters                     in the text, hexadecimal       parameters
 //	BEGIN                 with the first statement       before the first statement     BEGIN IMMEDIATE, in line
 //	is it still the       a mark: a setting of the       a savepoint, and a row before  BEGIN fails in a transaction

@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// Lender makes the *sql.Tx of the work. Its connections are lent by their sessions, and its
-// transactions neither begin nor end: Commit and Rollback return Refusal, and the sql.Tx cannot be
-// used after either call.
+// Lender makes the *sql.Tx of the work: it is the driver of a *sql.DB, and the driver's view of each
+// transaction. Its connections are lent by their sessions, and its transactions neither begin nor end:
+// Commit and Rollback return Refusal, and the sql.Tx cannot be used after either call.
 type Lender struct{ Refusal error }
 
 // NotYours returns the error of work that ends its transaction, in a store by the name of its package.
@@ -19,9 +19,9 @@ func NotYours(store string) error {
 
 type lentKey struct{}
 
-// Open returns the database of the *sql.Tx.
-func (l Lender) Open() *sql.DB {
-	out := sql.OpenDB(lender{l})
+// DB returns the database of the *sql.Tx.
+func (l Lender) DB() *sql.DB {
+	out := sql.OpenDB(l)
 	out.SetMaxIdleConns(-1) // no connection outlives its transaction
 	return out
 }
@@ -31,28 +31,23 @@ func Lend(ctx context.Context, out *sql.DB, conn driver.Conn) (*sql.Tx, error) {
 	return out.BeginTx(context.WithValue(ctx, lentKey{}, conn), nil)
 }
 
-// Tx returns the driver's view of the transaction.
-func (l Lender) Tx() driver.Tx { return lentTx{l.Refusal} }
+// Commit is part of [driver.Tx].
+func (l Lender) Commit() error { return l.Refusal }
 
-type lentTx struct{ refusal error }
-
-func (t lentTx) Commit() error   { return t.refusal }
-func (t lentTx) Rollback() error { return t.refusal }
-
-// lender is the driver of a Lender.
-type lender struct{ of Lender }
+// Rollback is part of [driver.Tx].
+func (l Lender) Rollback() error { return l.Refusal }
 
 // Connect is part of [driver.Connector].
-func (l lender) Connect(ctx context.Context) (driver.Conn, error) {
+func (l Lender) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, ok := ctx.Value(lentKey{}).(driver.Conn)
 	if !ok {
-		return nil, l.of.Refusal
+		return nil, l.Refusal
 	}
 	return conn, nil
 }
 
 // Driver is part of [driver.Connector].
-func (l lender) Driver() driver.Driver { return l }
+func (l Lender) Driver() driver.Driver { return l }
 
 // Open is part of [driver.Driver].
-func (l lender) Open(string) (driver.Conn, error) { return nil, l.of.Refusal }
+func (l Lender) Open(string) (driver.Conn, error) { return nil, l.Refusal }

@@ -36,11 +36,11 @@ type Lent struct {
 func (Lent) Close() error { return nil }
 
 // Begin is part of [driver.Conn].
-func (c Lent) Begin() (driver.Tx, error) { return c.lender.Tx(), nil }
+func (c Lent) Begin() (driver.Tx, error) { return c.lender, nil }
 
 // BeginTx does nothing: the session begins the transaction.
 func (c Lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	return c.lender.Tx(), nil
+	return c.lender, nil
 }
 
 // enter makes the transaction ready for statements. The context that it returns also ends when the

@@ -143,14 +143,22 @@ func (g *Gate) Leave() {
 	g.taken--
 }
 
+// Wait returns when the calls that have entered, or wait, have left.
+func (g *Gate) Wait() {
+	for range OwnConnections {
+		_ = g.Enter(context.Background(), Later) //nolint:forbidigo // it has no end
+		defer g.Leave()
+	}
+}
+
 // Admit refuses a claim that would wait in calls for more than half of its time: the other half is
-// for its answer. begins is nil unless the claim is of work in a transaction. Such a claim is also
-// refused if the work would wait in begins for more than LongestWait.
-func Admit(ctx context.Context, calls, begins *Queue) error {
+// for its answer. A claim of work in a transaction is also refused if the work would wait in begins for
+// more than LongestWait.
+func Admit(ctx context.Context, calls, begins *Queue, work bool) error {
 	if end, ok := ctx.Deadline(); ok && calls.wait() > time.Until(end)/2 {
 		return overloadError{errClaimsWait}
 	}
-	if begins != nil && begins.wait() > LongestWait {
+	if work && begins.wait() > LongestWait {
 		return overloadError{errWorkWaits}
 	}
 	return nil

@@ -69,9 +69,11 @@ func Unsettled(store string) error {
 	return fmt.Errorf("%w: %s: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied, store)
 }
 
-// Scan reads the row, in the order of its fields. It returns [sql.ErrNoRows] as it is.
-func (r *Row) Scan(from interface{ Scan(into ...any) error }) error {
-	err := from.Scan(&r.Key, &r.Token, &r.Attempt, &r.Fingerprint, &r.Owner, &r.Fence, &r.Settled, &r.Receipt, &r.Ends, &r.Over)
+// Scan reads the row, in the order of its fields, and the columns after it. It returns [sql.ErrNoRows] as
+// it is.
+func (r *Row) Scan(from interface{ Scan(into ...any) error }, after ...any) error {
+	into := []any{&r.Key, &r.Token, &r.Attempt, &r.Fingerprint, &r.Owner, &r.Fence, &r.Settled, &r.Receipt, &r.Ends, &r.Over}
+	err := from.Scan(append(into, after...)...)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("reading a row: %w", err)
 	}

@@ -4,56 +4,16 @@ import (
 	"context"
 	"math"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestRow(t *testing.T) {
-	t.Parallel()
-	held := rowstore.RowOf("k", &lock.Claim{Token: "t", Attempt: 2, Lease: 10 * time.Microsecond, Linger: 5 * time.Microsecond}, 100)
-	settled := *held
-	settled.Settle([]byte("receipt"), 30*time.Microsecond)
-	takeover := lock.Claim{Token: "u", Replaces: "t"}
-	handover := lock.Claim{Token: "u", Replaces: "t", ReplacesHeld: true}
-	for name, tt := range map[string]struct {
-		row   *rowstore.Row
-		now   int64
-		state lock.State
-		left  time.Duration
-
-		claimed, takenOver, handedOver bool
-	}{
-		"none":                {nil, 100, lock.Free, 0, true, false, false},
-		"held":                {held, 109, lock.Held, time.Microsecond, false, false, true},
-		"its lease has ended": {held, 110, lock.Abandoned, 5 * time.Microsecond, false, true, true},
-		"over":                {held, 115, lock.Free, 0, true, false, false},
-		"settled":             {&settled, 129, lock.Settled, time.Microsecond, false, false, false},
-		"no longer kept":      {&settled, 130, lock.Free, 0, true, false, false},
-	} {
-		if tt.row != nil {
-			tt.row.At = tt.now
-		}
-		require.Equal(t, tt.state, tt.row.State(), name)
-		e := tt.row.Entry()
-		require.Equal(t, tt.left, e.Left, name)
-		if tt.state != lock.Free {
-			require.Equal(t, 2, e.Attempt, name)
-		}
-		require.Equal(t, tt.state != lock.Free, tt.row.Of("t"), name)
-		require.False(t, tt.row.Of("u"), name)
-		require.Equal(t, tt.claimed, tt.row.YieldsTo(&lock.Claim{Token: "u"}), name)
-		require.Equal(t, tt.takenOver, tt.row.YieldsTo(&takeover), name)
-		require.Equal(t, tt.handedOver, tt.row.YieldsTo(&handover), name)
-	}
-}
 
 func TestTimesAreRoundedUpAndEnd(t *testing.T) {
 	t.Parallel()
@@ -77,8 +37,7 @@ func TestSweeps(t *testing.T) {
 	require.Empty(t, swept)
 }
 
-// A set makes as many rows as it has keys: a sweep is due after as many keys, in however many
-// claims.
+// A sweep is due after as many keys, in however many claims.
 func TestSweepsAreDueByKeys(t *testing.T) {
 	t.Parallel()
 	var sweeps rowstore.Sweeps
@@ -92,8 +51,7 @@ func TestSweepsAreDueByKeys(t *testing.T) {
 // A sweep begins where the last one ended, and at the first row once a minute, for the rows that
 // were locked then.
 func TestSweepsBeginAgainAtTheFirstRow(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		var sweeps rowstore.Sweeps
 		require.Zero(t, sweeps.From())
 		sweeps.UpTo(5_000_000)

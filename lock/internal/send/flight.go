@@ -40,17 +40,11 @@ type Doubt struct {
 // InFlight returns the Flight of the call that ctx belongs to, nil if there is none. It must
 // be called before the call returns.
 func InFlight(ctx context.Context) *Flight {
-	if t, ok := ctx.(*Try); ok {
+	if t, ok := ctx.Value(tryKey{}).(*Try); ok {
 		return t.call.inFlight()
 	}
-	f, _ := ctx.Value(flightKey{}).(func() *Flight)
-	if f == nil {
-		return nil
-	}
-	return f()
+	return nil
 }
-
-type flightKey struct{}
 
 // Depart counts a send whose caller no longer waits. It is called before the call returns,
 // and followed by one Arrive.

@@ -32,9 +32,6 @@ func (b *RetryBudget) init(began time.Time) {
 	b.saved.Store(reserve)
 }
 
-// answered adds the tokens for an answered call.
-func (b *RetryBudget) answered() { b.add(perCall) }
-
 // Take takes a token, and reports whether there was one.
 func (b *RetryBudget) Take() bool {
 	b.fill()

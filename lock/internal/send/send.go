@@ -57,7 +57,8 @@ type Terms struct {
 	Cleaning bool // it is clean-up, which comes after calls of callers
 }
 
-// Request is one call to a store, which may be sent several times. It keeps the answer.
+// Request is one call to a store, which may be sent several times. It keeps the answer, and a panic of the
+// store is an error of Send ([Recover]).
 type Request interface {
 	Send(ctx context.Context) error
 }
@@ -74,13 +75,11 @@ type Call struct {
 	began    time.Time
 	deadline time.Time
 
-	try        *Try // the present send; nil between two
 	first      Try
 	sends      int
 	departed   int  // sends that had departed before the present one
 	unanswered bool // a send got no answer: it may have been applied, or may be applied later
 	cause      error
-	err        error
 
 	flight atomic.Pointer[Flight]
 }
@@ -94,17 +93,12 @@ func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
 	if end, ok := ctx.Deadline(); ok && !terms.Lasting && end.Before(c.deadline) {
 		c.deadline = end
 	}
-	for c.begin(c.began); ; c.begin(time.Now()) {
-		if !c.returned(sendRecovering(c.try, r)) {
-			return c.err
+	for at := c.began; ; at = time.Now() {
+		t := c.begin(at)
+		if again, err := c.end(t, r.Send(t)); !again {
+			return err
 		}
 	}
-}
-
-// sendRecovering sends once, and converts a panic to an error.
-func sendRecovering(t *Try, r Request) (err error) {
-	defer Recover(&err)
-	return r.Send(t)
 }
 
 // Unanswered reports whether a send of the call got no answer. Such a send may have been applied,
@@ -119,21 +113,25 @@ func (c *Call) Flight() *Flight {
 	return c.flight.Load()
 }
 
-func (c *Call) begin(at time.Time) {
-	c.sends++
-	c.try = &c.first
-	if c.sends > 1 {
-		c.try = new(Try) // a store may still use the first
+func (c *Call) begin(at time.Time) *Try {
+	t := &c.first
+	if c.sends++; c.sends > 1 {
+		t = new(Try) // a store may still use the first
+		c.departed = c.flight.Load().departed()
 	}
-	c.try.call, c.try.nth, c.try.began = c, c.sends, at
-	c.departed = c.flight.Load().departed()
+	t.call, t.nth, t.began = c, c.sends, at
 	c.sender.Sends.Enter()
+	return t
 }
 
-// ended counts the end of the present send, whose verdict is v.
-func (c *Call) ended(v Verdict) {
-	c.try.endWith(context.Canceled)
-	c.try = nil
+// end ends the send t, which has returned err. again says that another send follows, and otherwise failed is the
+// error of the call.
+func (c *Call) end(t *Try, err error) (again bool, failed error) {
+	tokens, v := &c.sender.Retries, Final // an answer is final
+	if err != nil {
+		v = c.sender.judge(err)
+	}
+	t.endWith(context.Canceled)
 	if v == Unknown {
 		c.unanswered = true
 		if c.flight.Load().departed() == c.departed {
@@ -141,43 +139,30 @@ func (c *Call) ended(v Verdict) {
 		}
 	}
 	c.sender.Sends.Leave()
-}
-
-// returned decides after the end of a send. It reports whether another send follows.
-func (c *Call) returned(err error) (more bool) {
-	t, tokens, v := c.try, &c.sender.Retries, Final // an answer is final
-	if err != nil {
-		v = c.sender.judge(err)
-	}
-	c.ended(v)
 	paid, until := t.spent()
 	switch late := err != nil && !time.Now().Before(until); {
 	case err == nil:
-		tokens.answered()
+		tokens.add(perCall)
 	case late && v == Unknown:
 		c.cause = nil // the time was over, whatever the error says
 	case !late || c.cause == nil:
 		c.cause = err // otherwise the earlier failure says more
 	}
-	if v != Final && c.mayRepeat() && (paid || errors.Is(err, ErrSplit) || tokens.Take()) {
+	// No caller would wait for a command that is sent at the deadline.
+	another := v != Final && !c.terms.Once && c.sends < maxSends && c.gone() == nil && c.worthwhile(0)
+	if another && (paid || errors.Is(err, ErrSplit) || tokens.Take()) {
 		if c.cause == nil || c.pause() {
-			return true
+			return true, nil
 		}
 		paid = true
 	}
 	if paid {
 		tokens.Give()
 	}
-	if c.err = err; v != Final {
-		c.err = c.reason()
+	if v != Final {
+		err = c.reason()
 	}
-	return false
-}
-
-// mayRepeat reports whether another send could be of use. No caller would wait for a command
-// that is sent at the deadline.
-func (c *Call) mayRepeat() bool {
-	return !c.terms.Once && c.sends < maxSends && c.gone() == nil && c.worthwhile(0)
+	return false, err
 }
 
 // worthwhile reports whether there is time for another send after so long a wait.
@@ -185,16 +170,21 @@ func (c *Call) worthwhile(wait time.Duration) bool {
 	return time.Until(c.deadline)-wait > c.terms.Budget/20
 }
 
-// gone returns the cause if the caller no longer waits, nil if it waits. It compares the deadline
-// itself, because a context ends a moment after its deadline.
+// gone returns the cause if the caller no longer waits, nil if it waits.
 func (c *Call) gone() error {
 	if c.terms.Lasting {
 		return nil
 	}
-	if c.parent.Err() != nil {
-		return context.Cause(c.parent)
+	return Gone(c.parent)
+}
+
+// Gone returns the cause if the caller with this context no longer waits, nil if it waits. It compares the deadline
+// itself, because a context ends a moment after its deadline.
+func Gone(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	if end, ok := c.parent.Deadline(); ok && !time.Now().Before(end) {
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 		return context.DeadlineExceeded
 	}
 	return nil

@@ -76,14 +76,11 @@ func (t *Try) CallerGone() <-chan struct{} {
 // Cleaning reports whether ctx is the context of a send that cleans up, or derived from one.
 // Callers come before clean-up.
 func Cleaning(ctx context.Context) bool {
-	if t, ok := ctx.(*Try); ok {
-		return t.call.terms.Cleaning
-	}
-	cleaning, _ := ctx.Value(cleaningKey{}).(bool)
-	return cleaning
+	t, ok := ctx.Value(tryKey{}).(*Try)
+	return ok && t.call.terms.Cleaning
 }
 
-type cleaningKey struct{}
+type tryKey struct{}
 
 // Caller returns the caller's context, for its values.
 func (t *Try) Caller() context.Context { return t.call.parent }
@@ -175,13 +172,10 @@ func (t *Try) Err() error {
 	return t.over
 }
 
-// Value returns the value in the caller's context.
+// Value returns the value in the caller's context, and t itself to this package.
 func (t *Try) Value(key any) any {
-	switch key {
-	case flightKey{}:
-		return t.call.inFlight
-	case cleaningKey{}:
-		return t.call.terms.Cleaning
+	if key == (tryKey{}) {
+		return t
 	}
 	return t.call.parent.Value(key)
 }

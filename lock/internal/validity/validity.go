@@ -16,6 +16,7 @@ import (
 //	                     │              │ a settle without an answer is renewed
 //	                     └─────Lose─────┴─▶ lost: no renewals; End and Close follow
 //
+// A record outlives its lease: at the end of its validity, an Ending one is halted and not lost.
 // The work of a lease that was not granted is Holding from Bypass on, and opens its key later.
 // The zero Validity is not started.
 type Validity struct {
@@ -25,10 +26,10 @@ type Validity struct {
 	capped   bool // until is as late as the maximum hold allows
 	renewing bool
 	stopped  bool // there are no further renewals, and the end is no loss
-	opens    bool // the key opens at the end
+	opens    bool // the work is unprotected, and the key opens at the end
 
 	until   clock.Moment
-	renewAt clock.Moment // Never if there is no further renewal
+	renewAt clock.Moment // of the next renewal, unless capped
 	lost    error
 
 	renewals context.Context //nolint:containedctx // of all renewals; nil until the first
@@ -55,9 +56,6 @@ const (
 // Start begins a validity. No other goroutine knows of it yet, so Start takes no lock.
 // capped says that it cannot be renewed.
 func (v *Validity) Start(alarm Alarm, until, renewAt clock.Moment, capped bool) {
-	if capped {
-		renewAt = clock.Never
-	}
 	v.alarm, v.until, v.renewAt, v.capped = alarm, until, renewAt, capped
 }
 
@@ -66,28 +64,17 @@ func (v *Validity) Start(alarm Alarm, until, renewAt clock.Moment, capped bool) 
 func (v *Validity) Bypass(alarm Alarm, until clock.Moment) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.alarm, v.until = alarm, until
-	v.openLater()
+	v.alarm, v.until, v.opens = alarm, until, true
+	v.stop()
+	v.setAlarm()
 }
 
 // Due is a renewal, a loss or an opening that is due. At most one field is set.
 type Due struct {
 	Renewal context.Context //nolint:containedctx // for the renewal that is due
-	Expired Expiry
+	Expired bool
 	Opens   bool
 }
-
-// Expiry is the reason for the end of a validity.
-type Expiry uint8
-
-const (
-	// NotExpired says that the validity has not ended.
-	NotExpired Expiry = iota
-	// NotRenewed says that no renewal was answered in time.
-	NotRenewed
-	// MaxHold says that the maximum hold is over.
-	MaxHold
-)
 
 // Ring returns the action that is due at the moment at, and notes the action as done. It decides by
 // the clock, so one alarm too many does no harm. parent is the context of the work: renewals do not end
@@ -100,9 +87,9 @@ func (v *Validity) Ring(parent context.Context, at clock.Moment) (d Due) {
 		d.Opens, v.opens = v.opens, false
 	case v.stopped:
 	case at >= v.until:
-		d.Expired = v.expiry()
+		d.Expired = true
 		return d
-	case at >= v.renewAt && !v.renewing:
+	case at >= v.renewAt && !v.renewing && !v.capped:
 		if v.renewals == nil {
 			v.renewals, v.end = context.WithCancel(context.WithoutCancel(parent))
 		}
@@ -116,7 +103,7 @@ func (v *Validity) Ring(parent context.Context, at clock.Moment) (d Due) {
 func (v *Validity) setAlarm() {
 	switch {
 	case v.stopped && !v.opens:
-	case v.stopped, v.renewing:
+	case v.stopped, v.renewing, v.capped:
 		v.alarm.SetAlarm(v.until)
 	default:
 		v.alarm.SetAlarm(min(v.renewAt, v.until))
@@ -129,9 +116,6 @@ func (v *Validity) EndRenewal(next clock.Moment) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.renewing, v.renewAt = false, next
-	if v.capped {
-		v.renewAt = clock.Never
-	}
 	v.setAlarm()
 }
 
@@ -141,10 +125,7 @@ func (v *Validity) Prolong(until, renewAt clock.Moment, capped bool) (phase Phas
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if until > v.until {
-		v.until, v.capped = until, capped
-		if v.renewAt = renewAt; capped {
-			v.renewAt = clock.Never
-		}
+		v.until, v.renewAt, v.capped = until, renewAt, capped
 	}
 	return v.phase, v.lost
 }
@@ -158,13 +139,6 @@ func (v *Validity) stop() {
 	}
 }
 
-// openLater ends the renewals, and opens the key at the end of the validity.
-func (v *Validity) openLater() {
-	v.stop()
-	v.opens = true
-	v.setAlarm()
-}
-
 // Gone notes that a renewal did not find the entry. holding says that the lease is lost with
 // it. Otherwise a settle without an answer was applied, or another caller has the key. The answer
 // to the settle will show which of the two, and there is nothing left to renew.
@@ -174,9 +148,7 @@ func (v *Validity) Gone() (holding bool) {
 	if v.phase == Holding {
 		return true
 	}
-	if !v.stopped {
-		v.openLater()
-	}
+	v.stop()
 	return false
 }
 
@@ -208,8 +180,7 @@ func (v *Validity) End(settles bool) (lost error, first bool) {
 	return v.lost, true
 }
 
-// Close notes that the end was answered, or given up. opens says that the key would have opened at the
-// end of the validity.
+// Close notes that the end was answered, or given up. opens says that the key has not opened yet.
 func (v *Validity) Close() (opens bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -220,36 +191,19 @@ func (v *Validity) Close() (opens bool) {
 }
 
 // Halt ends renewals and alarms: the lease is released, or lapses since its Locker was
-// closed.
+// closed, or because its settle waits for the store.
 func (v *Validity) Halt() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.stop()
 }
 
-// Check returns the loss of the lease, and whether its validity has ended by the clock.
-func (v *Validity) Check() (expired Expiry, lost error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if !v.stopped && clock.Now() >= v.until {
-		expired = v.expiry()
-	}
-	return expired, v.lost
-}
-
-func (v *Validity) expiry() Expiry {
-	if v.capped {
-		return MaxHold
-	}
-	return NotRenewed
-}
-
 // State is the state of a [Validity] at one moment.
 type State struct {
 	Phase   Phase
 	Lost    error        // nil if the lease was not lost
-	Renews  bool         // it is renewed until its end
-	Again   bool         // a renewal is still to come
+	Renews  bool         // it is renewed until its end, or until the maximum hold
+	Capped  bool         // Until is as late as the maximum hold allows
 	Until   clock.Moment // it is valid until then
 	RenewAt clock.Moment // of the next renewal, in the past while one is under way; Never if there is none
 }
@@ -258,8 +212,8 @@ type State struct {
 func (v *Validity) State() State {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := State{v.phase, v.lost, !v.stopped, !v.stopped && !v.capped, v.until, v.renewAt}
-	if v.stopped {
+	s := State{v.phase, v.lost, !v.stopped, v.capped, v.until, v.renewAt}
+	if v.stopped || v.capped {
 		s.RenewAt = clock.Never
 	}
 	return s

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,8 +37,10 @@ func (p *play) ring(t *testing.T, seconds int) string {
 	switch due := p.Ring(t.Context(), p.at(seconds)); {
 	case due.Renewal != nil:
 		return "renewal"
-	case due.Expired != validity.NotExpired:
-		return map[validity.Expiry]string{validity.NotRenewed: "not renewed", validity.MaxHold: "max hold"}[due.Expired]
+	case due.Expired && p.State().Capped:
+		return "max hold"
+	case due.Expired:
+		return "not renewed"
 	case due.Opens:
 		return "opens"
 	default:
@@ -51,33 +52,23 @@ func (p *play) ring(t *testing.T, seconds int) string {
 func TestWhatIsDue(t *testing.T) {
 	t.Parallel()
 	const nothing = "nothing"
-	begin := func(t *testing.T, p *play) { t.Helper(); require.Equal(t, "renewal", p.ring(t, 3)) }
+	begin := func(t *testing.T, p *play) { require.Equal(t, "renewal", p.ring(t, 3)) }
 	for name, tt := range map[string]struct {
 		capped bool
 		before func(t *testing.T, p *play)
 		due    map[int]string // by the second of one alarm
 		alarms []time.Duration
 	}{
-		"a lease that is held": {
-			due: map[int]string{2: nothing, 3: "renewal", 9: "renewal", 10: "not renewed"},
-		},
-		"it cannot be prolonged": {
-			capped: true,
-			due:    map[int]string{3: nothing, 9: nothing, 10: "max hold"},
-		},
-		"while it is renewed": {
-			before: begin,
-			due:    map[int]string{4: nothing, 10: "not renewed"},
-			alarms: []time.Duration{10 * time.Second},
-		},
+		"a lease that is held":   {due: map[int]string{2: nothing, 3: "renewal", 9: "renewal", 10: "not renewed"}},
+		"it cannot be prolonged": {capped: true, due: map[int]string{3: nothing, 9: nothing, 10: "max hold"}},
+		"while it is renewed":    {before: begin, due: map[int]string{4: nothing, 10: "not renewed"}, alarms: []time.Duration{10 * time.Second}},
 		"after a renewal that was not answered": {
-			before: func(t *testing.T, p *play) { t.Helper(); begin(t, p); p.EndRenewal(p.at(6)) },
+			before: func(t *testing.T, p *play) { begin(t, p); p.EndRenewal(p.at(6)) },
 			due:    map[int]string{5: nothing, 6: "renewal", 10: "not renewed"},
 			alarms: []time.Duration{10 * time.Second, 6 * time.Second},
 		},
 		"after a renewal that was answered": {
 			before: func(t *testing.T, p *play) {
-				t.Helper()
 				begin(t, p)
 				_, _ = p.Prolong(p.at(13), p.at(6), false)
 				p.EndRenewal(p.at(6))
@@ -87,7 +78,6 @@ func TestWhatIsDue(t *testing.T) {
 		},
 		"after one that reached the maximum hold": {
 			before: func(t *testing.T, p *play) {
-				t.Helper()
 				begin(t, p)
 				_, _ = p.Prolong(p.at(12), p.at(6), true)
 				p.EndRenewal(p.at(6))
@@ -96,45 +86,39 @@ func TestWhatIsDue(t *testing.T) {
 			alarms: []time.Duration{10 * time.Second, 12 * time.Second},
 		},
 		"a late answer does not shorten it": {
-			before: func(t *testing.T, p *play) { t.Helper(); _, _ = p.Prolong(p.at(9), p.at(5), false) },
+			before: func(_ *testing.T, p *play) { _, _ = p.Prolong(p.at(9), p.at(5), false) },
 			due:    map[int]string{3: "renewal", 9: "renewal", 10: "not renewed"},
 		},
-		"while it is released": {
-			before: func(t *testing.T, p *play) { t.Helper(); _, _ = p.End(false) },
+		"while it is released": {before: func(_ *testing.T, p *play) { _, _ = p.End(false) }, due: map[int]string{3: nothing, 10: nothing}},
+		"while it is settled":  {before: func(_ *testing.T, p *play) { _, _ = p.End(true) }, due: map[int]string{3: "renewal", 10: "not renewed"}},
+		"a settle without an answer whose entry is gone": {
+			before: func(t *testing.T, p *play) { _, _ = p.End(true); require.False(t, p.Gone()) },
 			due:    map[int]string{3: nothing, 10: nothing},
 		},
-		"while it is settled": {
-			before: func(t *testing.T, p *play) { t.Helper(); _, _ = p.End(true) },
-			due:    map[int]string{3: "renewal", 10: "not renewed"},
-		},
-		"a settle without an answer whose entry is gone": {
-			before: func(t *testing.T, p *play) { t.Helper(); _, _ = p.End(true); require.False(t, p.Gone()) },
-			due:    map[int]string{3: nothing, 10: "opens"},
-			alarms: []time.Duration{10 * time.Second},
-		},
 		"after the answer to its end": {
+			before: func(t *testing.T, p *play) { _, _ = p.End(true); require.False(t, p.Close()) },
+			due:    map[int]string{3: nothing, 10: nothing},
+		},
+		"after the end of work that ran unprotected": {
 			before: func(t *testing.T, p *play) {
-				t.Helper()
-				_, _ = p.End(true)
-				require.False(t, p.Gone())
+				p.Bypass(p, p.at(7))
 				require.True(t, p.Close(), "it would have opened")
 				require.False(t, p.Close())
 			},
 			due:    map[int]string{3: nothing, 10: nothing},
-			alarms: []time.Duration{10 * time.Second},
+			alarms: []time.Duration{7 * time.Second},
 		},
 		"after its loss": {
-			before: func(t *testing.T, p *play) { t.Helper(); _, _ = p.Lose(errors.New("loss")) },
+			before: func(_ *testing.T, p *play) { _, _ = p.Lose(errors.New("loss")) },
 			due:    map[int]string{3: nothing, 10: nothing},
 		},
 		"work that runs unprotected": {
-			before: func(t *testing.T, p *play) { t.Helper(); p.Bypass(p, p.at(7)) },
+			before: func(_ *testing.T, p *play) { p.Bypass(p, p.at(7)) },
 			due:    map[int]string{3: nothing, 7: "opens"},
 			alarms: []time.Duration{7 * time.Second},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			for second, want := range tt.due {
 				p := newPlay(tt.capped)
 				if tt.before != nil {
@@ -170,18 +154,6 @@ func TestLossIsNotedOnce(t *testing.T) {
 	require.False(t, is)
 }
 
-// Of two ends of a lease, the first is its end.
-func TestEndIsFirstOnce(t *testing.T) {
-	t.Parallel()
-	p := newPlay(false)
-	_, first := p.End(true)
-	require.True(t, first)
-	_, first = p.End(false)
-	require.False(t, first)
-	require.False(t, p.Gone(), "its entry is gone after its end, which is no loss")
-	require.True(t, newPlay(false).Gone(), "a holder has lost it")
-}
-
 // The context of a renewal outlives the caller of the work, and ends with the renewals.
 func TestRenewalsOutliveTheCaller(t *testing.T) {
 	t.Parallel()
@@ -192,18 +164,4 @@ func TestRenewalsOutliveTheCaller(t *testing.T) {
 	require.NoError(t, renewal.Err())
 	p.Halt()
 	require.Error(t, renewal.Err())
-}
-
-// The validity ends by the clock: an alarm may be late.
-func TestValidityEndsByTheClock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(false)
-		time.Sleep(10*time.Second - 1)
-		expired, _ := p.Check()
-		require.Equal(t, validity.NotExpired, expired)
-		time.Sleep(time.Nanosecond)
-		expired, _ = p.Check()
-		require.Equal(t, validity.NotRenewed, expired)
-	})
 }
