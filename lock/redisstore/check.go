@@ -34,13 +34,11 @@ func (s *Store) Check(ctx context.Context) error {
 	}
 	var f findings
 	for _, master := range masters {
-		s.checkServer(ctx, master, &f)
-		if f.stop != nil {
+		if s.checkServer(ctx, master, &f); f.stop != nil {
 			return f.stop
 		}
 	}
-	s.checkCommands(ctx, masters[0], &f)
-	if f.stop != nil {
+	if s.checkCommands(ctx, masters[0], &f); f.stop != nil {
 		return f.stop
 	}
 	s.checkSets(ctx, masters[0], &f)
@@ -68,7 +66,7 @@ func (f *findings) failed(command string, err error) {
 	case is.Class() == "NOPERM":
 		f.deny(command, err.Error())
 	case is.Class() == strings.ToUpper(is.Class()), is.Class() == "command", is.Class() == "reply":
-		f.add(is.Class(), is.Cause(), is.Cure())
+		f.add(is.Class(), is.Cause(), failure.Cure(is.Class()))
 	default:
 		f.stop = err
 	}
@@ -112,8 +110,7 @@ func (s *Store) checkServer(ctx context.Context, master *server, f *findings) {
 	if info["role"] == "slave" {
 		f.add("READONLY", errors.New("the server is a replica"), failure.Cure("READONLY"))
 	}
-	policy := info["maxmemory_policy"]
-	if evicts := policy != "" && policy != "noeviction"; evicts && info["maxmemory"] != "0" {
+	if policy := info["maxmemory_policy"]; policy != "" && policy != "noeviction" && info["maxmemory"] != "0" {
 		f.add("EVICTION", fmt.Errorf("maxmemory-policy %s removes locks and receipts when memory is short", policy),
 			"set maxmemory-policy noeviction, or give httplatch a Redis of its own")
 	}

@@ -5,10 +5,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -19,29 +22,25 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		args []string
-		do   [][]any
-		want []string // "" for nothing
+		want []string
 	}{
-		"fine":            {},
-		"evicts":          {args: []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"}, want: []string{"redisstore: EVICTION: maxmemory-policy volatile-lru", "noeviction"}},
-		"evicts anything": {args: []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-random"}, want: []string{"allkeys-random"}},
-		"does not evict":  {args: []string{"--maxmemory", "100mb"}},
-		"could not evict": {args: []string{"--maxmemory-policy", "allkeys-lru"}},
-		"full":            {args: []string{"--maxmemory", "1"}, want: []string{"redisstore: OOM: ", "raise maxmemory"}},
-		"full and evicts": {args: []string{"--maxmemory", "1", "--maxmemory-policy", "volatile-ttl"}, want: []string{"EVICTION", "OOM"}},
-		"replica":         {do: [][]any{{"REPLICAOF", "127.0.0.1", "1"}}, want: []string{"redisstore: READONLY: the server is a replica: ", "connect to the master"}},
-		"no slots":        {args: []string{"--cluster-enabled", "yes"}, want: []string{"redisstore: MOVED: ", "redis-cluster://", "CLUSTERDOWN"}},
-		"no replicas":     {args: []string{"--min-replicas-to-write", "1"}, want: []string{"NOREPLICAS"}},
-		"password":        {args: []string{"--requirepass", "x"}, do: nil, want: nil},
+		"fine": {},
+		"evicts": {
+			[]string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"},
+			[]string{"redisstore: EVICTION: maxmemory-policy volatile-lru", "noeviction"},
+		},
+		"does not evict":  {[]string{"--maxmemory", "100mb"}, nil},
+		"could not evict": {[]string{"--maxmemory-policy", "allkeys-lru"}, nil},
+		"full and evicts": {
+			[]string{"--maxmemory", "1", "--maxmemory-policy", "volatile-ttl"},
+			[]string{"EVICTION", "redisstore: OOM: ", "raise maxmemory"},
+		},
+		"no slots": {[]string{"--cluster-enabled", "yes"}, []string{"redisstore: MOVED: ", "redis-cluster://", "CLUSTERDOWN"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t, tt.args...)
-			for _, args := range tt.do {
-				srv.Do(t, args...)
-			}
-			s := redisstore.New(srv.Client(t))
-			err := s.Check(timeout(t, patience))
+			err := redisstore.New(srv.Client(t)).Check(timeout(t, patience))
 			if len(tt.want) == 0 {
 				require.NoError(t, err)
 				require.Empty(t, srv.Keys(t), "nothing is left behind")
@@ -51,12 +50,9 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 			for _, want := range tt.want {
 				require.ErrorContains(t, err, want)
 			}
-			lines := strings.Split(err.Error(), "\n")
-			for _, line := range lines {
-				require.Regexp(t, `^redisstore: [A-Z]+: [^:]+.*: .+$`, line)
-			}
 			seen := map[string]bool{}
-			for _, line := range lines {
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				require.Regexp(t, `^redisstore: [A-Z]+: [^:]+.*: .+$`, line)
 				code := strings.SplitN(line, ": ", 3)[1]
 				require.False(t, seen[code], "said twice: %s", err)
 				seen[code] = true
@@ -65,42 +61,55 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
+// Check names each permission that the user lacks, in one line, whatever words the server has for it.
 func TestCheckNamesMissingPermissions(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	words := strings.Fields(failure.MinimalACL)
-	check := func(t *testing.T, user string, rules []string) error {
-		args := []any{"ACL", "SETUSER", user, "on", ">p"}
-		for _, r := range rules {
-			args = append(args, r)
-		}
-		srv.Do(t, args...)
-		s := overClient(t, srv.Addr(), func(o *redis.Options) { o.Username, o.Password = user, "p" })
-		return s.Check(timeout(t, patience))
-	}
-	require.NoError(t, check(t, "minimal", words))
-	for i, word := range words {
-		if word == "+client|setname" {
-			continue // the connection has no name then
-		}
-		without := append(append([]string{}, words[:i]...), words[i+1:]...)
-		err := check(t, "without"+word, without)
-		require.Error(t, err, word)
-		require.ErrorContains(t, err, "NOPERM", word)
-		require.ErrorContains(t, err, failure.MinimalACL)
-		want := strings.ToUpper(strings.TrimPrefix(word, "+"))
-		if strings.HasPrefix(word, "~") {
-			want = "on keys with the prefix"
-		}
-		require.ErrorContains(t, err, want)
+	for name, tt := range map[string]struct {
+		start  func(testing.TB, string) *respproxy.Proxy
+		always string // permissions that the user has
+		tried  string
+		opts   []redisstore.Option
+	}{
+		"as it is":      {respproxy.Start, "", failure.MinimalACL, nil},
+		"Redis 6.2":     {respproxy.StartRedis62, "", failure.MinimalACL, nil},
+		"notifications": {respproxy.Start, failure.MinimalACL, failure.NotifyACL, []redisstore.Option{redisstore.WithNotifications()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			addr := tt.start(t, srv.Addr()).Addr()
+			check := func(rules string) error {
+				allow(t, srv, "u", tt.always, rules)
+				client := clientOf(t, &redis.Options{Addr: addr, Username: "u", Password: "p"})
+				return redisstore.New(client, tt.opts...).Check(timeout(t, patience))
+			}
+			require.NoError(t, check(tt.tried))
+			for word := range strings.FieldsSeq(tt.tried) {
+				want := strings.ToUpper(strings.TrimPrefix(word, "+"))
+				switch {
+				case word == "+client|setname":
+					continue // the connection has no name then
+				case strings.HasPrefix(word, "~"):
+					if want = "on keys with the prefix"; name == "Redis 6.2" {
+						continue
+					}
+				case strings.HasPrefix(word, "&"):
+					want = "PUBLISH in a script on channels with the prefix"
+				}
+				err := check(strings.Replace(tt.tried, word, "", 1))
+				require.ErrorContains(t, err, "redisstore: NOPERM: the user may not run ", word)
+				require.ErrorContains(t, err, want)
+				require.ErrorContains(t, err, tt.tried, "the cure")
+				require.NotContains(t, err.Error(), "\n", word)
+			}
+		})
 	}
 }
 
 func TestCheckOfOldServers(t *testing.T) {
 	t.Parallel()
 	for version, fine := range map[string]bool{
-		"5.0.14": false, "6.0.16": false, "6.2.0": true, "6.10.1": true, "7.0.15": true, "8.2.1": true,
-		"unstable": true, "x.y": true, "255.255.255": true,
+		"5.0.14": false, "6.0.16": false, "6.2.0": true, "6.10.1": true, "7.0.15": true, "unstable": true, "x.y": true,
 	} {
 		client := infoWrapper{redistest.Shared(t).Client(t), "redis_version:" + version + "\r\nrole:master\r\n"}
 		err := redisstore.New(client).Check(timeout(t, patience))
@@ -127,29 +136,44 @@ func (w infoWrapper) Process(ctx context.Context, cmd redis.Cmder) error {
 	return w.UniversalClient.Process(ctx, cmd)
 }
 
-func TestCheckOfASentinel(t *testing.T) {
-	t.Parallel()
-	addr := startSentinel(t, "m", redistest.Shared(t), "p")
-	_, err := redisstore.Open(timeout(t, patience), withLongTimeouts("redis://:p@"+addr+"?client_name=x"))
-	require.ErrorContains(t, err, "redis-sentinel://")
-	require.NotContains(t, err.Error(), "\n")
-}
-
 func TestPermissionsAreDocumented(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("doc.go")
-	require.NoError(t, err)
-	require.Contains(t, string(doc), failure.MinimalACL+"\n")
-	require.Contains(t, string(doc), failure.ClusterACL)
-	require.Contains(t, string(doc), failure.LargeACL)
+	doc := must.Get(os.ReadFile("doc.go"))(t)
+	for _, rules := range []string{failure.MinimalACL + "\n", failure.ClusterACL, failure.LargeACL, failure.NotifyACL + "\n"} {
+		require.Contains(t, string(doc), rules)
+	}
 }
 
-func TestCheckStopsAtWhatExplainsTheRest(t *testing.T) {
-	t.Parallel()
-	p := respproxy.Start(t, redistest.Shared(t).Addr())
-	s := overClient(t, p.Addr(), func(o *redis.Options) { o.DialerRetries = 1 })
-	p.Down()
-	err := s.Check(timeout(t, patience))
-	require.Equal(t, "dial", class(err))
-	require.NotContains(t, err.Error(), "\n")
+// The store warns once, as soon as it has left a receipt, and never about locks alone, or if the user may not ask.
+func TestWarnsOfReceiptsThatARestartLoses(t *testing.T) { //nolint:paralleltest // it reads the log of the process
+	none := []string{"--save", "", "--appendonly", "no"}
+	for name, tt := range map[string]struct {
+		args     []string
+		key      string
+		rules    string
+		warnings int
+	}{
+		"nothing is written":      {none, keytext.Record("order"), "", 1},
+		"snapshots":               {[]string{"--save", "3600 1", "--appendonly", "no"}, keytext.Record("order"), "", 0},
+		"an append-only file":     {[]string{"--save", "", "--appendonly", "yes"}, keytext.Record("order"), "", 0},
+		"only locks":              {none, "user=42", "", 0},
+		"CONFIG is not permitted": {none, keytext.Record("order"), "-config", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := logTo(t)
+			srv := redistest.Start(t, tt.args...)
+			allow(t, srv, "u", "~* +@all", tt.rules)
+			s := overClient(t, srv.Addr(), as("u"))
+			const warning = "the server has no persistence"
+			require.NoError(t, s.Check(timeout(t, patience)))
+			require.Zero(t, log.Count(warning), "there is no receipt yet")
+			take(t, s, tt.key, known("a"))
+			must.Yes(t)(s.Settle(t.Context(), tt.key, known("a"), []byte("ordered"), time.Hour))
+			for range 3 {
+				require.NoError(t, s.Check(timeout(t, patience)))
+			}
+			require.Equal(t, tt.warnings, log.Count(warning))
+			require.NotContains(t, failure.MinimalACL, "config", "it is not required")
+		})
+	}
 }

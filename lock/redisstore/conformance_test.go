@@ -2,7 +2,7 @@ package redisstore_test
 
 import (
 	"context"
-	"strings"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
@@ -21,8 +23,7 @@ import (
 // The shortest lease that a busy machine can distinguish from no lease.
 const shortest = 30 * time.Millisecond
 
-// Each store has its own server: a listing in small steps would also take the time of the
-// entries of other tests.
+// Each store has its own server: a listing would also take the time of the entries of other tests.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	same := func(s lock.Store) func(*testing.T) lock.Store {
@@ -32,37 +33,35 @@ func TestConformance(t *testing.T) {
 	shared := func(s *redisstore.Store) func(*testing.T) lock.Store {
 		return func(t *testing.T) lock.Store { return sharing(t, s) }
 	}
-	t.Run("client", func(t *testing.T) {
-		t.Parallel()
+	parallel.Run(t, "client", func(t *testing.T) {
 		latchtest.TestStore(t, shortest, same(overClient(t, redistest.Start(t).Addr(), nil)))
 	})
-	t.Run("RESP2", func(t *testing.T) {
-		t.Parallel()
-		s := overClient(t, redistest.Start(t).Addr(), func(o *redis.Options) { o.Protocol = 2 })
-		latchtest.TestStore(t, shortest, same(s))
+	parallel.Run(t, "wrapped client", func(t *testing.T) {
+		client := clientOf(t, &redis.Options{Addr: redistest.Start(t).Addr(), Protocol: 2})
+		latchtest.TestStore(t, shortest, same(redisstore.New(unknownClient{client})))
 	})
-	t.Run("open", func(t *testing.T) {
-		t.Parallel()
+	parallel.Run(t, "open", func(t *testing.T) {
 		latchtest.TestStore(t, shortest, same(open(t, redistest.Start(t).URL())))
 	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
+	parallel.Run(t, "cluster", func(t *testing.T) {
 		cluster := redistest.StartCluster(t, 3, nil, "--requirepass", quotable)
 		cluster.AddReplicas(t)
 		latchtest.TestStore(t, shortest, same(redisstore.New(cluster.Client(t))))
 		latchtest.TestStore(t, shortest, same(open(t, cluster.URL())))
 	})
-	t.Run("sentinel", func(t *testing.T) {
-		t.Parallel()
+	parallel.Run(t, "sentinel", func(t *testing.T) {
 		watched := redistest.StartSentinel(t, 1, "--requirepass", quotable)
 		pair := watched.Pairs[0]
 		latchtest.TestStore(t, shortest, same(redisstore.New(pair.Client(t))))
 		latchtest.TestStore(t, shortest, same(redisstore.New(pair.ClusterClient(t))))
 		latchtest.TestStore(t, shortest, same(open(t, pair.URL())))
 		try(t, open(t, sentinelOverTLS(t, watched)))
+		wrong := "redis://:" + url.QueryEscape(quotable) + "@" + watched.Addrs()[0] + "?client_name=x"
+		_, err := redisstore.Open(timeout(t, patience), withLongTimeouts(wrong))
+		require.ErrorContains(t, err, "redis-sentinel://")
+		require.NotContains(t, err.Error(), "\n")
 	})
-	t.Run("shared", func(t *testing.T) {
-		t.Parallel()
+	parallel.Run(t, "shared", func(t *testing.T) {
 		server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, nil)
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -73,12 +72,16 @@ func TestConformance(t *testing.T) {
 		fenced := open(t, server.URL())
 		latchtest.TestStore(t, shortest, func(t *testing.T) lock.Store { return alwaysFenced{sharing(t, fenced)} })
 	})
-	t.Run("fenced", func(t *testing.T) {
-		t.Parallel()
+	parallel.Run(t, "fenced", func(t *testing.T) {
 		latchtest.TestStore(t, shortest, same(alwaysFenced{open(t, redistest.Start(t).URL())}))
 	})
-	t.Run("before Redis 7", func(t *testing.T) {
-		t.Parallel()
+	for name, k := range kinds {
+		parallel.Run(t, name+", by its own commands", func(t *testing.T) {
+			s, _ := k.behind(t, redistest.Start(t))
+			latchtest.TestStore(t, shortest, same(s))
+		})
+	}
+	parallel.Run(t, "before Redis 7", func(t *testing.T) {
 		p := respproxy.StartRedis62(t, redistest.Start(t).Addr())
 		latchtest.TestStore(t, shortest, same(open(t, p.URL())))
 		latchtest.TestStore(t, shortest, shared(overClient(t, p.Addr(), nil)))
@@ -109,8 +112,7 @@ func sharing(t *testing.T, s *redisstore.Store) *redisstore.Store {
 	return s
 }
 
-// alwaysFenced makes every claim a fenced one, and hides that from rules that
-// want none.
+// alwaysFenced makes every claim a fenced one, and hides that from rules that want none.
 type alwaysFenced struct{ *redisstore.Store }
 
 func (s alwaysFenced) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
@@ -123,12 +125,10 @@ func (s alwaysFenced) Claim(ctx context.Context, key string, c lock.Claim) (lock
 	return e, err
 }
 
-// The least a user needs is enough for everything, and nothing is tried that
-// the server would have to refuse.
+// The least a user needs is enough, and nothing is tried that the server would have to refuse.
 func TestMinimalACL(t *testing.T) {
 	t.Parallel()
 	single := func(t *testing.T) (*redistest.Server, string) {
-		t.Helper()
 		srv := redistest.Start(t)
 		return srv, "redis://u:p@" + srv.Addr()
 	}
@@ -148,14 +148,9 @@ func TestMinimalACL(t *testing.T) {
 			return cluster.Nodes[0], "redis-cluster://u:p@" + cluster.Addrs()[0]
 		}, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			srv, url := tt.start(t)
-			args := []any{"ACL", "SETUSER", "u", "on", ">p", "resetchannels"}
-			for rule := range strings.FieldsSeq(failure.MinimalACL + " " + failure.LargeACL + " " + tt.rules) {
-				args = append(args, rule)
-			}
-			srv.Do(t, args...)
+			allow(t, srv, "u", failure.MinimalACL, failure.LargeACL, tt.rules)
 			t.Run("suite", func(t *testing.T) {
 				s := open(t, url, tt.opts...)
 				take(t, sharing(t, open(t, url)), "y", claim("a"))
@@ -176,6 +171,19 @@ func TestMinimalACL(t *testing.T) {
 				require.Regexp(t, "^(delifeq|delex)$", r.Object)
 				require.Equal(t, int64(1), r.Count, "it is not tried again")
 			}
+		})
+	}
+}
+
+// Replies are slow, so calls are interrupted while the server has their commands.
+func TestConformanceOverASlowLine(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "runs the conformance suite over a slow line")
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Start(t).Addr())
+	p.On(respproxy.Match{}, respproxy.DelayReply(2*time.Millisecond))
+	for name, s := range map[string]lock.Store{"New": overClient(t, p.Addr(), nil), "Open": open(t, p.URL())} {
+		parallel.Run(t, name, func(t *testing.T) {
+			latchtest.TestStore(t, shortest, func(*testing.T) lock.Store { return s })
 		})
 	}
 }

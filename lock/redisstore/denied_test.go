@@ -2,28 +2,26 @@ package redisstore_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
-
-// constructors are the two ways to a store on the server at p.
-var constructors = map[string]func(t *testing.T, p *respproxy.Proxy) *redisstore.Store{
-	"New": func(t *testing.T, p *respproxy.Proxy) *redisstore.Store {
-		t.Helper()
-		return overClient(t, p.Addr(), nil)
-	},
-	"Open": func(t *testing.T, p *respproxy.Proxy) *redisstore.Store { t.Helper(); return open(t, p.URL()) },
-}
 
 // refusals are a server's replies instead of executing a command, and whether
 // the same command, sent again within a budget, may be executed.
@@ -58,48 +56,214 @@ var refusals = []struct {
 // named in the error and the log. The others are tried again.
 func TestDenialsAreNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	for way, store := range constructors {
-		for _, tt := range refusals {
-			t.Run(way+"/"+tt.class, func(t *testing.T) {
-				t.Parallel()
-				p := respproxy.Start(t, redistest.Shared(t).Addr())
-				s := store(t, p)
-				var log bytes.Buffer
-				budget := patience // no call may last so long
-				if tt.may {
-					budget = 2 * time.Second
+	for _, tt := range refusals {
+		parallel.Run(t, tt.class, func(t *testing.T) {
+			p := respproxy.Start(t, redistest.Shared(t).Addr())
+			var log bytes.Buffer
+			budget := patience // no call may last so long
+			if tt.may {
+				budget = 2 * time.Second
+			}
+			l := lock.New(overClient(t, p.Addr(), nil), lock.WithLease(3*patience), lock.WithBudget(budget),
+				lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			rule := p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError(tt.text))
+			var err error
+			var took time.Duration
+			for range 10 { // a send in flight at the end of the time is unknown, which can happen on a busy machine
+				began := time.Now()
+				_, err = l.Acquire(t.Context(), keyFor(t))
+				if took = time.Since(began); !tt.may || !errors.Is(err, lock.ErrUnknown) {
+					break
 				}
-				l := lock.New(s, lock.WithLease(3*patience), lock.WithBudget(budget), lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-				rule := p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError(tt.text))
-				var err error
-				var took time.Duration
-				for range 10 { // a send in flight at the end of the time is unknown, which can happen on a busy machine
-					began := time.Now()
-					_, err = l.Acquire(t.Context(), keyFor(t))
-					if took = time.Since(began); !tt.may || !errors.Is(err, lock.ErrUnknown) {
-						break
+			}
+
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.NotErrorIs(t, err, lock.ErrUnknown)
+			require.Equal(t, tt.class, class(err), err)
+			require.Equal(t, tt.full, errors.Is(err, lock.ErrFull))
+			require.Contains(t, log.String(), "class="+tt.class)
+			if tt.may {
+				require.Greater(t, rule.Hits(), 1, "sent again")
+			} else {
+				require.Equal(t, 1, rule.Hits(), "sent once")
+				require.Less(t, took, budget/2)
+				require.NotContains(t, err.Error()+log.String(), "no answer")
+				require.Contains(t, strings.ReplaceAll(log.String(), `\"`, `"`), tt.repaired)
+			}
+			rule.Remove()
+			e := must.Get(l.With(lock.WithBudget(patience)).Acquire(t.Context(), keyFor(t)))(t)
+			require.NoError(t, e.Release(t.Context()))
+		})
+	}
+}
+
+// Redis 6.2 wraps the refusal of a command in a script. It is the same refusal, and as certain.
+func TestRefusalsInScriptsOfRedis62(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		class, cure string
+		denied      error // nil: another try may do
+		spoil       func(t *testing.T, srv *redistest.Server)
+	}{
+		"out of memory": {"OOM", "raise maxmemory", lock.ErrFull, func(t *testing.T, srv *redistest.Server) {
+			srv.Do(t, "CONFIG", "SET", "maxmemory", "1")
+		}},
+		"replica": {"READONLY", "connect to the master", nil, func(t *testing.T, srv *redistest.Server) {
+			srv.Do(t, "REPLICAOF", "127.0.0.1", "1")
+		}},
+		"disk is gone": {"MISCONF", "cannot save to disk", lock.ErrDenied, loseDisk},
+		"not permitted": {"NOPERM", "+set", lock.ErrDenied, func(t *testing.T, srv *redistest.Server) {
+			srv.Do(t, "ACL", "SETUSER", "u", "-set")
+		}},
+	} {
+		parallel.Run(t, name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			allow(t, srv, "u", "~latch:* +@all")
+			s := overClient(t, respproxy.StartRedis62(t, srv.Addr()).Addr(), as("u"))
+			lapsing := claim("old")
+			lapsing.Lease, lapsing.Linger = time.Millisecond, time.Hour
+			take(t, s, "lapsed", lapsing) // which notices that the server does not have SET with NX and GET
+			require.Eventually(t, func() bool {
+				e, err := s.Get(t.Context(), "lapsed")
+				return err == nil && e.State == lock.Abandoned
+			}, patience, time.Millisecond)
+			tt.spoil(t, srv)
+			takeover := claim("b")
+			takeover.Replaces = "old"
+			for key, claims := range map[string][]lock.Claim{"free": {claim("b"), fenced("b")}, "lapsed": {takeover}} {
+				for _, c := range claims {
+					_, err := s.Claim(timeout(t, patience), key, c)
+					requireNotApplied(t, err, tt.class)
+					require.ErrorContains(t, err, tt.cure, key)
+					require.NotContains(t, err.Error(), "script (call to", "the refusal is named, not its wrapping")
+					if tt.denied != nil {
+						require.ErrorIs(t, err, tt.denied)
+					} else {
+						require.NotErrorIs(t, err, lock.ErrDenied)
 					}
 				}
+			}
+			require.ErrorContains(t, s.Check(timeout(t, patience)), "redisstore: "+tt.class+": ")
+		})
+	}
+}
 
-				require.ErrorIs(t, err, lock.ErrUnavailable)
-				require.NotErrorIs(t, err, lock.ErrUnknown)
-				require.Equal(t, tt.class, class(err), err)
-				require.Equal(t, tt.full, errors.Is(err, lock.ErrFull))
-				require.Contains(t, log.String(), "class="+tt.class)
-				if tt.may {
-					require.Greater(t, rule.Hits(), 1, "sent again")
-				} else {
-					require.Equal(t, 1, rule.Hits(), "sent once")
-					require.Less(t, took, budget/2)
-					require.NotContains(t, err.Error(), "no answer")
-					require.NotContains(t, log.String(), "no answer")
-					require.Contains(t, strings.ReplaceAll(log.String(), `\"`, `"`), tt.repaired)
-				}
-				rule.Remove()
-				e, err := l.With(lock.WithBudget(patience)).Acquire(t.Context(), keyFor(t))
-				require.NoError(t, err)
-				require.NoError(t, e.Release(t.Context()))
-			})
+// A program error in a script of 6.2 is not a refusal: the commands before it were executed.
+func TestErrorsOfScriptsOfRedis62AreNoRefusals(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	s := overClient(t, p.Addr(), nil)
+	const call = "ERR Error running script (call to f_a5bf2e9062794ec979e7cd8098aaefde8f369d79): "
+	for text, want := range map[string]string{
+		call + "@user_script:9: @user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.":           "OOM",
+		call + "@user_script:9: @user_script: 9: -NOREPLICAS Not enough good replicas to write.":                     "NOREPLICAS",
+		call + "@user_script:9: WRONGTYPE Operation against a key holding the wrong kind of value":                   "WRONGTYPE",
+		call + "@user_script:9: @user_script: 9: The user executing the script can't run this command or subcommand": "NOPERM",
+		call + "@user_script:9: attempt to index a nil value":                                                        "",
+		call + "@user_script:9: @user_script: 9: Write commands not allowed after non deterministic commands.":       "",
+		call + "@user_script:9: @user_script: 9: Unknown Redis command called from Lua script":                       "",
+		call + "OOM of another kind": "",
+		"ERR Error running script (call to f_0): @user_script:9: @user_script: 9: -OOM command not allowed":                  "",
+		"upstream failure: @user_script:9: -OOM":                                                                             "",
+		"ERR Error compiling script (new function): user_script:1: unexpected symbol near '<' @user_script: 1: -OOM command": "",
+	} {
+		rule := p.On(respproxy.Match{Name: "eval|evalsha"}, respproxy.ReplyErrorAfterApply(text))
+		err := operations["fenced claim"](timeout(t, patience), s, keyFor(t))
+		if want == "" {
+			requireUnknown(t, err, "reply")
+		} else {
+			requireNotApplied(t, err, want)
+		}
+		rule.Remove()
+	}
+}
+
+// One cause has one class, in the log and in events, wherever calls wait and whatever ends their wait: else an
+// operator looks for two faults.
+func TestOneCauseHasOneClass(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "measures time")
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		begin func(*redistest.Server, *respproxy.Proxy)
+		want  string
+	}{
+		"network hangs":    {func(_ *redistest.Server, p *respproxy.Proxy) { p.Freeze() }, "silent"},
+		"server is halted": {func(s *redistest.Server, _ *respproxy.Proxy) { s.Stop() }, "silent"},
+		"server is gone":   {func(_ *redistest.Server, p *respproxy.Proxy) { p.Down() }, "dial"},
+	} {
+		for _, callers := range []int{1, 100} {
+			for _, deadline := range []time.Duration{time.Minute, time.Second} { // the end is the budget, or the caller's time
+				parallel.Run(t, fmt.Sprintf("%s/%d callers/%v", name, callers, deadline), func(t *testing.T) {
+					srv := redistest.Start(t)
+					p := respproxy.Start(t, srv.Addr())
+					store := must.Get(redisstore.Open(t.Context(), p.URL()))(t)
+					t.Cleanup(func() { require.NoError(t, store.Close()) })
+					var mu sync.Mutex
+					var logged bytes.Buffer
+					classes := make(map[string]bool)
+					l := lock.New(store, lock.WithBudget(2*time.Second), lock.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))),
+						lock.WithObserver(func(_ context.Context, e lock.Event) {
+							if e.Kind == lock.EventUnknown || e.Kind == lock.EventUnavailable {
+								mu.Lock()
+								defer mu.Unlock()
+								classes[class(e.Err)] = true
+							}
+						}))
+					require.NoError(t, l.Do(t.Context(), "warm", func(context.Context) error { return nil }))
+
+					tt.begin(srv, p)
+					defer srv.Cont()
+					defer p.Thaw()
+					// In the first tenth of a second, silence cannot be distinguished from
+					// overload.
+					_ = l.Do(t.Context(), "first", func(context.Context) error { return nil })
+					var all sync.WaitGroup
+					for i := range callers {
+						all.Go(func() {
+							for j := range 2 {
+								ctx, cancel := context.WithTimeout(t.Context(), deadline)
+								_ = l.Do(ctx, fmt.Sprint("k", i, ".", j), func(context.Context) error { return nil })
+								cancel()
+							}
+						})
+					}
+					all.Wait()
+					p.Thaw()
+					srv.Cont()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					_ = l.Close(ctx)
+					require.Equal(t, map[string]bool{tt.want: true}, classes, "of events")
+					lines := make(map[string]bool)
+					for _, m := range regexp.MustCompile(`class=(\S+)`).FindAllStringSubmatch(logged.String(), -1) {
+						lines[m[1]] = true
+					}
+					require.Equal(t, map[string]bool{tt.want: true}, lines, "of the log: %s", logged.String())
+				})
+			}
 		}
 	}
+}
+
+// A caller that leaves is not the store's fault: there is no log line, and a separate class.
+func TestCallersThatLeaveAreNotTheStoresFault(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	store := open(t, p.URL())
+	var logged bytes.Buffer
+	var got []string
+	l := lock.New(store, lock.WithBudget(patience), lock.WithLease(3*patience), lock.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))),
+		lock.WithObserver(func(_ context.Context, e lock.Event) {
+			if e.Call == "claim" {
+				got = append(got, class(e.Err))
+			}
+		}))
+	p.Freeze()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	require.ErrorIs(t, l.Do(ctx, keyFor(t), func(context.Context) error { return nil }), context.Canceled)
+	require.NotContains(t, logged.String(), "class=")
+	require.Equal(t, []string{"cancelled"}, got)
+	p.Thaw()
+	require.NoError(t, l.Close(t.Context()))
 }

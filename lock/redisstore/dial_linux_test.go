@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 )
@@ -17,17 +18,14 @@ func TestSocketsGiveUpUnacknowledgedBytes(t *testing.T) {
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
 	open(t, p.URL())
 	const tcpUserTimeout = 0x12
-	files, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
+	files := must.Get(os.ReadDir("/proc/self/fd"))(t)
 	found := 0
 	for _, f := range files {
-		fd, err := strconv.Atoi(f.Name())
-		require.NoError(t, err)
+		fd := must.Get(strconv.Atoi(f.Name()))(t)
 		if peer, err := syscall.Getpeername(fd); err != nil || portOf(peer) != p.Port() {
 			continue
 		}
-		ms, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, tcpUserTimeout)
-		require.NoError(t, err)
+		ms := must.Get(syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, tcpUserTimeout))(t)
 		require.Equal(t, 10_000, ms)
 		found++
 	}

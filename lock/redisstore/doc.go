@@ -77,11 +77,6 @@
 // A panic in a user's part of the client (a hook, a Limiter, a Dialer, OnConnect, a credentials
 // provider) is logged, and fails the calls affected by it.
 //
-// # Waiting
-//
-// Callers that wait for another process ([lock.WithWait]) poll. With [WithNotifications] they get the key
-// almost as soon as it is free.
-//
 // # The server
 //
 // [Store.Check], which [Open] runs, reports a server that differs from these requirements:

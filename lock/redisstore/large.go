@@ -79,15 +79,12 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 		return nil, err
 	}
 	replies, _ := answer.([]any)
-	switch exec := replies[len(replies)-1].(type) {
-	case []any:
-		if len(exec) == len(commands) {
-			return exec, nil
-		}
-		return nil, failure.BadAnswer(exec)
-	case error:
+	exec := replies[len(replies)-1]
+	if _, refused := exec.(error); refused {
 		return nil, nil // the script has to settle
-	default:
-		return nil, failure.BadAnswer(exec)
 	}
+	if answers, _ := exec.([]any); len(answers) == len(commands) {
+		return answers, nil
+	}
+	return nil, failure.BadAnswer(exec)
 }

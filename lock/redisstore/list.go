@@ -132,12 +132,12 @@ func (s *Store) scan(ctx context.Context, master *server, cursor string, count i
 	if err != nil {
 		return nil, "", err
 	}
-	fields, _ := answer.([]any)
-	if len(fields) != 2 {
-		return nil, "", failure.BadAnswer(answer)
+	var found []any
+	if fields, _ := answer.([]any); len(fields) == 2 {
+		next, _ = fields[0].(string)
+		found, _ = fields[1].([]any)
 	}
-	found, ok := fields[1].([]any)
-	if next, _ = fields[0].(string); !ok || next == "" {
+	if next == "" || found == nil {
 		return nil, "", failure.BadAnswer(answer)
 	}
 	for _, n := range found {

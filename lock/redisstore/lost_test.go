@@ -3,12 +3,15 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock"
@@ -18,17 +21,14 @@ import (
 // connect returns a store that waits for an answer for so long.
 type connect func(read time.Duration) *redisstore.Store
 
-// stores are the ways to reach Redis through a proxy, with default settings except for the
-// timeouts.
-func stores(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Proxy) {
+// ways are the ways to reach Redis through a proxy, with default settings except for the timeouts.
+func ways(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Proxy) {
 	t.Helper()
 	return map[string]func(t *testing.T) (connect, *respproxy.Proxy){
 		"client": func(t *testing.T) (connect, *respproxy.Proxy) {
-			p := respproxy.Start(t, redistest.Shared(t).Addr())
+			p := respproxy.Start(t, redistest.Start(t).Addr())
 			return func(read time.Duration) *redisstore.Store {
-				return overClient(t, p.Addr(), func(o *redis.Options) {
-					o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = read, patience, patience
-				})
+				return overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = read, patience })
 			}, p
 		},
 		"cluster client": func(t *testing.T) (connect, *respproxy.Proxy) {
@@ -38,32 +38,25 @@ func stores(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Pro
 				return p.Port()
 			})
 			return func(read time.Duration) *redisstore.Store {
-				client := redis.NewClusterClient(&redis.ClusterOptions{
-					Addrs: cluster.Addrs(), ReadTimeout: read, WriteTimeout: patience, PoolTimeout: patience,
-				})
+				client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: read, WriteTimeout: patience})
 				t.Cleanup(func() { require.NoError(t, client.Close()) })
 				return redisstore.New(client)
 			}, p
 		},
 		"open": func(t *testing.T) (connect, *respproxy.Proxy) {
-			p := respproxy.Start(t, redistest.Shared(t).Addr())
+			p := respproxy.Start(t, redistest.Start(t).Addr())
 			return func(read time.Duration) *redisstore.Store {
-				s, err := redisstore.Open(t.Context(), withLongTimeouts(p.URL()+"?read_timeout="+read.String()), redisstore.WithoutCheck())
-				require.NoError(t, err)
-				t.Cleanup(func() { require.NoError(t, s.Close()) })
-				return s
+				return open(t, p.URL()+"?read_timeout="+read.String(), redisstore.WithoutCheck())
 			}, p
 		},
 	}
 }
 
-// A lost reply leaves the outcome unknown, even if the client would repeat the
-// command. The same call again finds the outcome.
+// A lost reply leaves the outcome unknown, and the same call again finds it.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
-	for name, start := range stores(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+	for name, start := range ways(t) {
+		parallel.Run(t, name, func(t *testing.T) {
 			to, p := start(t)
 			// Only the call that will hang has a short time-out.
 			s, short := to(patience), to(300*time.Millisecond)
@@ -94,8 +87,7 @@ func TestLostReplies(t *testing.T) {
 					lost.Remove()
 
 					if op == "claim" {
-						e := take(t, s, key, claim("tok"))
-						require.Zero(t, e.Left, "found, not taken anew")
+						require.Zero(t, take(t, s, key, claim("tok")).Left, "found, not taken anew")
 					}
 					_, err = s.Forget(t.Context(), key, "tok")
 					require.NoError(t, err)
@@ -105,13 +97,11 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// The client repeats a command that may be repeated: it finds its own entry,
-// and mistakes it for the entry of another caller.
+// The client repeats a command, finds its own entry, and mistakes it for the entry of another caller.
 func TestPlainSetNXRepeatsAndDeniesItself(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
-	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	client := clientOf(t, &redis.Options{Addr: p.Addr()})
 	lost := p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Swallow(respproxy.Close))
 	taken, err := client.SetNX(t.Context(), keyFor(t), "tok", time.Minute).Result()
 	lost.Wait(t, 1)
@@ -120,101 +110,22 @@ func TestPlainSetNXRepeatsAndDeniesItself(t *testing.T) {
 	require.Equal(t, "tok", client.Get(t.Context(), keyFor(t)).Val())
 }
 
-// An ended context also ends commands that wait for a connection.
-func TestNothingIsWrittenAfterTheContext(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Shared(t)
-
-	t.Run("ended before", func(t *testing.T) {
-		t.Parallel()
-		s := open(t, srv.URL())
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		for _, op := range operations {
-			err := op(ctx, s, keyFor(t))
-			requireNotApplied(t, err, "cancelled")
-			require.ErrorIs(t, err, context.Canceled)
-		}
-	})
-
-	// whileConnecting makes a call over a client that obeys no contexts, whose time is
-	// over during the greeting.
-	whileConnecting := func(t *testing.T, first string, call func(context.Context, *redis.Client) error) (*respproxy.Proxy, error) {
-		t.Helper()
-		p := respproxy.Start(t, srv.Addr())
-		greeting := p.On(respproxy.Match{Name: first}, respproxy.Hold())
-		client := redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: patience})
-		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		ctx := timeout(t, 200*time.Millisecond)
-		called := make(chan error, 1)
-		go func() { called <- call(ctx, client) }()
-		greeting.Wait(t, 1)
-		<-ctx.Done()
-		<-timeout(t, 100*time.Millisecond).Done() // callers come back a moment later; the twin does not
-		greeting.Remove()
-		greeting.Deliver(t)
-		return p, <-called
-	}
-	for name, op := range operations {
-		t.Run("ended while connecting/"+name, func(t *testing.T) {
-			t.Parallel()
-			key := keyFor(t)
-			p, err := whileConnecting(t, "ping", func(ctx context.Context, client *redis.Client) error {
-				s := redisstore.New(client)
-				defer func() { _ = s.Close() }()
-				return op(ctx, s, key)
-			})
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.Equal(t, "silent", class(err))
-			require.Zero(t, p.Commands("set")+p.Commands("eval")+p.Commands("evalsha"))
-		})
-	}
-	t.Run("an ordinary command is written", func(t *testing.T) {
-		t.Parallel()
-		key := keyFor(t)
-		p, _ := whileConnecting(t, "hello", func(ctx context.Context, client *redis.Client) error {
-			return client.SetNX(ctx, key, "x", time.Minute).Err()
-		})
-		require.Equal(t, 1, p.Commands("set"))
-	})
-}
-
-// If a wrapper repeats a failed command, the last answer does not show the outcome of the first
-// send.
-func TestRepeatingWrapper(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Shared(t)
-	p := respproxy.Start(t, srv.Addr())
-	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Swallow(respproxy.Close))
-	p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
-	_, err := redisstore.New(repeatingWrapper{client}).Claim(timeout(t, patience), keyFor(t), claim("a"))
-	requireUnknown(t, err, "READONLY")
-	require.Len(t, srv.Keys(t, nameOf(t)), 1)
-}
-
 // A command that a wrapper repeats was sent, even if the repeat is a script that another server does
 // not know.
 func TestRepeatingWrapperAndAnUnknownScript(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
 	p := respproxy.Start(t, srv.Addr())
-	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	client := clientOf(t, &redis.Options{Addr: p.Addr()})
 	s := open(t, srv.URL())
 	take(t, s, keyFor(t), claim("a"))
-	ok, err := s.Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "other"}, nil, time.Hour) // so that there is the script
-	require.NoError(t, err)
-	require.False(t, ok)
+	must.No(t)(s.Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "other"}, nil, time.Hour)) // so that there is the script
 	p.On(respproxy.Match{Name: "evalsha", Count: 1}, respproxy.Swallow(respproxy.Close))
 	p.On(respproxy.Match{Name: "evalsha"}, respproxy.ReplyError("NOSCRIPT No matching script. Please use EVAL."))
 	p.On(respproxy.Match{Name: "eval"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
-	_, err = redisstore.New(repeatingWrapper{client}).Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "a"}, nil, time.Hour)
+	_, err := redisstore.New(repeatingWrapper{client}).Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "a"}, nil, time.Hour)
 	requireUnknown(t, err, "READONLY")
-	e, err := s.Get(timeout(t, patience), keyFor(t))
-	require.NoError(t, err)
-	require.Equal(t, lock.Settled, e.State)
+	require.Equal(t, lock.Settled, must.Entry(t)(s.Get(timeout(t, patience), keyFor(t))).State)
 }
 
 // repeatingWrapper repeats a command that got no answer.
@@ -236,8 +147,7 @@ func TestLargeReceiptOutlastsResets(t *testing.T) {
 		"of the reads before it":     {Name: "exec", Count: 2},
 		"while connections are made": {Name: "ping", Count: 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			take(t, overClient(t, redistest.Shared(t).Addr(), nil), keyFor(t), whole("a"))
 			p := respproxy.Start(t, redistest.Shared(t).Addr())
 			p.On(match, respproxy.Drop(respproxy.Reset))
@@ -247,9 +157,50 @@ func TestLargeReceiptOutlastsResets(t *testing.T) {
 				require.NotErrorIs(t, err, lock.ErrFull)
 				return err
 			}))
-			e, err := s.Get(timeout(t, patience), keyFor(t))
-			require.NoError(t, err)
-			require.Equal(t, large, e.Receipt)
+			require.Equal(t, large, must.Entry(t)(s.Get(timeout(t, patience), keyFor(t))).Receipt)
+		})
+	}
+}
+
+// behind are the ways to a store behind a proxy. A store that sends each command through a client waits
+// for an answer for so long.
+var behind = map[string]func(t *testing.T, p *respproxy.Proxy, read time.Duration) *redisstore.Store{
+	"direct": func(t *testing.T, p *respproxy.Proxy, _ time.Duration) *redisstore.Store {
+		return open(t, p.URL())
+	},
+	"not direct": func(t *testing.T, p *respproxy.Proxy, read time.Duration) *redisstore.Store {
+		return redisstore.New(unknownClient{clientOf(t, &redis.Options{Addr: p.Addr(), ReadTimeout: read})})
+	},
+}
+
+// The connection of a claim that was left behind ends without an answer. The claim may land at any time within
+// MaxLag, so one removal at the end of the connection is not enough.
+func TestClaimThatWasLeftBehindLandsLate(t *testing.T) {
+	t.Parallel()
+	const readTimeout, budget = 300 * time.Millisecond, 2 * time.Second
+	for name, start := range behind {
+		parallel.Run(t, name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			p := respproxy.Start(t, srv.Addr())
+			l := lock.New(start(t, p, readTimeout), lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget),
+				lock.WithLease(10*time.Minute))
+			t.Cleanup(func() { require.NoError(t, l.Close(timeout(t, patience))) })
+
+			held := p.On(respproxy.Match{Name: "set", Key: nameOf(t)}, respproxy.Hold())
+			ctx, leave := context.WithCancel(t.Context())
+			go func() {
+				held.Wait(t, 1)
+				leave()
+			}()
+			_, err := l.Acquire(ctx, keyFor(t))
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			removals := p.On(respproxy.Match{Name: "evalsha", Key: nameOf(t)}, respproxy.Action{})
+			removals.Wait(t, 2) // the connection has ended, and there were two looks
+			removals.WaitLanded(t)
+			require.Empty(t, srv.Keys(t))
+			require.Equal(t, 1, held.Deliver(t))
+			held.WaitLanded(t)
+			require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, patience, 20*time.Millisecond, "long before its lease ends")
 		})
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/journal"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
@@ -40,14 +42,12 @@ func TestMain(m *testing.M) {
 // that url does not set: a busy machine would exceed the timeouts of Open.
 func open(tb testing.TB, url string, opts ...redisstore.Option) *redisstore.Store {
 	tb.Helper()
-	s, err := redisstore.Open(timeout(tb, 30*time.Second), withLongTimeouts(url), opts...)
-	require.NoError(tb, err)
+	s := must.Get(redisstore.Open(timeout(tb, 30*time.Second), withLongTimeouts(url), opts...))(tb)
 	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
 	return s
 }
 
-// withLongTimeouts adds long timeouts to a URL. They come first, because of two values of a
-// parameter the last counts.
+// withLongTimeouts adds long timeouts to a URL, first, because of two values of a parameter the last counts.
 func withLongTimeouts(url string) string {
 	base, query, _ := strings.Cut(url, "?")
 	return base + "?dial_timeout=10s&read_timeout=10s&write_timeout=10s&pool_timeout=10s&" + query
@@ -65,21 +65,40 @@ func untilSent(tb testing.TB, call func() error) error {
 	}
 }
 
-// overClient returns a store over a client of the server at addr. set may change its options, which
-// have their defaults.
+// overClient returns a store over a client of the server at addr. set may change its default options.
 func overClient(tb testing.TB, addr string, set func(*redis.Options)) *redisstore.Store {
 	tb.Helper()
 	o := &redis.Options{Addr: addr}
 	if set != nil {
 		set(o)
 	}
-	client := redis.NewClient(o)
-	tb.Cleanup(func() { require.NoError(tb, client.Close()) })
-	return redisstore.New(client)
+	return redisstore.New(clientOf(tb, o))
 }
 
-// keyFor returns the key of a test. No other test has it, and no other run of the test over the same
-// server (-count).
+// clientOf returns a client that is closed with the test.
+func clientOf(tb testing.TB, o *redis.Options) *redis.Client {
+	tb.Helper()
+	client := redis.NewClient(o)
+	tb.Cleanup(func() { require.NoError(tb, client.Close()) })
+	return client
+}
+
+// allow makes user, with the password "p", on srv. It has these permissions only.
+func allow(tb testing.TB, srv *redistest.Server, user string, rules ...string) {
+	tb.Helper()
+	args := []any{"ACL", "SETUSER", user, "reset", "on", ">p"}
+	for rule := range strings.FieldsSeq(strings.Join(rules, " ")) {
+		args = append(args, rule)
+	}
+	srv.Do(tb, args...)
+}
+
+// as are the options of a client for a user that allow has made.
+func as(user string) func(*redis.Options) {
+	return func(o *redis.Options) { o.Username, o.Password = user, "p" }
+}
+
+// keyFor returns the key of a test. No other test has it, and no other run over the same server (-count).
 func keyFor(tb testing.TB) string {
 	tb.Helper()
 	name := tb.Name()
@@ -118,8 +137,7 @@ func timeout(tb testing.TB, d time.Duration) context.Context {
 // take claims key and expects to get it.
 func take(tb testing.TB, s lock.Store, key string, c lock.Claim) lock.Entry {
 	tb.Helper()
-	e, err := s.Claim(timeout(tb, patience), key, c)
-	require.NoError(tb, err)
+	e := must.Entry(tb)(s.Claim(timeout(tb, patience), key, c))
 	require.Equal(tb, lock.Held, e.State)
 	require.Equal(tb, c.Token, e.Token)
 	return e
@@ -146,4 +164,13 @@ func requireUnknown(tb testing.TB, err error, want string) {
 	require.Error(tb, err)
 	require.Equal(tb, want, class(err), err)
 	require.NotErrorIs(tb, err, lock.ErrNotApplied)
+}
+
+// logTo makes a journal the log of the process until the test ends.
+func logTo(t *testing.T) *journal.Journal {
+	t.Helper()
+	j, before := new(journal.Journal), slog.Default()
+	slog.SetDefault(j.Logger())
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return j
 }

@@ -98,7 +98,7 @@ func (s *Store) compareAndAct(ctx context.Context, name, kept string, c *lock.Cl
 // ends with err. Otherwise it reports whether to try the next spelling before the script.
 func (s *Store) noteMiss(can *ability, cmd *wire.Command, err error) (next bool, _ error) {
 	switch class := failure.ClassOf(err); {
-	case failure.IsSyntaxError(err):
+	case failure.IsSyntaxError(err), class == "command": // not executed, even if a wrapper has sent it twice
 		can.spelling.Store(0)
 		return true, nil
 	case !errors.Is(err, lock.ErrNotApplied):
@@ -106,9 +106,6 @@ func (s *Store) noteMiss(can *ability, cmd *wire.Command, err error) (next bool,
 			can.spelling.Store(0) // a proxy with its own error for an unknown command
 		}
 		return false, err
-	case class == "command":
-		can.spelling.Store(0)
-		return true, nil
 	case class == "NOPERM":
 		can.next.Store(math.MaxInt64)
 		can.spelling.Store(0)

@@ -3,15 +3,14 @@ package redisstore_test
 import (
 	"bytes"
 	"errors"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock"
@@ -88,14 +87,7 @@ func known(token string) lock.Claim {
 // scripts returns the number of scripts that were sent through p.
 func scripts(p *respproxy.Proxy) int { return p.Commands("evalsha") + p.Commands("eval") }
 
-func must(t *testing.T, want, ok bool, err error) {
-	t.Helper()
-	require.NoError(t, err)
-	require.Equal(t, want, ok)
-}
-
-// A plain holder renews, settles and releases by one command each, which leaves the same entry as
-// the script.
+// A plain holder renews, settles and releases by one command each, with the same entry as by the script.
 func TestNativeCommands(t *testing.T) {
 	t.Parallel()
 	receipts := map[string][]byte{
@@ -114,15 +106,11 @@ func TestNativeCommands(t *testing.T) {
 					c := known("a")
 					take(t, s, key, c)
 					c.Lease = time.Hour
-					ok, err := s.Renew(t.Context(), key, c)
-					must(t, true, ok, err)
-					e, err := s.Get(t.Context(), key)
-					require.NoError(t, err)
+					must.Yes(t)(s.Renew(t.Context(), key, c))
+					e := must.Entry(t)(s.Get(t.Context(), key))
 					require.InDelta(t, time.Hour, e.Left, float64(time.Minute))
-					ok, err = s.Settle(t.Context(), key, c, receipt, 2*time.Hour)
-					must(t, true, ok, err)
-					e, err = s.Get(t.Context(), key)
-					require.NoError(t, err)
+					must.Yes(t)(s.Settle(t.Context(), key, c, receipt, 2*time.Hour))
+					e = must.Entry(t)(s.Get(t.Context(), key))
 					require.InDelta(t, 2*time.Hour, e.Left, float64(time.Minute))
 					e.Left = 0
 					left = append(left, e)
@@ -130,8 +118,7 @@ func TestNativeCommands(t *testing.T) {
 				require.Equal(t, left[1], left[0])
 			}
 			take(t, native, "released", known("a"))
-			ok, err := native.Release(t.Context(), "released", known("a"))
-			must(t, true, ok, err)
+			must.Yes(t)(native.Release(t.Context(), "released", known("a")))
 			require.Zero(t, srv.Do(t, "EXISTS", "latch:lock:released"))
 			require.Equal(t, 1, p.Commands(k.deletes))
 			require.Zero(t, p.Commands("multi"), "a large receipt needs no transaction")
@@ -140,128 +127,26 @@ func TestNativeCommands(t *testing.T) {
 	}
 }
 
-// Another value than the claim's says nothing of the token. The script decides, and the
-// outcome is the same.
-func TestNotEqualIsDecidedByTheScript(t *testing.T) {
-	t.Parallel()
-	longer, fenced := known("a"), known("a")
-	longer.Linger, fenced.Fenced = 2*time.Hour, true
-	renew := func(c lock.Claim) func(*testing.T, *redisstore.Store, string) {
-		return func(t *testing.T, s *redisstore.Store, key string) {
-			t.Helper()
-			ok, err := s.Renew(t.Context(), key, c)
-			must(t, true, ok, err)
-		}
-	}
-	for name, tt := range map[string]struct {
-		first   lock.Claim
-		then    func(t *testing.T, s *redisstore.Store, key string)
-		settled bool // the token has left a receipt
-		ok      bool // it holds the key
-	}{
-		"a longer linger":           {first: known("a"), then: renew(longer), ok: true},
-		"a fence":                   {first: fenced, ok: true},
-		"another owner":             {first: claim("a"), ok: true},
-		"another token":             {first: known("b")},
-		"a token that begins so":    {first: known("ab")},
-		"an earlier holder's fence": {first: known("a"), ok: true},
-		"settled": {first: known("a"), settled: true, then: func(t *testing.T, s *redisstore.Store, key string) {
-			t.Helper()
-			ok, err := s.Settle(t.Context(), key, known("a"), []byte("first"), time.Hour)
-			must(t, true, ok, err)
-		}},
-		"released": {first: known("a"), then: func(t *testing.T, s *redisstore.Store, key string) {
-			t.Helper()
-			ok, err := s.Release(t.Context(), key, known("a"))
-			must(t, true, ok, err)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := redistest.Start(t)
-			s, _ := valkey.behind(t, srv)
-			prepare := func(key string) lock.Entry {
-				if name == "an earlier holder's fence" {
-					take(t, s, key, fenced)
-					release(t, s, key, "a")
-				}
-				take(t, s, key, tt.first)
-				if tt.then != nil {
-					tt.then(t, s, key)
-				}
-				e, err := s.Get(t.Context(), key)
-				require.NoError(t, err)
-				return e
-			}
-			unchanged := func(key string, before lock.Entry) {
-				e, err := s.Get(t.Context(), key)
-				require.NoError(t, err)
-				e.Left, before.Left = 0, 0
-				require.Equal(t, before, e)
-			}
-
-			before := prepare("released")
-			ok, err := s.Release(t.Context(), "released", known("a"))
-			must(t, tt.ok, ok, err)
-			if tt.ok {
-				before = lock.Entry{}
-			}
-			unchanged("released", before)
-
-			before = prepare("renewed")
-			ok, err = s.Renew(t.Context(), "renewed", known("a"))
-			must(t, tt.ok, ok, err)
-			unchanged("renewed", before)
-
-			before = prepare("settled")
-			ok, err = s.Settle(t.Context(), "settled", known("a"), []byte("second"), time.Hour)
-			must(t, tt.ok || tt.settled, ok, err)
-			if tt.ok {
-				before.State, before.Receipt = lock.Settled, []byte("second")
-			}
-			unchanged("settled", before)
-		})
-	}
-}
-
-// A lease is compared by the script, and waiters are notified by it.
+// Waiters are notified by the script, and it needs no memory.
 func TestWhatOnlyScriptsDo(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	s, p := valkey.behind(t, srv)
-	long, short := known("a"), known("a")
-	long.Lease, short.Longest = time.Hour, false
-	take(t, s, "k", long)
-	ok, err := s.Renew(t.Context(), "k", short)
-	must(t, true, ok, err)
-	e, err := s.Get(t.Context(), "k")
-	require.NoError(t, err)
-	require.Greater(t, e.Left, 50*time.Minute, "a shorter lease leaves the longer one")
-
-	notifying, q := valkey.behind(t, srv, redisstore.WithNotifications())
-	wake, stop := notifying.Watch("k")
+	s, p := valkey.behind(t, srv, redisstore.WithNotifications())
+	take(t, s, "k", known("a"))
+	wake, stop := s.Watch("k")
 	defer stop()
 	hears(t, wake) // the subscription is there
-	ok, err = notifying.Release(t.Context(), "k", long)
-	must(t, true, ok, err)
+	must.Yes(t)(s.Release(t.Context(), "k", known("a")))
 	hears(t, wake)
-	take(t, notifying, "k", known("b"))
-	ok, err = notifying.Settle(t.Context(), "k", known("b"), nil, time.Hour)
-	must(t, true, ok, err)
+	take(t, s, "k", known("b"))
+	must.Yes(t)(s.Settle(t.Context(), "k", known("b"), nil, time.Hour))
+	require.Zero(t, p.Commands("delifeq"))
 
-	fenced := known("c")
-	fenced.Fenced = true
-	take(t, s, "fenced", fenced)
-	ok, err = s.Release(t.Context(), "fenced", fenced)
-	must(t, true, ok, err)
-	require.Zero(t, p.Commands("delifeq")+q.Commands("delifeq"))
-
+	s, _ = valkey.behind(t, srv)
 	take(t, s, "full", known("a"))
 	srv.Do(t, "CONFIG", "SET", "maxmemory", "1")
-	ok, err = s.Renew(t.Context(), "full", known("a"))
-	must(t, true, ok, err)
-	ok, err = s.Settle(t.Context(), "full", known("a"), []byte("receipt"), time.Hour)
-	must(t, true, ok, err)
+	must.Yes(t)(s.Renew(t.Context(), "full", known("a")))
+	must.Yes(t)(s.Settle(t.Context(), "full", known("a"), []byte("receipt"), time.Hour))
 }
 
 // The store tries a command once to learn whether a server has it. An unknown command has no
@@ -271,10 +156,8 @@ func TestAServersCommandsAreLearned(t *testing.T) {
 	s, p := redis8.behind(t, redistest.Start(t))
 	cycle := func(key string) {
 		take(t, s, key, known("a"))
-		ok, err := s.Renew(t.Context(), key, known("a"))
-		must(t, true, ok, err)
-		ok, err = s.Release(t.Context(), key, known("a"))
-		must(t, true, ok, err)
+		must.Yes(t)(s.Renew(t.Context(), key, known("a")))
+		must.Yes(t)(s.Release(t.Context(), key, known("a")))
 	}
 	for range 3 {
 		cycle("new")
@@ -296,8 +179,7 @@ func TestAServersCommandsAreLearned(t *testing.T) {
 	take(t, s, "proxied", known("a"))
 	_, err := s.Release(t.Context(), "proxied", known("a"))
 	requireUnknown(t, err, "reply")
-	ok, err := s.Release(t.Context(), "proxied", known("a"))
-	must(t, true, ok, err)
+	must.Yes(t)(s.Release(t.Context(), "proxied", known("a")))
 
 	s, p = valkey.behind(t, redistest.Start(t)) // an older server from the start
 	older(p)
@@ -330,15 +212,13 @@ func TestAskingHitsOneCaller(t *testing.T) {
 				asked <- err
 			}()
 			rule.Wait(t, 1)
-			ok, err := s.Release(t.Context(), "2", known("a"))
-			must(t, true, ok, err)
-			err = <-asked
+			must.Yes(t)(s.Release(t.Context(), "2", known("a")))
+			err := <-asked
 			require.Error(t, err)
 			require.NotErrorIs(t, err, lock.ErrNotApplied)
-			ok, err = s.Release(t.Context(), "1", known("a"))
-			must(t, name != "applied and closed", ok, err)
-			ok, err = s.Release(t.Context(), "3", known("a"))
-			must(t, true, ok, err)
+			ok := must.Get(s.Release(t.Context(), "1", known("a")))(t)
+			require.Equal(t, name != "applied and closed", ok)
+			must.Yes(t)(s.Release(t.Context(), "3", known("a")))
 			require.Equal(t, 1, rule.Hits())
 		})
 	}
@@ -347,38 +227,16 @@ func TestAskingHitsOneCaller(t *testing.T) {
 // A command that a user may not run is not tried again, and is logged once. The store needs no
 // permission that older servers do not know.
 func TestNativeCommandsNeedNoPermission(t *testing.T) { //nolint:paralleltest // it reads the log of the process
-	var log lines
-	defer slog.SetDefault(slog.Default())
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	log := logTo(t)
 	s, p := redis8.behind(t, redistest.Start(t))
 	rule := p.On(respproxy.Match{Name: "delex"}, respproxy.ReplyError("NOPERM User u has no permissions to run the 'delex' command"))
 	for range 3 {
 		take(t, s, "k", known("a"))
-		ok, err := s.Renew(t.Context(), "k", known("a"))
-		must(t, true, ok, err)
-		ok, err = s.Release(t.Context(), "k", known("a"))
-		must(t, true, ok, err)
+		must.Yes(t)(s.Renew(t.Context(), "k", known("a")))
+		must.Yes(t)(s.Release(t.Context(), "k", known("a")))
 	}
 	require.Equal(t, 1, rule.Hits())
 	require.Equal(t, 3+1, scripts(p), "the user may replace, and a renewal does")
-	require.Equal(t, 1, strings.Count(log.String(), "level=INFO"), log.String())
-	require.Contains(t, log.String(), "command=delex")
-}
-
-// lines has the lines of the log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	require.Equal(t, 1, log.Count("level=INFO"))
+	require.Equal(t, 1, log.Count("command=delex"))
 }

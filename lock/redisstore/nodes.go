@@ -164,13 +164,12 @@ func (n *nodes) masters(ctx context.Context) ([]*server, error) {
 // close ends the connections. A command that is under way has until the end of ctx for its reply.
 func (n *nodes) close(ctx context.Context) {
 	n.closed.Store(true)
-	if n.only != nil {
-		n.only.Close(ctx)
-		return
+	all := []*server{n.only}
+	if n.only == nil {
+		n.mu.Lock()
+		all = slices.Collect(maps.Values(n.byMaster))
+		n.mu.Unlock()
 	}
-	n.mu.Lock()
-	all := slices.Collect(maps.Values(n.byMaster))
-	n.mu.Unlock()
 	for _, of := range all {
 		of.Close(ctx)
 	}

@@ -114,11 +114,11 @@ func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
 	w := make(chan struct{}, 1)
 	if n.waiting[channel] == nil {
 		n.waiting[channel] = make(map[chan struct{}]struct{})
-		n.change()
+		notify(n.changed)
 	}
 	n.waiting[channel][w] = struct{}{}
 	if n.subscribed[channel] {
-		w <- struct{}{} // the confirmation has already woken the waiters before this one
+		notify(w) // the confirmation has already woken the waiters before this one
 	}
 	if n.listening == nil {
 		n.listening = make(chan struct{})
@@ -129,15 +129,15 @@ func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
 		defer n.mu.Unlock()
 		if delete(n.waiting[channel], w); len(n.waiting[channel]) == 0 {
 			delete(n.waiting, channel)
-			n.change()
+			notify(n.changed)
 		}
 	}
 }
 
-// change lets the listener check its subscriptions.
-func (n *notices) change() {
+// notify gives c a value, unless it has one.
+func notify(c chan struct{}) {
 	select {
-	case n.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -151,10 +151,7 @@ func (n *notices) wake(channel string, begun bool) {
 		n.subscribed[channel] = true
 	}
 	for w := range n.waiting[channel] {
-		select {
-		case w <- struct{}{}:
-		default: // the channel has a value already
-		}
+		notify(w)
 	}
 }
 
@@ -206,7 +203,7 @@ func (n *notices) session() (retired bool, err error) {
 	}()
 	n.mu.Lock()
 	clear(n.subscribed) // a new connection has no subscription
-	n.change()
+	notify(n.changed)
 	n.mu.Unlock()
 	tick := time.NewTicker(pulse)
 	defer tick.Stop()

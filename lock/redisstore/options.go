@@ -35,8 +35,8 @@ func WithoutCheck() Option {
 // other, as it does on a Cluster. It is for proxies that share keys among several servers and send a
 // command to the server of its first key, such as Twemproxy, Envoy's Redis proxy and Codis. Behind such
 // a proxy, a script takes all keys of a set on one server, where the claims of other sets, and of single
-// keys, do not find them: a key gets two holders. [Store.Check] tries to detect such a proxy. A key is
-// safe when the last process has the option: until then, end all processes that lack it first.
+// keys, do not find them: a key gets two holders. [Store.Check] tries to detect such a proxy. Stop
+// every process without the option before you start the first one with it.
 func WithoutPluralClaims() Option {
 	return option(func(s *Store) { s.inOrder.Store(true) })
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -21,9 +22,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// testdata/recorded.json has the entries that the last version before the stores' own
-// packages (e808c87, 2026-11) left in Redis under the prefix "rec:". Processes of both versions
-// share a Redis during a deployment, so both have to write the same bytes.
+// testdata/recorded.json has the entries that an earlier version (e808c87, 2026-11) left in Redis. Processes of both
+// versions share a Redis during a deployment, so both have to write the same bytes.
 type recorded struct {
 	Entries []recordedEntry
 	Answers []recordedAnswer
@@ -68,8 +68,7 @@ func (h *hexText) UnmarshalText(b []byte) error {
 
 func readRecorded(t *testing.T) (all recorded) {
 	t.Helper()
-	b, err := os.ReadFile("testdata/recorded.json")
-	require.NoError(t, err)
+	b := must.Get(os.ReadFile("testdata/recorded.json"))(t)
 	require.NoError(t, json.Unmarshal(b, &all))
 	return all
 }
@@ -90,17 +89,14 @@ func TestRecordedEntries(t *testing.T) {
 			require.Equal(t, withoutFence(string(r.Value)), withoutFence(value))
 
 			srv.Do(t, "SET", r.Name, string(r.Value), "KEEPTTL")
-			got, err := s.Get(ctx, key)
-			require.NoError(t, err)
+			got := must.Entry(t)(s.Get(ctx, key))
 			if r.Fenced && r.End != "release" {
 				require.Positive(t, got.Fence)
 			}
 			got.Left, want.Left, got.Fence, want.Fence = 0, 0, 0, 0
 			require.Equal(t, want, got)
 			if got.State == lock.Held {
-				ok, err := s.Release(ctx, key, r.claim())
-				require.NoError(t, err)
-				require.True(t, ok)
+				must.Yes(t)(s.Release(ctx, key, r.claim()))
 			}
 		})
 	}
@@ -110,18 +106,14 @@ func TestRecordedEntries(t *testing.T) {
 func writeRecorded(t *testing.T, s *redisstore.Store, r *recordedEntry) lock.Entry {
 	t.Helper()
 	ctx, key := timeout(t, time.Minute), string(r.Key)
-	_, err := s.Claim(ctx, key, r.claim())
-	require.NoError(t, err)
+	must.Entry(t)(s.Claim(ctx, key, r.claim()))
 	switch r.End {
 	case "settle":
-		_, err = s.Settle(ctx, key, r.claim(), []byte(r.Receipt), time.Hour)
+		must.Yes(t)(s.Settle(ctx, key, r.claim(), []byte(r.Receipt), time.Hour))
 	case "release":
-		_, err = s.Release(ctx, key, r.claim())
+		must.Yes(t)(s.Release(ctx, key, r.claim()))
 	}
-	require.NoError(t, err)
-	e, err := s.Get(ctx, key)
-	require.NoError(t, err)
-	return e
+	return must.Entry(t)(s.Get(ctx, key))
 }
 
 // A receipt of then is replayed, and the same request leaves the same receipt now.
@@ -176,8 +168,7 @@ func TestRecordedAnswers(t *testing.T) {
 
 func recordedEntryOf(t *testing.T, raw string) lock.Entry {
 	t.Helper()
-	v, err := entry.Decode(raw)
-	require.NoError(t, err)
+	v := must.Get(entry.Decode(raw))(t)
 	return v.Entry(-1)
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock"
@@ -97,131 +99,95 @@ func TestReplies(t *testing.T) {
 	require.NoError(t, operations["release"](t.Context(), s, key))
 }
 
+// loseDisk makes a server refuse writes because it cannot save its data.
+func loseDisk(t *testing.T, srv *redistest.Server) {
+	t.Helper()
+	srv.Do(t, "CONFIG", "SET", "save", "3600 1")
+	require.NoError(t, os.RemoveAll(srv.Dir()))
+	srv.Do(t, "BGSAVE")
+	require.Eventually(t, func() bool {
+		info, _ := srv.Do(t, "INFO", "persistence").(string)
+		return strings.Contains(info, "rdb_last_bgsave_status:err")
+	}, patience, 5*time.Millisecond)
+}
+
+// runEndlessly makes a server busy with a script.
+func runEndlessly(t *testing.T, srv *redistest.Server) {
+	t.Helper()
+	client := srv.Client(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = client.Eval(context.Background(), "while true do end", nil).Err()
+	}()
+	t.Cleanup(func() {
+		_ = srv.Client(t).ScriptKill(context.Background()).Err()
+		<-done
+	})
+	require.Eventually(t, func() bool {
+		return redis.HasErrorPrefix(client.Ping(t.Context()).Err(), "BUSY")
+	}, patience, 5*time.Millisecond)
+}
+
+// loadSlowly starts a server again, with data that it loads for half a minute.
+func loadSlowly(t *testing.T, srv *redistest.Server) {
+	t.Helper()
+	srv.Do(t, "EVAL", "for i = 1, 3000 do redis.call('SET', 'filler:' .. i, string.rep('x', 2048)) end", 0)
+	srv.Do(t, "SAVE")
+	srv.Kill()
+	loaded := make(chan struct{})
+	go func() {
+		defer close(loaded)
+		srv.Restart(t)
+	}()
+	client := srv.Client(t)
+	t.Cleanup(func() {
+		srv.Do(t, "CONFIG", "SET", "key-load-delay", 0)
+		<-loaded
+	})
+	require.Eventually(t, func() bool {
+		return redis.HasErrorPrefix(client.Ping(t.Context()).Err(), "LOADING")
+	}, patience, 5*time.Millisecond)
+}
+
 func TestRefusalsOfRealServers(t *testing.T) {
 	t.Parallel()
+	const change = "takeover renew settle release get" // they find no entry to change
+	does := func(args ...any) func(*testing.T, *redistest.Server) {
+		return func(t *testing.T, srv *redistest.Server) { srv.Do(t, args...) }
+	}
 	for name, tt := range map[string]struct {
-		class   string
-		store   func(t *testing.T) lock.Store
-		allowed string // operations that work all the same
-		cure    string
+		class, cure string
+		allowed     string // operations that work all the same
+		args        []string
+		spoil       func(t *testing.T, srv *redistest.Server)
+		client      func(*redis.Options)
 	}{
-		"out of memory": {
-			class: "OOM", cure: "maxmemory", allowed: "takeover renew settle release get",
-			store: func(t *testing.T) lock.Store {
-				return overClient(t, redistest.Start(t, "--maxmemory", "1").Addr(), nil)
-			},
-		},
-		"replica": {
-			class: "READONLY", cure: "master", allowed: "takeover renew settle release get", // they find no entry to change
-			store: func(t *testing.T) lock.Store {
-				srv := redistest.Start(t)
-				srv.Do(t, "REPLICAOF", "127.0.0.1", redistest.Shared(t).Port())
-				return overClient(t, srv.Addr(), nil)
-			},
-		},
+		"out of memory": {class: "OOM", cure: "maxmemory", allowed: change, args: []string{"--maxmemory", "1"}},
+		"replica":       {class: "READONLY", cure: "master", allowed: change, spoil: does("REPLICAOF", "127.0.0.1", redistest.Shared(t).Port())},
 		"orphaned replica": {
-			class: "MASTERDOWN|READONLY", cure: "master",
-			store: func(t *testing.T) lock.Store {
-				srv := redistest.Start(t, "--replica-serve-stale-data", "no")
-				srv.Do(t, "REPLICAOF", "127.0.0.1", "1")
-				return overClient(t, srv.Addr(), nil)
-			},
+			class: "MASTERDOWN|READONLY", cure: "master", args: []string{"--replica-serve-stale-data", "no"},
+			spoil: does("REPLICAOF", "127.0.0.1", "1"),
 		},
-		"too few replicas": {
-			class: "NOREPLICAS", cure: "min-replicas-to-write", allowed: "takeover renew settle release get",
-			store: func(t *testing.T) lock.Store {
-				return overClient(t, redistest.Start(t, "--min-replicas-to-write", "1").Addr(), nil)
-			},
-		},
-		"disk is gone": {
-			class: "MISCONF", cure: "disk", allowed: "takeover renew settle release get",
-			store: func(t *testing.T) lock.Store {
-				srv := redistest.Start(t)
-				srv.Do(t, "CONFIG", "SET", "save", "3600 1")
-				require.NoError(t, os.RemoveAll(srv.Dir()))
-				srv.Do(t, "BGSAVE")
-				require.Eventually(t, func() bool {
-					info, _ := srv.Do(t, "INFO", "persistence").(string)
-					return strings.Contains(info, "rdb_last_bgsave_status:err")
-				}, patience, 5*time.Millisecond)
-				return overClient(t, srv.Addr(), nil)
-			},
-		},
-		"cluster without slots": {
-			class: "CLUSTERDOWN", cure: "CLUSTER INFO",
-			store: func(t *testing.T) lock.Store {
-				return overClient(t, redistest.Start(t, "--cluster-enabled", "yes").Addr(), nil)
-			},
-		},
-		"no permission": {
-			class: "NOPERM", cure: "+evalsha",
-			store: func(t *testing.T) lock.Store {
-				srv := redistest.Start(t)
-				srv.Do(t, "ACL", "SETUSER", "u", "on", ">p", "~latch:*", "+ping")
-				return overClient(t, srv.Addr(), func(o *redis.Options) { o.Username, o.Password = "u", "p" })
-			},
-		},
-		"other keys only": {
-			class: "NOPERM", cure: "latch:*",
-			store: func(t *testing.T) lock.Store {
-				srv := redistest.Start(t)
-				srv.Do(t, "ACL", "SETUSER", "u", "on", ">p", "~other:*", "+@all")
-				return overClient(t, srv.Addr(), func(o *redis.Options) { o.Username, o.Password = "u", "p" })
-			},
-		},
-		"no password": {
-			class: "NOAUTH", cure: "password",
-			store: func(t *testing.T) lock.Store {
-				return overClient(t, redistest.Start(t, "--requirepass", "secret").Addr(), nil)
-			},
-		},
-		"wrong password": {
-			class: "WRONGPASS", cure: "wrong",
-			store: func(t *testing.T) lock.Store {
-				srv := redistest.Start(t, "--requirepass", "secret")
-				return overClient(t, srv.Addr(), func(o *redis.Options) { o.Password = "no" })
-			},
-		},
-		"other type": {
-			class: "WRONGTYPE", cure: "WithPrefix",
-			store: func(t *testing.T) lock.Store {
-				srv := redistest.Start(t)
-				srv.Do(t, "LPUSH", "latch:lock:k", "x")
-				return overClient(t, srv.Addr(), nil)
-			},
-		},
-		"busy": {
-			class: "BUSY", cure: "SCRIPT KILL",
-			store: func(t *testing.T) lock.Store {
-				srv := redistest.Start(t, "--lua-time-limit", "10")
-				client := srv.Client(t)
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					_ = client.Eval(context.Background(), "while true do end", nil).Err()
-				}()
-				t.Cleanup(func() {
-					_ = srv.Client(t).ScriptKill(context.Background()).Err()
-					<-done
-				})
-				require.Eventually(t, func() bool {
-					return redis.HasErrorPrefix(client.Ping(t.Context()).Err(), "BUSY")
-				}, patience, 5*time.Millisecond)
-				return overClient(t, srv.Addr(), nil)
-			},
-		},
-		"refused port": {
-			class: "dial", cure: "server up",
-			store: func(t *testing.T) lock.Store {
-				p := respproxy.Start(t, redistest.Shared(t).Addr())
-				p.Down()
-				return overClient(t, p.Addr(), func(o *redis.Options) { o.DialerRetries = 1 })
-			},
-		},
+		"too few replicas": {class: "NOREPLICAS", cure: "min-replicas-to-write", allowed: change, args: []string{"--min-replicas-to-write", "1"}},
+		"disk is gone":     {class: "MISCONF", cure: "disk", allowed: change, spoil: loseDisk},
+		"no slots":         {class: "CLUSTERDOWN", cure: "CLUSTER INFO", args: []string{"--cluster-enabled", "yes"}},
+		"no permission":    {class: "NOPERM", cure: "+evalsha", spoil: does("ACL", "SETUSER", "u", "on", ">p", "~latch:*", "+ping"), client: as("u")},
+		"other keys only":  {class: "NOPERM", cure: "latch:*", spoil: does("ACL", "SETUSER", "u", "on", ">p", "~other:*", "+@all"), client: as("u")},
+		"no password":      {class: "NOAUTH", cure: "password", args: []string{"--requirepass", "secret"}},
+		"wrong password":   {class: "WRONGPASS", cure: "wrong", args: []string{"--requirepass", "secret"}, client: as("default")},
+		"other type":       {class: "WRONGTYPE", cure: "WithPrefix", spoil: does("LPUSH", "latch:lock:k", "x")},
+		"loading": {class: "LOADING", spoil: loadSlowly, args: []string{
+			"--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no", // it looks at its clients after each key
+		}},
+		"busy": {class: "BUSY", cure: "SCRIPT KILL", args: []string{"--lua-time-limit", "10"}, spoil: runEndlessly},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := tt.store(t)
+		parallel.Run(t, name, func(t *testing.T) {
+			srv := redistest.Start(t, tt.args...)
+			if tt.spoil != nil {
+				tt.spoil(t, srv)
+			}
+			s := overClient(t, srv.Addr(), tt.client)
 			for name, op := range operations {
 				err := op(timeout(t, patience), s, "k")
 				if strings.Contains(tt.allowed, name) {
@@ -239,11 +205,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 
 func TestClusterBehindAPlainClient(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, 2, nil)
-	other := cluster.Nodes[0]
-	if cluster.Owner(t, "latch:lock:k") == other {
-		other = cluster.Nodes[1]
-	}
+	_, other := ownerAndOther(t, redistest.StartCluster(t, 2, nil), "latch:lock:k")
 	s := overClient(t, other.Addr(), nil)
 	for _, op := range operations {
 		err := op(timeout(t, patience), s, "k")
@@ -251,15 +213,9 @@ func TestClusterBehindAPlainClient(t *testing.T) {
 		require.ErrorContains(t, err, "redis.NewClusterClient")
 	}
 	require.ErrorContains(t, s.Check(t.Context()), "redis.NewClusterClient")
-
-	through := redisstore.New(cluster.Client(t))
-	for name, op := range operations {
-		require.NoError(t, op(timeout(t, patience), through, "k"), name)
-	}
-	require.NoError(t, through.Check(t.Context()))
 }
 
-// The store uses no connection of the client's pool, and ends by itself.
+// The store uses no connection of the client's pool.
 func TestStoreIsApartFromTheClientsPool(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), PoolSize: 1, PoolTimeout: 20 * time.Millisecond})
@@ -272,83 +228,60 @@ func TestStoreIsApartFromTheClientsPool(t *testing.T) {
 	require.NoError(t, conn.Close())
 	require.NoError(t, client.Close())
 	require.NoError(t, s.Close())
-	for _, op := range operations {
-		requireNotApplied(t, op(t.Context(), s, keyFor(t)), "closed")
-	}
 }
 
-// A server that is full can still return the holder of a key, and end its
-// entry.
+// A server that is full can still return the holder of a key, and end its entry.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(testing.TB, string) *respproxy.Proxy{"as it is": respproxy.Start, "Redis 6.2": respproxy.StartRedis62} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+	for name, tt := range map[string]struct {
+		start func(testing.TB, string) *respproxy.Proxy
+		opts  []redisstore.Option
+	}{
+		"as it is": {respproxy.Start, nil}, "Redis 6.2": {respproxy.StartRedis62, nil},
+		"its scripts publish": {respproxy.Start, []redisstore.Option{redisstore.WithNotifications()}},
+	} {
+		parallel.Run(t, name, func(t *testing.T) {
 			srv := redistest.Start(t)
-			testOutOfMemory(t, srv, overClient(t, start(t, srv.Addr()).Addr(), nil))
+			s, ctx := open(t, tt.start(t, srv.Addr()).URL(), tt.opts...), t.Context()
+			for _, key := range []string{"renewed", "settled", "released", "held"} {
+				take(t, s, key, claim("a"))
+			}
+			take(t, s, "fenced", fenced("f"))
+			srv.Do(t, "CONFIG", "SET", "maxmemory", "1")
+
+			for _, c := range []lock.Claim{claim("b"), fenced("f")} {
+				_, err := s.Claim(ctx, "free", c)
+				requireNotApplied(t, err, "OOM")
+			}
+			require.Equal(t, "a", must.Entry(t)(s.Claim(ctx, "held", claim("b"))).Token, "refusals need no memory")
+			take(t, s, "held", claim("a")) // nor does the recovery of an unanswered claim
+
+			lingering := claim("a")
+			lingering.Linger = time.Hour
+			must.Yes(t)(s.Renew(ctx, "renewed", lingering))
+			require.Equal(t, lock.Held, must.Entry(t)(s.Get(ctx, "renewed")).State)
+
+			must.Yes(t)(s.Settle(ctx, "settled", lock.Claim{Token: "a"}, []byte("receipt"), time.Hour))
+			e := must.Entry(t)(s.Claim(ctx, "settled", claim("b")))
+			require.Equal(t, "receipt", string(e.Receipt), "replays need no memory")
+			require.InDelta(t, time.Hour, e.Left, float64(time.Minute))
+
+			for key, token := range map[string]string{"released": "a", "fenced": "f"} {
+				release(t, s, key, token)
+				require.Equal(t, lock.Free, must.Entry(t)(s.Get(ctx, key)).State)
+			}
 		})
-	}
-}
-
-func testOutOfMemory(t *testing.T, srv *redistest.Server, s *redisstore.Store) {
-	t.Helper()
-	ctx := t.Context()
-	withFence := fenced("f")
-	for _, key := range []string{"renewed", "settled", "released", "held"} {
-		take(t, s, key, claim("a"))
-	}
-	take(t, s, "fenced", withFence)
-	srv.Do(t, "CONFIG", "SET", "maxmemory", "1")
-
-	for _, c := range []lock.Claim{claim("b"), withFence} {
-		_, err := s.Claim(ctx, "free", c)
-		requireNotApplied(t, err, "OOM")
-	}
-	e, err := s.Claim(ctx, "held", claim("b"))
-	require.NoError(t, err)
-	require.Equal(t, "a", e.Token, "refusals need no memory")
-	e, err = s.Claim(ctx, "held", claim("a"))
-	require.NoError(t, err)
-	require.Equal(t, lock.Held, e.State, "nor does the recovery of an unanswered claim")
-
-	lingering := claim("a")
-	lingering.Linger = time.Hour
-	ok, err := s.Renew(ctx, "renewed", lingering)
-	require.NoError(t, err)
-	require.True(t, ok)
-	e, err = s.Get(ctx, "renewed")
-	require.NoError(t, err)
-	require.Equal(t, lock.Held, e.State)
-
-	ok, err = s.Settle(ctx, "settled", lock.Claim{Token: "a"}, []byte("receipt"), time.Hour)
-	require.NoError(t, err)
-	require.True(t, ok)
-	e, err = s.Claim(ctx, "settled", claim("b"))
-	require.NoError(t, err, "replays need no memory")
-	require.Equal(t, "receipt", string(e.Receipt))
-	require.InDelta(t, time.Hour, e.Left, float64(time.Minute))
-
-	for key, token := range map[string]string{"released": "a", "fenced": "f"} {
-		ok, err = s.Release(ctx, key, lock.Claim{Token: token})
-		require.NoError(t, err)
-		require.True(t, ok)
-		e, err = s.Get(ctx, key)
-		require.NoError(t, err)
-		require.Equal(t, lock.Free, e.State)
 	}
 }
 
 // Without credentials nothing is sent.
 func TestFailedCredentials(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{
-		Addr: redistest.Shared(t).Addr(),
-		CredentialsProviderContext: func(context.Context) (user, password string, err error) {
+	s := overClient(t, redistest.Shared(t).Addr(), func(o *redis.Options) {
+		o.CredentialsProviderContext = func(context.Context) (user, password string, err error) {
 			return "", "", errors.New("the vault is sealed")
-		},
+		}
 	})
-	t.Cleanup(func() { _ = client.Close() })
-	s := redisstore.New(client)
 	for name, call := range operations {
 		err := call(timeout(t, patience), s, keyFor(t))
 		requireNotApplied(t, err, "handshake")
@@ -356,52 +289,36 @@ func TestFailedCredentials(t *testing.T) {
 	}
 }
 
-// A server that cannot write can still return the holder of a key.
-func TestClaimsOfTakenKeysAreAnsweredWithoutWrites(t *testing.T) {
+// A server that can write nothing reads: it replays the first answer, and refuses a held key.
+func TestReplaysWithoutWrites(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{
-		"OOM command not allowed when used memory > 'maxmemory'.", "MISCONF Redis cannot persist to disk.",
-		"NOREPLICAS Not enough good replicas to write.",
+	for class, tt := range map[string]struct {
+		spoil func(t *testing.T, srv *redistest.Server)
+		heal  []any
+	}{
+		"NOREPLICAS": {func(t *testing.T, srv *redistest.Server) {
+			srv.Do(t, "CONFIG", "SET", "min-replicas-to-write", "1")
+		}, []any{"CONFIG", "SET", "min-replicas-to-write", "0"}},
+		"MISCONF": {loseDisk, []any{"CONFIG", "SET", "stop-writes-on-bgsave-error", "no"}},
 	} {
-		p := respproxy.Start(t, redistest.Shared(t).Addr())
-		s := open(t, p.URL())
-		key := keyFor(t) + text[:3]
-		take(t, s, key, claim("a"))
-		p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError(text))
-		e, err := s.Claim(timeout(t, patience), key, claim("b"))
-		require.NoError(t, err, text)
-		require.Equal(t, "a", e.Token)
+		parallel.Run(t, class, func(t *testing.T) {
+			srv := redistest.Start(t)
+			l, other := setLocker(t, overClient(t, srv.Addr(), nil)), setLocker(t, overClient(t, srv.Addr(), nil))
+			once := func(key, receipt string) ([]byte, bool, error) {
+				return l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return []byte(receipt), nil })
+			}
+			must.Run(t)(once("done", "first"))
+			held := must.Get(other.Acquire(t.Context(), "held"))(t)
+			tt.spoil(t, srv)
+			require.Equal(t, "first", must.Replay(t)(once("done", "second")))
+			_, err := l.Acquire(t.Context(), "held")
+			require.ErrorIs(t, err, lock.ErrHeld)
+			_, _, err = once("free", "unseen")
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.Equal(t, class, lock.Class(err))
+			srv.Do(t, tt.heal...)
+			require.Equal(t, "own", must.Run(t)(once("free", "own")))
+			require.NoError(t, held.Release(t.Context()))
+		})
 	}
-}
-
-// A server with too few replicas writes nothing, and reads: the first answer is replayed, a held
-// key is refused, and a free key stays free.
-func TestReplaysWithoutReplicas(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	l := lock.New(overClient(t, srv.Addr(), nil), lock.WithBudget(patience), lock.WithLease(3*patience))
-	once := func(key, receipt string) (got []byte, replayed bool, err error) {
-		return l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return []byte(receipt), nil })
-	}
-	_, _, err := once("done", "first")
-	require.NoError(t, err)
-	held, err := lock.New(overClient(t, srv.Addr(), nil), lock.WithBudget(patience), lock.WithLease(3*patience)).Acquire(t.Context(), "held")
-	require.NoError(t, err)
-	srv.Do(t, "CONFIG", "SET", "min-replicas-to-write", "1")
-
-	receipt, replayed, err := once("done", "second")
-	require.NoError(t, err)
-	require.True(t, replayed)
-	require.Equal(t, "first", string(receipt))
-	_, err = l.Acquire(t.Context(), "held")
-	require.ErrorIs(t, err, lock.ErrHeld)
-	_, _, err = once("free", "unseen")
-	require.ErrorIs(t, err, lock.ErrUnavailable)
-	require.Equal(t, "NOREPLICAS", lock.Class(err))
-	srv.Do(t, "CONFIG", "SET", "min-replicas-to-write", "0")
-	receipt, replayed, err = once("free", "own")
-	require.NoError(t, err)
-	require.False(t, replayed)
-	require.Equal(t, "own", string(receipt))
-	require.NoError(t, held.Release(t.Context()))
 }

@@ -37,20 +37,15 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	if err != nil {
 		return lock.Entry{}, err
 	}
-	fields, ok := answer.([]any)
-	switch {
-	case !ok:
-		return lock.Entry{}, failure.BadAnswer(answer)
+	switch fields, _ := answer.([]any); {
 	case len(fields) == 1 && fields[0] == int64(1):
 		return lock.Entry{}, nil
-	case len(fields) != 4 || fields[0] != int64(0):
-		return lock.Entry{}, failure.BadAnswer(answer)
+	case len(fields) == 4 && fields[0] == int64(0):
+		if at, ok := fields[1].(int64); ok && at >= 1 && at <= int64(len(keys)) {
+			e, err := entryOf(fields[2:])
+			e.Key = keys[at-1]
+			return e, err
+		}
 	}
-	at, ok := fields[1].(int64)
-	if !ok || at < 1 || at > int64(len(keys)) {
-		return lock.Entry{}, failure.BadAnswer(answer)
-	}
-	e, err := entryOf(fields[2:])
-	e.Key = keys[at-1]
-	return e, err
+	return lock.Entry{}, failure.BadAnswer(answer)
 }

@@ -3,14 +3,18 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
@@ -20,22 +24,15 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// through returns a dialer that calls first, and then connects to p for any address.
-func through(p *respproxy.Proxy, first dialer) dialer {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if first != nil {
-			if _, err := first(ctx, network, addr); err != nil {
-				return nil, err
-			}
-		}
+// through returns a dialer that connects to p for any address.
+func through(p *respproxy.Proxy) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", p.Addr())
 	}
 }
 
 // hookOf is a hook that runs functions before a step of the client, and after it.
-type hookOf struct{ command, pipeline, after func() }
+type hookOf struct{ dial, before, after func() }
 
 func runIf(f func()) {
 	if f != nil {
@@ -43,11 +40,16 @@ func runIf(f func()) {
 	}
 }
 
-func (h hookOf) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h hookOf) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		runIf(h.dial)
+		return next(ctx, network, addr)
+	}
+}
 
 func (h hookOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		runIf(h.command)
+		runIf(h.before)
 		defer runIf(h.after)
 		return next(ctx, cmd)
 	}
@@ -55,7 +57,7 @@ func (h hookOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (h hookOf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		runIf(h.pipeline)
+		runIf(h.before)
 		defer runIf(h.after)
 		return next(ctx, cmds)
 	}
@@ -75,22 +77,13 @@ func (s subscription) Subscribe(auth.CredentialsListener) (auth.Credentials, aut
 	return auth.NewBasicCredentials("", ""), func() error { return nil }, nil
 }
 
-// slowParts make a part of a client hang in pass. The first ones leave that to the server.
-var slowParts = map[string]func(o *redis.Options, pass func()) redis.Hook{
-	"silence": func(*redis.Options, func()) redis.Hook { return nil },
-	"silence, timeouts -1": func(o *redis.Options, _ func()) redis.Hook {
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Minute, -1, -1
-		return nil
-	},
-	"silence, timeouts -2": func(o *redis.Options, _ func()) redis.Hook {
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Minute, -2, -2
-		return nil
-	},
-	"silence, through a client without timeouts": func(o *redis.Options, _ func()) redis.Hook {
-		throughTheClient(o)
-		o.ReadTimeout, o.WriteTimeout, o.PoolSize = -1, -1, 1
-		return nil
-	},
+// throughTheClient makes the store send its commands through the client, and its hooks.
+func throughTheClient(o *redis.Options) {
+	o.OnConnect = func(context.Context, *redis.Conn) error { return nil }
+}
+
+// userCode has the places where a client runs code of its user, here pass.
+var userCode = map[string]func(o *redis.Options, pass func()) redis.Hook{
 	"Dialer": func(o *redis.Options, pass func()) redis.Hook {
 		before := o.Dialer
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -117,30 +110,41 @@ var slowParts = map[string]func(o *redis.Options, pass func()) redis.Hook{
 	},
 	"Limiter.Allow":        func(o *redis.Options, pass func()) redis.Hook { o.Limiter = limiterOf{allow: pass}; return nil },
 	"Limiter.ReportResult": func(o *redis.Options, pass func()) redis.Hook { o.Limiter = limiterOf{report: pass}; return nil },
-	"hook, before": func(o *redis.Options, pass func()) redis.Hook {
-		throughTheClient(o)
-		return hookOf{command: pass, pipeline: pass}
-	},
-	"hook, after": func(o *redis.Options, pass func()) redis.Hook { throughTheClient(o); return hookOf{after: pass} },
+	"hook, before":         func(o *redis.Options, pass func()) redis.Hook { throughTheClient(o); return hookOf{before: pass} },
+	"hook, after":          func(o *redis.Options, pass func()) redis.Hook { throughTheClient(o); return hookOf{after: pass} },
+	"dial hook":            func(o *redis.Options, pass func()) redis.Hook { throughTheClient(o); return hookOf{dial: pass} },
 }
 
-// Every call ends with its context, whatever hangs: a client, its hooks, its credentials provider or
-// the server. The store serves again when nothing hangs any more, and leaves nothing behind. The twin
-// is a command of the client, which does not return.
+// silence leaves it to the server to hang, for clients with these settings.
+var silence = map[string]func(o *redis.Options){
+	"silence":              func(*redis.Options) {},
+	"silence, timeouts -1": func(o *redis.Options) { o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Minute, -1, -1 },
+	"silence, timeouts -2": func(o *redis.Options) { o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Minute, -2, -2 },
+	"silence, through a client without timeouts": func(o *redis.Options) {
+		throughTheClient(o)
+		o.ReadTimeout, o.WriteTimeout, o.PoolSize = -1, -1, 1
+	},
+}
+
+// Every call ends with its context, whatever hangs, and the store serves again afterwards. The twin is a command of
+// the client, which does not return.
 func TestCallsEndWhateverHangs(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick|testmain.NewerServers, "plays each slow part with each kind of client")
 	t.Parallel()
 	one, node := redistest.Shared(t).Addr(), redistest.StartCluster(t, 1, nil).Addrs()[0]
-	for part, set := range slowParts {
+	parts := maps.Clone(userCode)
+	for name, set := range silence {
+		parts[name] = func(o *redis.Options, _ func()) redis.Hook { set(o); return nil }
+	}
+	for part, set := range parts {
 		for _, cluster := range []bool{false, true} {
 			for _, cold := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, cluster %v, cold %v", part, cluster, cold), func(t *testing.T) {
 					t.Parallel()
 					server := map[bool]string{false: one, true: node}[cluster]
 					p := respproxy.Start(t, server)
-					begun := labelGoroutines(t)
 					hang, lifted := make(chan struct{}), make(chan struct{})
-					o := &redis.Options{Addr: server, Dialer: through(p, nil)}
+					o := &redis.Options{Addr: server, Dialer: through(p)}
 					hook := set(o, func() {
 						select {
 						case <-hang:
@@ -148,7 +152,7 @@ func TestCallsEndWhateverHangs(t *testing.T) {
 						default:
 						}
 					})
-					client := clientOf(o, cluster, hook)
+					client := hookedClient(o, cluster, hook)
 					s := redisstore.New(client)
 					key := keyFor(t)
 					if !cold {
@@ -158,7 +162,7 @@ func TestCallsEndWhateverHangs(t *testing.T) {
 						p.Freeze()
 					} else {
 						p.Down() // what hangs may do so while connections are made
-						begun.without(func() { p.Up(t) })
+						p.Up(t)
 					}
 					close(hang)
 
@@ -171,9 +175,7 @@ func TestCallsEndWhateverHangs(t *testing.T) {
 					for range 8 {
 						for name, op := range operations {
 							calls.Go(func() {
-								if err := op(timeout(t, 200*time.Millisecond), s, key); err == nil {
-									t.Error(name, "passes what hangs")
-								}
+								assert.Error(t, op(timeout(t, 200*time.Millisecond), s, key), "%s passes what hangs", name)
 							})
 						}
 					}
@@ -198,15 +200,14 @@ func TestCallsEndWhateverHangs(t *testing.T) {
 					}, patience, time.Millisecond)
 					require.NoError(t, s.Close())
 					require.NoError(t, client.Close())
-					require.Empty(t, begun.left())
 				})
 			}
 		}
 	}
 }
 
-// clientOf returns a client of one server, or of the Cluster that the server is in.
-func clientOf(o *redis.Options, cluster bool, hook redis.Hook) redis.UniversalClient {
+// hookedClient returns a client of one server, or of the Cluster that the server is in.
+func hookedClient(o *redis.Options, cluster bool, hook redis.Hook) redis.UniversalClient {
 	hooked := func(c *redis.Client) *redis.Client {
 		if hook != nil {
 			c.AddHook(hook)
@@ -227,36 +228,64 @@ func clientOf(o *redis.Options, cluster bool, hook redis.Hook) redis.UniversalCl
 	})
 }
 
-// hanging is a client of another type, whose commands on a key hang.
-type hanging struct {
-	redis.UniversalClient
-
-	key    string
-	lifted chan struct{}
-}
-
-func (h hanging) Process(ctx context.Context, cmd redis.Cmder) error {
-	if strings.Contains(fmt.Sprint(cmd.Args()...), h.key) {
-		<-h.lifted
-	}
-	return h.UniversalClient.Process(ctx, cmd)
-}
-
-// Calls that hang, however many, do not hold up those for other keys.
-func TestHangingCallsLeaveOthersAlone(t *testing.T) {
+// A bug in a user's hook of the client fails the calls that run it, and leaves no key taken.
+func TestPanicsOfAClientsUser(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "starts a server for each place and kind of panic")
 	t.Parallel()
-	client := hanging{redistest.Shared(t).Client(t), "unlucky", make(chan struct{})}
-	s := redisstore.New(client)
-	var calls sync.WaitGroup
-	for i := range 64 {
-		calls.Go(func() {
-			if _, err := s.Claim(timeout(t, 200*time.Millisecond), lock.Key("unlucky", keyFor(t), fmt.Sprint(i)), claim("a")); err == nil {
-				t.Error("passes what hangs")
+	for where, place := range userCode {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			var left atomic.Int32 // number of further panics
+			o := &redis.Options{Addr: srv.Addr(), Dialer: new(net.Dialer).DialContext}
+			hook := place(o, func() {
+				if left.Add(-1) >= 0 {
+					panic("a hook's")
+				}
+			})
+			client := hookedClient(o, false, hook)
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			s := notifying(t, client)
+			l := lock.New(s, lock.WithLease(2*time.Second), lock.WithBudget(time.Second), lock.WithLogger(slog.New(slog.DiscardHandler)))
+			t.Cleanup(func() { require.NoError(t, l.Close(timeout(t, patience))) })
+			// Connections that are gone are made anew, which is where half of the code runs.
+			panicking := func(times int32) {
+				srv.Do(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+				srv.Do(t, "CLIENT", "KILL", "TYPE", "pubsub")
+				left.Store(times)
 			}
+
+			panicking(1)
+			e, err := l.Acquire(t.Context(), "k")
+			require.NoError(t, err, "the same claim again finds out")
+			panicking(2)
+			require.Eventually(t, func() bool { return left.Load() <= 0 }, patience, 5*time.Millisecond, "a renewal")
+			time.Sleep(2 * time.Second)
+			require.NoError(t, e.Context().Err())
+			panicking(1)
+			require.NoError(t, e.Release(t.Context()))
+
+			panicking(4)
+			if e, err = l.Acquire(t.Context(), "k"); err == nil {
+				require.NoError(t, e.Release(t.Context()))
+			}
+			require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, patience, 10*time.Millisecond, "it is cleaned up")
+			left.Store(0)
+
+			other := notifying(t, srv.Client(t))
+			wake, stop := s.Watch("k")
+			defer stop()
+			if o.OnConnect != nil || o.Limiter != nil || o.StreamingCredentialsProvider != nil {
+				require.Nil(t, wake, "the client sends every command itself")
+				return
+			}
+			hears(t, wake)
+			panicking(2)
+			require.Eventually(t, func() bool {
+				take(t, other, "k", claim("a"))
+				release(t, other, "k", "a")
+				return heard(wake, 100*time.Millisecond)
+			}, patience, time.Millisecond, "it listens again")
 		})
 	}
-	take(t, s, keyFor(t), claim("a"))
-	calls.Wait()
-	take(t, s, keyFor(t)+"&2", claim("a"))
-	close(client.lifted)
 }

@@ -53,9 +53,8 @@ var (
 //
 // New is made for a *redis.Client (also with Sentinel) and a *redis.ClusterClient.
 //
-// The store dials connections of its own, with the client's options, and uses neither the client's pool
-// nor its hooks: see the package documentation, also for clients that cannot be used in this way. A
-// program has one store for each prefix, since each has its connections. Close ends them.
+// The store has connections of its own, with the client's options: see the package documentation, also for
+// clients that cannot be used in this way. A program has one store for each prefix. Close ends them.
 //
 // New panics on a nil client, a nil Option, a *redis.Ring, which can make two holders, and a
 // *redis.AutoPipeliner, which repeats commands.

@@ -1,10 +1,12 @@
 package redisstore_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,8 +49,7 @@ func TestClusterOverTLS(t *testing.T) {
 	try(t, open(t, secure+"?skip_verify=true"))
 }
 
-// A node that was reset, or has lost its disk, knows no master. Calls that ask it for the masters fail, and
-// the listener, which has no caller, asks again.
+// A node that was reset knows no master. Calls that ask it fail, and the listener asks again.
 func TestClusterWithoutMasters(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Start(t, "--cluster-enabled", "yes").Addr())
@@ -70,8 +71,7 @@ func TestClusterWithoutMasters(t *testing.T) {
 	}
 }
 
-// sentinelOverTLS is the URL of a Sentinel that wants TLS, and knows a master
-// by an address that wants it too.
+// sentinelOverTLS is the URL of a Sentinel that wants TLS, as the master that it knows does.
 func sentinelOverTLS(t *testing.T, watched *redistest.Sentinel) string {
 	t.Helper()
 	addr := watched.Addrs()[0]
@@ -83,4 +83,78 @@ func sentinelOverTLS(t *testing.T, watched *redistest.Sentinel) string {
 	require.NoError(t, sentinel.Monitor(t.Context(), "tls", "127.0.0.1", port, never).Err())
 	password := url.QueryEscape(quotable)
 	return "rediss-sentinel://:" + password + "@" + terminateTLS(t, addr) + "/tls?skip_verify=true&sentinel_password=" + password
+}
+
+// passing is a client of another type, as libraries that trace and measure have.
+type passing struct {
+	redis.UniversalClient
+
+	seen *atomic.Int32
+}
+
+func (w passing) Process(ctx context.Context, cmd redis.Cmder) error {
+	w.seen.Add(1)
+	return w.UniversalClient.Process(ctx, cmd)
+}
+
+// Hooks of a client do not see the commands of the store. A client of another type sees each once.
+func TestWrappersSeeEveryCommandOnce(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	client.AddHook(hookOf{before: func() { t.Error("a hook") }})
+	s := redisstore.New(client)
+	take(t, s, keyFor(t), claim("a"))
+	require.NoError(t, s.Close())
+	wrapper := passing{redistest.Shared(t).Client(t), new(atomic.Int32)}
+	take(t, redisstore.New(wrapper), keyFor(t), claim("a"))
+	require.EqualValues(t, 1, wrapper.seen.Load())
+}
+
+// ownerAndOther returns the node of a Cluster that has an entry, and another one.
+func ownerAndOther(t *testing.T, c *redistest.Cluster, name string) (owner, other *redistest.Server) {
+	t.Helper()
+	if owner = c.Owner(t, name); owner == c.Nodes[0] {
+		return owner, c.Nodes[1]
+	}
+	return owner, c.Nodes[0]
+}
+
+// beginMove begins to move the slot of an entry.
+func beginMove(t *testing.T, c *redistest.Cluster, name string, from, to *redistest.Server) {
+	t.Helper()
+	to.Do(t, "CLUSTER", "SETSLOT", c.Slot(t, name), "IMPORTING", from.Do(t, "CLUSTER", "MYID"))
+	from.Do(t, "CLUSTER", "SETSLOT", c.Slot(t, name), "MIGRATING", to.Do(t, "CLUSTER", "MYID"))
+}
+
+// endMove ends the move of a slot.
+func endMove(t *testing.T, c *redistest.Cluster, name string, from, to *redistest.Server) {
+	t.Helper()
+	slot, id := c.Slot(t, name), to.Do(t, "CLUSTER", "MYID")
+	for _, node := range []*redistest.Server{to, from} {
+		node.Do(t, "CLUSTER", "SETSLOT", slot, "NODE", id)
+	}
+}
+
+// Slots move while the client believes in the old map.
+func TestMovedSlots(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, nil)
+	for name, s := range map[string]*redisstore.Store{
+		"New": redisstore.New(cluster.Client(t)), "Open": open(t, cluster.URL()), "sharing": sharing(t, open(t, cluster.URL())),
+	} {
+		for _, how := range []string{"ask", "moved"} {
+			key := name + "-" + how
+			take(t, s, "warm-"+key, claim("a"))
+			from, to := ownerAndOther(t, cluster, entryName(key))
+			beginMove(t, cluster, entryName(key), from, to)
+			if how == "moved" {
+				endMove(t, cluster, entryName(key), from, to)
+			}
+			take(t, s, key, claim("tok"))
+			require.Contains(t, to.Keys(t), entryName(key))
+			for op, call := range operations {
+				require.NoError(t, call(timeout(t, patience), s, key), op)
+			}
+		}
+	}
 }

@@ -77,19 +77,15 @@ func escape(key string) string {
 	if n == len(key) {
 		return key // most keys
 	}
-	var b strings.Builder
-	b.Grow(len(key))
-	for i := range len(key) {
-		c := key[i]
+	b := []byte(key[:n])
+	for _, c := range []byte(key[n:]) {
 		if plain[c] {
-			b.WriteByte(c)
-			continue
+			b = append(b, c)
+		} else {
+			b = append(b, '%', hexDigits[c>>4], hexDigits[c&15])
 		}
-		b.WriteByte('%')
-		b.WriteByte(hexDigits[c>>4])
-		b.WriteByte(hexDigits[c&15])
 	}
-	return b.String()
+	return string(b)
 }
 
 const hexDigits = "0123456789ABCDEF"

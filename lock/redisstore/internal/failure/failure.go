@@ -50,9 +50,6 @@ func (f *Error) Class() string { return f.class }
 // Cause returns the error of the server or the client.
 func (f *Error) Cause() error { return f.cause }
 
-// Cure returns an operator's remedy, "" if none is known.
-func (f *Error) Cure() string { return f.cure }
-
 // Unwrap returns the cause, and the errors of package lock that f matches.
 func (f *Error) Unwrap() []error {
 	all := []error{f.cause}

@@ -81,7 +81,7 @@ func IsSyntaxError(err error) bool {
 // It may close the connection before it has read the command.
 func IsTooLong(err error) bool {
 	if text, is := replyOf(err); is {
-		return strings.HasPrefix(text, "ERR Protocol error") || strings.HasPrefix(text, "ERR string exceeds maximum allowed size")
+		return strings.HasPrefix(text, "ERR Protocol error")
 	}
 	return (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) && !errors.Is(err, lock.ErrNotApplied)
 }

@@ -35,8 +35,7 @@ type conn struct {
 	closed  bool
 }
 
-// read reads once. s.mu is held, and released meanwhile. It finishes the commands that were
-// answered.
+// read reads once, and finishes the commands that were answered. s.mu is held, and released meanwhile.
 func (s *Server) read(cn *conn) {
 	s.mu.Unlock()
 	all, err := cn.in.next(cn.net)

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,15 +22,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
-func TestMain(m *testing.M) {
-	if code := m.Run(); code != 0 {
-		os.Exit(code)
-	}
-	if err := goleak.Find(); err != nil {
-		_, _ = io.WriteString(os.Stderr, err.Error())
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fake is a server, and the network before it. It answers each command with its second argument.
 type fake struct {
@@ -133,13 +126,13 @@ func (f *fake) serve(conn net.Conn) {
 func (f *fake) arrived() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]string(nil), f.came...)
+	return slices.Clone(f.came)
 }
 
 func (f *fake) connections() []net.Conn {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]net.Conn(nil), f.conns...)
+	return slices.Clone(f.conns)
 }
 
 func bulk(text string) string { return "$" + strconv.Itoa(len(text)) + "\r\n" + text + "\r\n" }
@@ -164,9 +157,36 @@ func command(in *bufio.Reader) (args []string, err error) {
 }
 
 // over returns a way to f, which ends with the test.
-func over(t *testing.T, f *fake) *wire.Server {
+func over(t *testing.T, f *fake) *wire.Server { t.Helper(); return dialed(t, f.dial) }
+
+// dialed returns a way to a server, which ends with the test.
+func dialed(t *testing.T, dial wire.Dialer) *wire.Server {
 	t.Helper()
-	return closing(t, wire.New(wire.Config{Dial: f.dial, Timeout: time.Second, Reply: 10 * time.Second}))
+	return closing(t, wire.New(wire.Config{Dial: dial, Timeout: time.Second, Reply: 10 * time.Second}))
+}
+
+// peer returns a dialer to a server that speaks as a test says, on each connection.
+func peer(speak func(in *bufio.Reader, out io.Writer)) wire.Dialer {
+	return func(context.Context) (net.Conn, time.Duration, error) {
+		client, server := net.Pipe()
+		go func() {
+			defer func() { _ = server.Close() }()
+			speak(bufio.NewReaderSize(server, 16), server)
+		}()
+		return client, time.Millisecond, nil
+	}
+}
+
+// moving returns a way to a server that Sentinels move from former to present when move is called.
+func moving(t *testing.T) (s *wire.Server, former, present *fake, move func()) {
+	t.Helper()
+	former, present = &fake{address: "former"}, &fake{address: "present"}
+	var at atomic.Pointer[fake]
+	at.Store(former)
+	return closing(t, wire.New(wire.Config{
+		Moves: true, Timeout: time.Second, Reply: time.Second,
+		Dial: func(ctx context.Context) (net.Conn, time.Duration, error) { return at.Load().dial(ctx) },
+	})), former, present, func() { at.Store(present) }
 }
 
 func closing(t *testing.T, s *wire.Server) *wire.Server {

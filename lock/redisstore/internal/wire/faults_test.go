@@ -17,12 +17,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
-// A server that has too many clients says so, whatever it is asked, and closes the connection. No
-// command is written to it then.
+// No command is written to a server that has too many clients, says so, and closes the connection.
 func TestServerThatTurnsAway(t *testing.T) {
 	t.Parallel()
 	for reply, away := range map[string]bool{
@@ -33,34 +33,26 @@ func TestServerThatTurnsAway(t *testing.T) {
 		"-ERR unknown command 'ping'\r\n": false,
 		"-NOPERM this user has no permissions to run the 'ping' command\r\n": false,
 	} {
-		t.Run(reply[1:8], func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Second, Dial: wire.DialerOf(&redis.Options{
-					Dialer: func(context.Context, string, string) (net.Conn, error) {
-						client, server := net.Pipe()
-						go func() {
-							defer func() { _ = server.Close() }()
-							in := bufio.NewReader(server)
-							_, _ = command(in)
-							_, _ = io.WriteString(server, reply)
-							if away {
-								return
-							}
-							_, _ = command(in)
-							_, _ = io.WriteString(server, bulk("x"))
-						}()
-						return client, nil
-					},
-				})}))
-				err := ask(t.Context(), t, s, "x", true)
-				if away {
-					require.ErrorIs(t, err, lock.ErrNotApplied)
-				} else {
-					require.NoError(t, err)
+		t.Run(reply[1:8], virtual.Test(func(t *testing.T) {
+			connect := peer(func(in *bufio.Reader, out io.Writer) {
+				_, _ = command(in)
+				_, _ = io.WriteString(out, reply)
+				if !away {
+					_, _ = command(in)
+					_, _ = io.WriteString(out, bulk("x"))
 				}
 			})
-		})
+			s := dialed(t, wire.DialerOf(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				nc, _, err := connect(ctx)
+				return nc, err
+			}}))
+			err := ask(t.Context(), t, s, "x", true)
+			if away {
+				require.ErrorIs(t, err, lock.ErrNotApplied)
+			} else {
+				require.NoError(t, err)
+			}
+		}))
 	}
 }
 
@@ -69,50 +61,41 @@ func TestServerThatTurnsAway(t *testing.T) {
 func TestReplyToWhatIsNotRead(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"small": 1 << 10, "large": 100 << 10} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var refuse atomic.Bool
-				s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Second, Dial: func(context.Context) (net.Conn, time.Duration, error) {
-					client, server := net.Pipe()
-					go func() {
-						defer func() { _ = server.Close() }()
-						in := bufio.NewReaderSize(server, 16)
-						for !refuse.Load() {
-							if _, err := in.Peek(1); err != nil {
-								return
-							}
-							if refuse.Load() {
-								break
-							}
-							if _, err := command(in); err != nil {
-								return
-							}
-							_, _ = io.WriteString(server, "+OK\r\n")
-						}
-						refuse.Store(false)
-						_, _ = io.WriteString(server, "-ERR Protocol error: invalid bulk length\r\n")
-						time.Sleep(time.Minute)
-					}()
-					return client, time.Millisecond, nil
-				}}))
-				set := func() error {
-					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-					defer cancel()
-					c := wire.NewCommand("x", "set", "x", make([]byte, size))
-					_, err := s.Do(ctx, c)
-					return err
+		t.Run(name, virtual.Test(func(t *testing.T) {
+			var refuse atomic.Bool
+			s := dialed(t, peer(func(in *bufio.Reader, out io.Writer) {
+				for !refuse.Load() {
+					if _, err := in.Peek(1); err != nil {
+						return
+					}
+					if refuse.Load() {
+						break
+					}
+					if _, err := command(in); err != nil {
+						return
+					}
+					_, _ = io.WriteString(out, "+OK\r\n")
 				}
-				require.NoError(t, set())
-				time.Sleep(100 * time.Millisecond) // the connection is idle: its end is awaited
-				refuse.Store(true)
-				began := time.Now()
-				require.ErrorContains(t, set(), "invalid bulk length")
-				assert.LessOrEqual(t, time.Since(began), 310*time.Millisecond)
-				require.NoError(t, set())
+				refuse.Store(false)
+				_, _ = io.WriteString(out, "-ERR Protocol error: invalid bulk length\r\n")
 				time.Sleep(time.Minute)
-			})
-		})
+			}))
+			set := func() error {
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				c := wire.NewCommand("x", "set", "x", make([]byte, size))
+				_, err := s.Do(ctx, c)
+				return err
+			}
+			require.NoError(t, set())
+			time.Sleep(100 * time.Millisecond) // the connection is idle: its end is awaited
+			refuse.Store(true)
+			began := time.Now()
+			require.ErrorContains(t, set(), "invalid bulk length")
+			assert.LessOrEqual(t, time.Since(began), 310*time.Millisecond)
+			require.NoError(t, set())
+			time.Sleep(time.Minute)
+		}))
 	}
 }
 
@@ -126,8 +109,7 @@ func (s slow) Close() error {
 
 // A caller that reads for itself comes back when its connection is given up, not when its end is over.
 func TestConnectionThatTakesTimeToClose(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{way: always(time.Second)}
 		s := wire.New(wire.Config{Timeout: 2 * time.Second, Reply: time.Minute, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
 			nc, took, err := f.dial(ctx)
@@ -161,66 +143,44 @@ func TestCredentialsThatFail(t *testing.T) {
 		"panic": func() { panic("a bug") },
 		"hang":  func() { time.Sleep(time.Hour) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var opened, ended atomic.Int64
-				s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Second, Dial: wire.DialerOf(&redis.Options{
-					CredentialsProvider: func() (string, string) { find(); return "", "" },
-					Dialer: func(context.Context, string, string) (net.Conn, error) {
-						client, server := net.Pipe()
-						opened.Add(1)
-						go func() {
-							_, _ = io.Copy(io.Discard, server)
-							ended.Add(1)
-						}()
-						return client, nil
-					},
-				})}))
-				for range 10 {
-					require.ErrorIs(t, ask(t.Context(), t, s, "x", true), lock.ErrNotApplied)
-				}
-				time.Sleep(2 * time.Second)
-				assert.Equal(t, opened.Load(), ended.Load())
-				assert.Positive(t, ended.Load())
-				s.Close(t.Context())
-				time.Sleep(2 * time.Hour)
-			})
-		})
+		t.Run(name, virtual.Test(func(t *testing.T) {
+			var opened, ended atomic.Int64
+			s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Second, Dial: wire.DialerOf(&redis.Options{
+				CredentialsProvider: func() (string, string) { find(); return "", "" },
+				Dialer: func(context.Context, string, string) (net.Conn, error) {
+					client, server := net.Pipe()
+					opened.Add(1)
+					go func() {
+						_, _ = io.Copy(io.Discard, server)
+						ended.Add(1)
+					}()
+					return client, nil
+				},
+			})}))
+			for range 10 {
+				require.ErrorIs(t, ask(t.Context(), t, s, "x", true), lock.ErrNotApplied)
+			}
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, opened.Load(), ended.Load())
+			assert.Positive(t, ended.Load())
+			s.Close(t.Context())
+			time.Sleep(2 * time.Hour)
+		}))
 	}
 }
 
 // A proxy whose server has gone answers PING, and nothing else. Callers use up the connections then. Soon
 // after the server is back, they are served over others.
 func TestConnectionsThatAllStall(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		var works atomic.Bool
-		var dials atomic.Int64
-		s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: 10 * time.Second, Dial: func(context.Context) (net.Conn, time.Duration, error) {
-			dials.Add(1)
-			client, server := net.Pipe()
-			go func() {
-				defer func() { _ = server.Close() }()
-				replies := make(chan string, 1<<10)
-				defer close(replies)
-				go func() {
-					for reply := range replies {
-						_, _ = io.WriteString(server, reply)
-					}
-				}()
-				for in := bufio.NewReader(server); ; {
-					args, err := command(in)
-					if err != nil {
-						return
-					}
-					if len(args) == 1 || works.Load() {
-						replies <- bulk(args[len(args)-1])
-					}
-				}
-			}()
-			return client, time.Millisecond, nil
-		}}))
+		f := &fake{answer: func(args []string) []string {
+			if !works.Load() {
+				return nil
+			}
+			return []string{bulk(args[1])}
+		}}
+		s := over(t, f)
 		sender := newSender()
 		var all sync.WaitGroup
 		var served atomic.Int64
@@ -241,7 +201,7 @@ func TestConnectionsThatAllStall(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Positive(t, served.Load())
 		all.Wait()
-		assert.Less(t, dials.Load(), int64(60))
+		assert.Less(t, len(f.connections()), 60)
 		time.Sleep(time.Minute)
 	})
 }
@@ -253,8 +213,7 @@ func (nameless) RemoteAddr() net.Addr { return nil }
 
 // A server that is looked for again, by a dialer without addresses, counts as the same.
 func TestDialerWithoutAddresses(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{way: always(time.Millisecond)}
 		s := closing(t, wire.New(wire.Config{
 			Timeout: time.Second, Reply: time.Second, Moves: true,
@@ -279,13 +238,12 @@ func (sshChannel) SetWriteDeadline(time.Time) error { return errors.ErrUnsupport
 
 // A call ends with its context, also over a connection whose reads nothing ends.
 func TestConnectionWithoutDeadlines(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{answer: func([]string) []string { return nil }}
-		s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
+		s := dialed(t, func(ctx context.Context) (net.Conn, time.Duration, error) {
 			nc, took, err := f.dial(ctx)
 			return sshChannel{nc}, took, err
-		}}))
+		})
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
@@ -298,25 +256,21 @@ func TestConnectionWithoutDeadlines(t *testing.T) {
 
 // A former master that still owes a reply is no way for later commands: they end when no other server is found.
 func TestDialFailsBesideARetiredConnection(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		var made atomic.Bool
 		demoted := make(chan struct{})
-		s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Minute, Dial: func(context.Context) (net.Conn, time.Duration, error) {
+		connect := peer(func(in *bufio.Reader, out io.Writer) {
+			_, _ = command(in)
+			<-demoted
+			_, _ = command(in)
+			_, _ = io.WriteString(out, "-READONLY You can't write against a read only replica.\r\n")
+			_, _ = command(in) // no reply to the second
+		})
+		s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Minute, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
 			if made.Swap(true) {
 				return nil, 0, io.ErrUnexpectedEOF
 			}
-			client, server := net.Pipe()
-			go func() {
-				defer func() { _ = server.Close() }()
-				in := bufio.NewReader(server)
-				_, _ = command(in)
-				<-demoted
-				_, _ = command(in)
-				_, _ = io.WriteString(server, "-READONLY You can't write against a read only replica.\r\n")
-				_, _ = command(in) // no reply to the second
-			}()
-			return client, time.Millisecond, nil
+			return connect(ctx)
 		}}))
 		var all sync.WaitGroup
 		for _, name := range []string{"first", "second"} {
@@ -334,17 +288,16 @@ func TestDialFailsBesideARetiredConnection(t *testing.T) {
 
 // A dial that fails costs no command while another connection serves.
 func TestDialFailsBesideAConnection(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{way: always(10 * time.Millisecond)}
 		var dials atomic.Int64
-		s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
+		s := dialed(t, func(ctx context.Context) (net.Conn, time.Duration, error) {
 			if dials.Add(1) > 1 {
 				time.Sleep(time.Millisecond)
 				return nil, 0, errors.New("refused")
 			}
 			return f.dial(ctx)
-		}}))
+		})
 		assert.NoError(t, ask(t.Context(), t, s, "first", false))
 		var all sync.WaitGroup
 		for i := range 3000 {
@@ -359,32 +312,29 @@ func TestDialFailsBesideAConnection(t *testing.T) {
 func TestDialsThatHang(t *testing.T) {
 	t.Parallel()
 	for _, silence := range []time.Duration{time.Second, 3 * time.Second, 20 * time.Second} {
-		t.Run(silence.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f, began := &fake{way: always(time.Millisecond)}, time.Now()
-				var hanging, most atomic.Int32
-				s := closing(t, wire.New(wire.Config{
-					Timeout: 5 * time.Second, Reply: time.Second,
-					Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
-						if time.Since(began) >= silence {
-							return f.dial(ctx)
-						}
-						most.Store(max(most.Load(), hanging.Add(1)))
-						defer hanging.Add(-1)
-						<-ctx.Done()
-						return nil, 0, ctx.Err()
-					},
-				}))
-				served := false
-				for ; !served; time.Sleep(time.Millisecond) {
-					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-					served = ask(ctx, t, s, "x", true) == nil
-					cancel()
-				}
-				require.LessOrEqual(t, time.Since(began)-silence, 1100*time.Millisecond)
-				require.LessOrEqual(t, most.Load(), int32(8))
-			})
-		})
+		t.Run(silence.String(), virtual.Test(func(t *testing.T) {
+			f, began := &fake{way: always(time.Millisecond)}, time.Now()
+			var hanging, most atomic.Int32
+			s := closing(t, wire.New(wire.Config{
+				Timeout: 5 * time.Second, Reply: time.Second,
+				Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
+					if time.Since(began) >= silence {
+						return f.dial(ctx)
+					}
+					most.Store(max(most.Load(), hanging.Add(1)))
+					defer hanging.Add(-1)
+					<-ctx.Done()
+					return nil, 0, ctx.Err()
+				},
+			}))
+			served := false
+			for ; !served; time.Sleep(time.Millisecond) {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				served = ask(ctx, t, s, "x", true) == nil
+				cancel()
+			}
+			require.LessOrEqual(t, time.Since(began)-silence, 1100*time.Millisecond)
+			require.LessOrEqual(t, most.Load(), int32(8))
+		}))
 	}
 }

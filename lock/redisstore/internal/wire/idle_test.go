@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
 
@@ -45,32 +46,28 @@ func spike(t *testing.T, s *wire.Server) {
 func TestConnectionsOfASpikeAreClosedUnderTraffic(t *testing.T) {
 	t.Parallel()
 	for name, pause := range map[string]time.Duration{"a command every 20 s": 20 * time.Second, "always a command": 0} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := &fake{way: always(10 * time.Millisecond)}
-				var open atomic.Int32
-				s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
-					nc, took, err := f.dial(ctx)
-					open.Add(1)
-					return &counted{Conn: nc, open: &open}, took, err
-				}}))
-				spike(t, s)
-				require.Greater(t, open.Load(), int32(3))
-				for began := time.Now(); time.Since(began) < 70*time.Second; time.Sleep(pause) {
-					require.NoError(t, ask(t.Context(), t, s, "x", false))
-				}
-				require.LessOrEqual(t, open.Load(), int32(2))
+		t.Run(name, virtual.Test(func(t *testing.T) {
+			f := &fake{way: always(10 * time.Millisecond)}
+			var open atomic.Int32
+			s := dialed(t, func(ctx context.Context) (net.Conn, time.Duration, error) {
+				nc, took, err := f.dial(ctx)
+				open.Add(1)
+				return &counted{Conn: nc, open: &open}, took, err
 			})
-		})
+			spike(t, s)
+			require.Greater(t, open.Load(), int32(3))
+			for began := time.Now(); time.Since(began) < 70*time.Second; time.Sleep(pause) {
+				require.NoError(t, ask(t.Context(), t, s, "x", false))
+			}
+			require.LessOrEqual(t, open.Load(), int32(2))
+		}))
 	}
 }
 
 // The server closes all connections of a store under traffic, also one without a command for a while. The
 // store has noticed the end of that one, and loses no command to it.
 func TestConnectionClosedUnderTrafficCostsNoCommand(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{way: always(7001 * time.Microsecond)}
 		s := over(t, f)
 		traffic := func(d time.Duration) {
@@ -95,8 +92,7 @@ func TestConnectionClosedUnderTrafficCostsNoCommand(t *testing.T) {
 // The connections become silent after Close has begun. No command is queued to find out whether the server
 // answers: it would keep the server at work behind Close.
 func TestCloseOfASilentServerLeavesNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{}
 		s := warm(t, f)
 		f.mu.Lock()
@@ -116,8 +112,7 @@ func TestCloseOfASilentServerLeavesNothing(t *testing.T) {
 
 // What ends a connection for large commands has ended the idle ones, too: the next command has a new one.
 func TestLargeCommandAfterALostOneHasANewConnection(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{way: always(time.Millisecond)}
 		s := over(t, f)
 		send := func() error { return ask(t.Context(), t, s, strings.Repeat("x", 20<<10), false) }
@@ -136,18 +131,14 @@ func TestLargeCommandAfterALostOneHasANewConnection(t *testing.T) {
 
 // A connection that was idle while the server moved gets no command: the former master may still answer.
 func TestIdleServerThatMoves(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		former, present := &fake{address: "former"}, &fake{address: "present"}
-		var at atomic.Pointer[fake]
-		at.Store(former)
-		s := closing(t, wire.New(wire.Config{Moves: true, Timeout: time.Second, Reply: time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) { return at.Load().dial(ctx) }}))
+	virtual.Run(t, func(t *testing.T) {
+		s, _, present, move := moving(t)
 		names := []string{"x", strings.Repeat("x", 20<<10)}
 		for _, name := range names {
 			require.NoError(t, ask(t.Context(), t, s, name, true))
 		}
 		time.Sleep(100 * time.Millisecond)
-		at.Store(present)
+		move()
 		time.Sleep(2 * time.Second)
 		for _, name := range names {
 			require.NoError(t, ask(t.Context(), t, s, name, true))

@@ -230,13 +230,8 @@ func (s *Server) Close(ctx context.Context) {
 	s.shut()
 	s.drop(redis.ErrClosed, func(*Command) bool { return true })
 	s.mu.Unlock()
-	look := time.NewTicker(tick)
-	defer look.Stop()
 	for inFlight, _ := s.Pending(); inFlight > 0 && ctx.Err() == nil; inFlight, _ = s.Pending() {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-		}
+		time.Sleep(tick)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

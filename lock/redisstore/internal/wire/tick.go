@@ -91,7 +91,7 @@ func (s *Server) watch(cn *conn, now time.Time) {
 	if cn.heard.After(since) {
 		since = cn.heard // a server that is slow still answers
 	}
-	late := s.window.overdue(since, now) || !cn.writing.IsZero() && s.window.overdue(cn.writing, now)
+	late := s.window.overdue(since, now) || s.depth > 1 && s.window.passed(cn.unanswered[0]) || !cn.writing.IsZero() && s.window.overdue(cn.writing, now)
 	if late && !cn.overdue {
 		if cn.overdue = true; s.depth > 1 && !s.closed {
 			s.probe(now)

@@ -55,6 +55,7 @@ type window struct {
 	usualBefore    time.Duration // usual time before the trial
 	tried          time.Time     // the multiple of retrial before the last trial
 	serverLimits   bool          // the last trial found that the server is the limit
+	replies        int           // all so far
 	last           time.Time     // of the latest reply
 	silentSince    time.Time     // when the first command since the last reply was written; zero: none
 	newest         time.Time     // when the latest of the answered commands was written
@@ -65,6 +66,7 @@ type window struct {
 type trip struct {
 	size     int  // of the window
 	inFlight int  // commands, with this one
+	replies  int  // all until then
 	limited  bool // the command has waited for the window
 	filled   bool // the window was full afterwards
 }
@@ -72,6 +74,13 @@ type trip struct {
 // overdue reports whether a command that was written then takes many times the usual time.
 func (w *window) overdue(written, now time.Time) bool {
 	return now.Sub(written) > max(4*w.usual, 2*tick)
+}
+
+// passed reports whether half a window of commands that were written after c has been answered: c is late
+// then. Fewer say nothing, since a proxy may serve its connections in turns.
+func (w *window) passed(c *Command) bool {
+	later := w.replies - c.trip.replies - c.trip.inFlight
+	return later > max(w.size, maxUnanswered)/2 && w.newest.Sub(c.written) > tick/2
 }
 
 // silent reports whether the server answers nothing at all: for a tenth of a second, and for
@@ -98,7 +107,7 @@ func (w *window) learn(c *Command, n int, now time.Time) {
 	if w.silent(now) {
 		w.silenceEnded = now
 	}
-	w.last, w.silentSince = now, time.Time{}
+	w.last, w.silentSince, w.replies = now, time.Time{}, w.replies+n
 	if c.written.Before(w.newest) && w.overdue(c.written, now) {
 		return // the connection was slow, or the reply late: the server has answered others
 	}

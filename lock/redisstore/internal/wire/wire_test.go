@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/virtual"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
@@ -25,35 +26,9 @@ import (
 
 func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
-// Every caller gets the reply to its own command, however many there are.
-func TestRepliesInOrder(t *testing.T) {
-	t.Parallel()
-	for _, callers := range []int{1, 2, 3, 8, 64, 300} {
-		t.Run(strconv.Itoa(callers), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := &fake{way: always(time.Millisecond), per: always(10 * time.Microsecond)}
-				s := over(t, f)
-				var all sync.WaitGroup
-				for i := range callers {
-					all.Go(func() {
-						for j := range 20 {
-							assert.NoError(t, ask(t.Context(), t, s, strconv.Itoa(1000*i+j), j%2 == 0))
-						}
-					})
-				}
-				all.Wait()
-				require.Len(t, f.arrived(), 20*callers)
-				require.LessOrEqual(t, len(f.connections()), 16)
-			})
-		})
-	}
-}
-
 // What ends a lease is written before what claims one, though it came later.
 func TestEndsBeforeClaims(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{way: always(8 * time.Millisecond)}
 		s := warm(t, f)
 		const window, each = 64, 10
@@ -83,8 +58,7 @@ func TestEndsBeforeClaims(t *testing.T) {
 // A command that has not left the queue is taken back, and one that is written is unknown. Its late
 // reply is noted.
 func TestCallersThatLeave(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{way: always(8 * time.Millisecond)}
 		s := warm(t, f)
 		const window = 64
@@ -126,8 +100,7 @@ func TestCallersThatLeave(t *testing.T) {
 
 // When a connection ends, its line is unknown, and commands behind it are sent over another.
 func TestConnectionThatEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{way: always(5 * time.Millisecond)}
 		s := warm(t, f)
 		const window, callers = 64, 80
@@ -152,8 +125,7 @@ func TestConnectionThatEnds(t *testing.T) {
 	})
 }
 
-// A connection on which anything else comes than the replies that are due is closed. No command gets
-// what it did not ask for.
+// A connection on which anything else comes than the replies that are due is closed.
 func TestConnectionsThatSpeakOtherwise(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
@@ -170,32 +142,29 @@ func TestConnectionsThatSpeakOtherwise(t *testing.T) {
 		"nested for ever":    strings.Repeat("*1\r\n", 100),
 		"empty line":         "\r\n",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := &fake{answer: func(args []string) []string {
-					if args[1] == "odd" {
-						return []string{answer}
-					}
-					return []string{bulk(args[1])}
-				}}
-				s := over(t, f)
-				answered, err := s.Do(t.Context(), wire.NewCommand("odd", "echo", "odd"))
-				if name == "two replies" {
-					require.NoError(t, err)
-					require.Equal(t, int64(1), answered)
-				} else {
-					require.Error(t, err)
-					require.NotErrorIs(t, err, lock.ErrNotApplied)
-					require.Equal(t, "answer", failure.ClassOf(err))
+		t.Run(name, virtual.Test(func(t *testing.T) {
+			f := &fake{answer: func(args []string) []string {
+				if args[1] == "odd" {
+					return []string{answer}
 				}
-				synctest.Wait()
-				for range 3 { // after a reply that was not asked for, the first is unknown
-					err = ask(t.Context(), t, s, "own", false)
-				}
+				return []string{bulk(args[1])}
+			}}
+			s := over(t, f)
+			answered, err := s.Do(t.Context(), wire.NewCommand("odd", "echo", "odd"))
+			if name == "two replies" {
 				require.NoError(t, err)
-			})
-		})
+				require.Equal(t, int64(1), answered)
+			} else {
+				require.Error(t, err)
+				require.NotErrorIs(t, err, lock.ErrNotApplied)
+				require.Equal(t, "answer", failure.ClassOf(err))
+			}
+			synctest.Wait()
+			for range 3 { // after a reply that was not asked for, the first is unknown
+				err = ask(t.Context(), t, s, "own", false)
+			}
+			require.NoError(t, err)
+		}))
 	}
 }
 
@@ -223,48 +192,45 @@ func TestRepliesInPieces(t *testing.T) {
 func TestDroppedConnections(t *testing.T) {
 	t.Parallel()
 	for _, callers := range []int{1, 2, 8, 100} {
-		t.Run(strconv.Itoa(callers), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := &fake{way: always(100 * time.Microsecond)}
-				var mu sync.Mutex
-				var made []*droppable
-				s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
-					conn, took, err := f.dial(ctx)
-					d := &droppable{Conn: conn}
-					mu.Lock()
-					defer mu.Unlock()
-					made = append(made, d)
-					return d, took, err
-				}}))
-				drop := func() {
-					mu.Lock()
-					defer mu.Unlock()
-					for _, d := range made {
-						d.dropped.Store(true)
-					}
-				}
-				sender := newSender()
-				var all sync.WaitGroup
-				round := func() {
-					for i := range callers {
-						all.Go(func() {
-							for range 12 / min(callers, 12) {
-								began := time.Now()
-								assert.NoError(t, call(t, s, sender, strconv.Itoa(i), true))
-								assert.NoError(t, call(t, s, sender, strconv.Itoa(i), false))
-								assert.Less(t, time.Since(began), 100*time.Millisecond)
-							}
-						})
-					}
-					all.Wait()
-				}
-				round()
-				time.Sleep(30 * time.Second)
-				drop()
-				round()
+		t.Run(strconv.Itoa(callers), virtual.Test(func(t *testing.T) {
+			f := &fake{way: always(100 * time.Microsecond)}
+			var mu sync.Mutex
+			var made []*droppable
+			s := dialed(t, func(ctx context.Context) (net.Conn, time.Duration, error) {
+				conn, took, err := f.dial(ctx)
+				d := &droppable{Conn: conn}
+				mu.Lock()
+				defer mu.Unlock()
+				made = append(made, d)
+				return d, took, err
 			})
-		})
+			drop := func() {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, d := range made {
+					d.dropped.Store(true)
+				}
+			}
+			sender := newSender()
+			var all sync.WaitGroup
+			round := func() {
+				for i := range callers {
+					all.Go(func() {
+						for range 12 / min(callers, 12) {
+							began := time.Now()
+							assert.NoError(t, call(t, s, sender, strconv.Itoa(i), true))
+							assert.NoError(t, call(t, s, sender, strconv.Itoa(i), false))
+							assert.Less(t, time.Since(began), 100*time.Millisecond)
+						}
+					})
+				}
+				all.Wait()
+			}
+			round()
+			time.Sleep(30 * time.Second)
+			drop()
+			round()
+		}))
 	}
 }
 
@@ -293,41 +259,38 @@ func TestDialersThatFail(t *testing.T) {
 		"hang":   func(context.Context) error { time.Sleep(hang); return nil },
 		"budget": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f, works := new(fake), new(atomic.Bool)
-				s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: 10 * time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
-					if !works.Load() {
-						if err := dial(ctx); err != nil {
-							return nil, 0, err
-						}
+		t.Run(name, virtual.Test(func(t *testing.T) {
+			f, works := new(fake), new(atomic.Bool)
+			s := dialed(t, func(ctx context.Context) (net.Conn, time.Duration, error) {
+				if !works.Load() {
+					if err := dial(ctx); err != nil {
+						return nil, 0, err
 					}
-					return f.dial(ctx)
-				}}))
-				for _, size := range []int{1, 100 << 10} {
-					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-					c := wire.NewCommand("x", "set", "x", make([]byte, size))
-					began := time.Now()
-					_, err := s.Do(ctx, c)
-					require.ErrorIs(t, err, lock.ErrNotApplied)
-					require.LessOrEqual(t, time.Since(began), 310*time.Millisecond)
-					cancel()
 				}
-				works.Store(true)
-				time.Sleep(2 * time.Second)
-				require.NoError(t, ask(t.Context(), t, s, "x", true))
-				s.Close(t.Context())
-				time.Sleep(hang)
+				return f.dial(ctx)
 			})
-		})
+			for _, size := range []int{1, 100 << 10} {
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				c := wire.NewCommand("x", "set", "x", make([]byte, size))
+				began := time.Now()
+				_, err := s.Do(ctx, c)
+				require.ErrorIs(t, err, lock.ErrNotApplied)
+				require.LessOrEqual(t, time.Since(began), 310*time.Millisecond)
+				cancel()
+			}
+			works.Store(true)
+			time.Sleep(2 * time.Second)
+			require.NoError(t, ask(t.Context(), t, s, "later", true))
+			require.Equal(t, []string{"later"}, f.arrived())
+			s.Close(t.Context())
+			time.Sleep(hang)
+		}))
 	}
 }
 
 // A store without a Close keeps no connection, and no goroutine: the bubble ends.
 func TestIdleConnectionsEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := new(fake)
 		s := wire.New(wire.Config{Dial: f.dial, Timeout: time.Second, Reply: time.Second})
 		for range 3 {
@@ -344,16 +307,12 @@ func TestIdleConnectionsEnd(t *testing.T) {
 
 // A former master that still answers is left for its successor, by large commands too, however rare they are.
 func TestServerThatMoves(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		former, present := &fake{address: "former"}, &fake{address: "present"}
-		var at atomic.Pointer[fake]
-		at.Store(former)
-		s := closing(t, wire.New(wire.Config{Moves: true, Timeout: time.Second, Reply: time.Second, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) { return at.Load().dial(ctx) }}))
+	virtual.Run(t, func(t *testing.T) {
+		s, former, present, move := moving(t)
 		large := strings.Repeat("x", 20<<10)
 		for i := range 3000 {
 			if i == 1500 {
-				at.Store(present)
+				move()
 			}
 			if i%250 == 0 { // so often that its connection is never idle for long
 				moved := len(present.arrived()) > 0
@@ -372,8 +331,7 @@ func TestServerThatMoves(t *testing.T) {
 
 // Close waits for the replies that are due, and sends nothing more.
 func TestClose(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		f := &fake{way: always(8 * time.Millisecond)}
 		s := warm(t, f)
 		const window, more = 64, 6
@@ -399,8 +357,7 @@ func TestClose(t *testing.T) {
 
 // A caller comes back soon after its deadline although it writes, for itself and for others with more time.
 func TestWriteThatBlocks(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
 		client, server := net.Pipe() // from which nothing is read
 		var made atomic.Bool
 		s := closing(t, wire.New(wire.Config{Timeout: time.Minute, Reply: time.Minute, Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {

@@ -156,7 +156,7 @@ func (s *Server) fill(cn *conn) {
 		default:
 			inFlight++
 			c.state, c.written = sent, now
-			c.trip = trip{size: s.window.size, inFlight: inFlight, limited: !c.arrived.After(s.full)}
+			c.trip = trip{size: s.window.size, inFlight: inFlight, replies: s.window.replies, limited: !c.arrived.After(s.full)}
 			cn.unanswered = append(cn.unanswered, c)
 			if len(c.out) > maxKept {
 				cn.out = c.out // it is alone on cn
