@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // Amend is part of [lock.Amender]. In work that runs in a transaction of this store, it is a
@@ -15,7 +16,7 @@ import (
 func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
 	args := []any{[]byte(key), []byte(token), nonNil(from), nonNil(to)}
 	if ctx.Value(insideKey{s}) == nil {
-		return s.found(ctx, s.statements.amend, args...)
+		return s.flag(ctx, rowstore.First, s.statements.amend, args...)
 	}
 	ok, err = s.amendInside(ctx, args)
 	if err != nil {

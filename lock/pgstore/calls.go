@@ -21,11 +21,7 @@ import (
 // often come together.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	work := rowstore.Transactional(key, c.Linger)
-	begins := &s.begins
-	if !work {
-		begins = nil
-	}
-	if err := rowstore.Admit(ctx, &s.calls, begins); err != nil {
+	if err := rowstore.Admit(ctx, &s.calls, &s.begins, work); err != nil {
 		return lock.Entry{}, err
 	}
 	var r *rowstore.Row
@@ -131,20 +127,20 @@ func (s *Store) grantedBy(ctx context.Context, batch *pgx.Batch, first int) (gra
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	args := []any{[]byte(key), []byte(c.Token), rowstore.Micros(c.Lease), rowstore.Micros(c.Linger), rowstore.Transactional(key, c.Linger)}
 	if keytext.IsRecord(key) {
-		return s.found(ctx, s.statements.note, append(args, rowstore.SweepAfter.Microseconds())...)
+		return s.flag(ctx, rowstore.First, s.statements.note, append(args, rowstore.SweepAfter.Microseconds())...)
 	}
-	return s.found(ctx, s.statements.renew, args...)
+	return s.flag(ctx, rowstore.First, s.statements.renew, args...)
 }
 
 // Settle is part of [lock.Store].
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
-	ok, err = s.found(ctx, s.statements.settle, []byte(key), []byte(c.Token), nonNil(receipt), rowstore.Micros(keep))
+	ok, err = s.flag(ctx, rowstore.First, s.statements.settle, []byte(key), []byte(c.Token), nonNil(receipt), rowstore.Micros(keep))
 	if err != nil || ok {
 		return ok, err
 	}
 	// An earlier send may have settled the entry, even while this send waited for the lock of the
 	// row.
-	ok, err = s.found(ctx, s.statements.settled, []byte(key), []byte(c.Token))
+	ok, err = s.flag(ctx, rowstore.First, s.statements.settled, []byte(key), []byte(c.Token))
 	if errors.Is(err, lock.ErrNotApplied) {
 		// This error is about the query only. The receipt may exist.
 		err = fmt.Errorf("pgstore: whether the receipt is there already: %s", err.Error())
@@ -188,15 +184,6 @@ func (s *Store) read(ctx context.Context, rank rowstore.Rank, key string) (r *ro
 // Forget is part of [lock.Inspector].
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	return s.flag(ctx, rowstore.First, s.statements.forget, []byte(key), []byte(token))
-}
-
-// found reports whether a statement has returned a row.
-func (s *Store) found(ctx context.Context, statement string, args ...any) (ok bool, err error) {
-	err = s.each(ctx, rowstore.First, statement, func(pgx.Rows) error {
-		ok = true
-		return nil
-	}, args...)
-	return ok && err == nil, err
 }
 
 // flag returns the first column of a statement's row, false if there is no row.
@@ -259,7 +246,7 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*ownConn, error) 
 	return &ownConn{conn, &s.gate}, nil
 }
 
-// warned returns an error if the server has warned of something since the connection was acquired.
+// warned returns an error if the server has warned of the end of a wait since the connection was acquired.
 func (c *ownConn) warned() error {
 	if c.Conn.Conn().PgConn().CustomData()[warnedKey] == nil {
 		return nil

@@ -24,7 +24,7 @@ func (s *Store) Check(ctx context.Context) error {
 		err = s.each(ctx, rowstore.Later, s.statements.lacking, s.checkPrivileges)
 	}
 	if err == nil {
-		_, err = s.found(ctx, s.statements.present)
+		_, err = s.flag(ctx, rowstore.First, s.statements.present)
 	}
 	return err
 }

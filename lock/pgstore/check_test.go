@@ -3,15 +3,12 @@ package pgstore_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgproto3"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
@@ -27,8 +24,7 @@ import (
 // grantsOfThePage are the statements that docs/exactly-once.md says are enough, for a role.
 func grantsOfThePage(t *testing.T, role string) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/exactly-once.md")
-	require.NoError(t, err)
+	page := must.Get(os.ReadFile("../../docs/exactly-once.md"))(t)
 	_, after, ok := strings.Cut(string(page), "needs no more than this:\n\n```sql\n")
 	require.True(t, ok)
 	block, _, ok := strings.Cut(after, "```")
@@ -83,9 +79,8 @@ func TestPrivilegesOfThePageSuffice(t *testing.T) {
 	store := s.store(t, proxy.Addr())
 	require.NoError(t, store.Check(t.Context()))
 	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
-	_, err := store.Sweep(t.Context(), 10)
-	require.NoError(t, err)
-	_, _, err = store.Page(t.Context(), "", 10, nil)
+	must.Get(store.Sweep(t.Context(), 10))(t)
+	_, _, err := store.Page(t.Context(), "", 10, nil)
 	require.NoError(t, err)
 	for _, err := range store.List(t.Context()) {
 		require.NoError(t, err)
@@ -93,9 +88,7 @@ func TestPrivilegesOfThePageSuffice(t *testing.T) {
 
 	l := lock.New(store, lock.WithTransaction(), lock.WithLogger(sqlshop.Quiet), lock.WithBudget(5*time.Second))
 	defer func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) }()
-	receipt, _, err := l.Once(t.Context(), "answered", nil, order("answered"))
-	require.NoError(t, err)
-	require.Equal(t, "answered", string(receipt))
+	require.Equal(t, "answered", must.Run(t)(l.Once(t.Context(), "answered", nil, order("answered"))))
 	var lost atomic.Bool
 	proxy.Decide(func(x *sqlproxy.Exchange) sqlproxy.Fault {
 		if x.Begins("COMMIT") && lost.CompareAndSwap(false, true) {
@@ -117,22 +110,19 @@ func TestCheckNamesThePrivilegeThatIsMissing(t *testing.T) {
 	s := newService(t)
 	store := s.store(t, s.cluster.Addr())
 	table, sequence := `"latch_entries"`, `"latch_entries_fence"`
-	for _, missing := range []struct{ revoke, grant string }{
-		{"SELECT ON " + table, "GRANT SELECT ON " + table + " TO " + s.role},
-		{"INSERT ON " + table, "GRANT INSERT ON " + table + " TO " + s.role},
-		{"UPDATE ON " + table, "GRANT UPDATE ON " + table + " TO " + s.role},
-		{"DELETE ON " + table, "GRANT DELETE ON " + table + " TO " + s.role},
-		{"SELECT, DELETE ON " + table, "GRANT SELECT, DELETE ON " + table + " TO " + s.role},
-		{"USAGE ON SEQUENCE " + sequence, "GRANT USAGE ON SEQUENCE " + sequence + " TO " + s.role},
+	for _, missing := range []string{
+		"SELECT ON " + table, "INSERT ON " + table, "UPDATE ON " + table, "DELETE ON " + table, "SELECT, DELETE ON " + table,
+		"USAGE ON SEQUENCE " + sequence,
 	} {
 		s.grant(t, grantsOfThePage(t, s.role)...)
 		require.NoError(t, store.Check(t.Context()))
-		s.grant(t, "REVOKE "+missing.revoke+" FROM "+s.role)
+		s.grant(t, "REVOKE "+missing+" FROM "+s.role)
 		err := store.Check(t.Context())
 		require.ErrorIs(t, err, lock.ErrDenied)
-		require.ErrorContains(t, err, "the role lacks privileges: "+missing.grant)
+		grant := "GRANT " + missing + " TO " + s.role
+		require.ErrorContains(t, err, "the role lacks privileges: "+grant)
 		require.NotContains(t, err.Error(), ";", "it lacks nothing else")
-		s.grant(t, missing.grant) // as the sentence has it
+		s.grant(t, grant) // as the sentence has it
 		require.NoError(t, store.Check(t.Context()))
 	}
 	s.grant(t, "REVOKE USAGE ON SCHEMA public FROM PUBLIC")
@@ -140,127 +130,64 @@ func TestCheckNamesThePrivilegeThatIsMissing(t *testing.T) {
 	require.ErrorIs(t, err, lock.ErrDenied)
 }
 
-// Migrate without the right to says so.
-func TestMigrateWithoutTheRightTo(t *testing.T) {
-	t.Parallel()
-	s := newService(t)
-	s.grant(t, "DROP TABLE latch_entries")
-	err := s.store(t, s.cluster.Addr()).Migrate(t.Context())
-	require.ErrorIs(t, err, lock.ErrDenied)
-	require.ErrorContains(t, err, "permission denied for schema public")
-}
-
 func TestCheckSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		prepare string
+		prepare string // DB is the database
 		says    string
+		serves  bool // claims all the same
 	}{
-		"not migrated":     {"DROP TABLE latch_entries", "the table is not there: call Migrate, or run Schema"},
-		"no sequence":      {"DROP SEQUENCE latch_entries_fence", "the table is not there: call Migrate, or run Schema"},
-		"a column missing": {"ALTER TABLE latch_entries DROP COLUMN sweep_at", "the table lacks a column"},
-		"another's table":  {"DROP TABLE latch_entries; CREATE TABLE latch_entries (id int)", "the table lacks a column"},
-		"an index more":    {"CREATE INDEX ON latch_entries (owner)", ""},
+		"not migrated":     {"DROP TABLE latch_entries", "the table is not there: call Migrate, or run Schema", false},
+		"no sequence":      {"DROP SEQUENCE latch_entries_fence", "the table is not there: call Migrate, or run Schema", false},
+		"a column missing": {"ALTER TABLE latch_entries DROP COLUMN sweep_at", "the table lacks a column", false},
+		"another's table":  {"DROP TABLE latch_entries; CREATE TABLE latch_entries (id int)", "the table lacks a column", false},
+		"an index more":    {"CREATE INDEX ON latch_entries (owner)", "", true},
+		"an old server": {
+			"CREATE FUNCTION current_setting(text) RETURNS text LANGUAGE sql AS $$SELECT '120022'$$; ALTER DATABASE DB SET search_path = public, pg_catalog",
+			"the server is PostgreSQL 12: it has to be 13 or later", true,
+		},
+		"a standby": {
+			"CREATE FUNCTION pg_is_in_recovery() RETURNS bool LANGUAGE sql AS 'SELECT true'; ALTER DATABASE DB SET search_path = public, pg_catalog",
+			"the server is a standby", true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := pgtest.Shared(t)
 			db := c.Database(t)
-			store := newStore(t, newPool(t, c.URL(db, "postgres")))
-			c.Exec(t, db, tt.prepare)
+			migrate(t, newStore(t, newPool(t, c.URL(db, "postgres"))))
+			c.Exec(t, db, strings.ReplaceAll(tt.prepare, "DB", db))
+			store := pgstore.New(newPool(t, c.URL(db, "postgres")))
+			t.Cleanup(store.Close)
 			err := store.Check(t.Context())
 			if tt.says == "" {
 				require.NoError(t, err)
-				return
+			} else {
+				require.ErrorIs(t, err, lock.ErrDenied)
+				require.ErrorContains(t, err, tt.says)
 			}
-			require.ErrorIs(t, err, lock.ErrDenied)
-			require.ErrorContains(t, err, tt.says)
 			_, err = store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fenced: true})
-			require.ErrorIs(t, err, lock.ErrNotApplied)
-			require.ErrorIs(t, err, lock.ErrDenied)
+			if tt.serves {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, lock.ErrNotApplied)
+				require.ErrorIs(t, err, lock.ErrDenied)
+			}
 		})
 	}
 }
 
 func TestCheckOfAServerThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, ln.Close())
-	store := pgstore.New(newPool(t, "postgres://nobody:secret@"+ln.Addr().String()+"/none?sslmode=disable"))
+	const nowhere = "postgres://nobody:secret@127.0.0.1:1/none?sslmode=disable"
+	store := pgstore.New(newPool(t, nowhere))
 	t.Cleanup(store.Close)
-	err = store.Check(t.Context())
+	err := store.Check(t.Context())
 	require.ErrorContains(t, err, "pgstore: the server cannot be reached")
 	require.ErrorContains(t, err, "refused")
 	require.NotContains(t, err.Error(), "secret")
 	require.ErrorContains(t, store.Migrate(t.Context()), "cannot be reached")
-	_, err = pgstore.Open(t.Context(), "postgres://nobody:secret@"+ln.Addr().String()+"/none?sslmode=disable")
-	require.ErrorContains(t, err, "cannot be reached")
-}
-
-// Servers that no test can start: a server that is too old, and a standby.
-func TestCheckOfAServerThatWillNotDo(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ version, recovery, says string }{
-		{"120022", "f", "the server is PostgreSQL 12: it has to be 13 or later"},
-		{"90624", "f", "the server is PostgreSQL 9: it has to be 13 or later"},
-		{"170002", "t", "the server is a standby"},
-	} {
-		addr := serveFake(t, tt.version, tt.recovery)
-		store := pgstore.New(newPool(t, "postgres://u@"+addr+"/db?sslmode=disable&default_query_exec_mode=simple_protocol"))
-		t.Cleanup(store.Close)
-		err := store.Check(t.Context())
-		require.ErrorIs(t, err, lock.ErrDenied)
-		require.ErrorContains(t, err, tt.says)
-	}
-}
-
-// serveFake answers every query as one row of a version and whether it is a standby.
-func serveFake(t *testing.T, version, recovery string) (addr string) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			answerFake(conn, version, recovery)
-		}
-	}()
-	t.Cleanup(func() { _ = ln.Close(); <-over })
-	return ln.Addr().String()
-}
-
-func answerFake(conn net.Conn, version, recovery string) {
-	defer conn.Close()
-	b := pgproto3.NewBackend(conn, conn)
-	if _, err := b.ReceiveStartupMessage(); err != nil {
-		return
-	}
-	b.Send(&pgproto3.AuthenticationOk{})
-	for name, value := range map[string]string{"client_encoding": "UTF8", "standard_conforming_strings": "on", "server_version": version} {
-		b.Send(&pgproto3.ParameterStatus{Name: name, Value: value})
-	}
-	for {
-		b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-		if b.Flush() != nil {
-			return
-		}
-		m, err := b.Receive()
-		if _, ok := m.(*pgproto3.Query); err != nil || !ok {
-			return
-		}
-		b.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{
-			{Name: []byte("version"), DataTypeOID: pgtype.Int4OID, DataTypeSize: 4},
-			{Name: []byte("recovery"), DataTypeOID: pgtype.BoolOID, DataTypeSize: 1},
-		}})
-		b.Send(&pgproto3.DataRow{Values: [][]byte{[]byte(version), []byte(recovery)}})
-		b.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 1")})
-	}
+	require.ErrorContains(t, must.Err(pgstore.Open(t.Context(), nowhere)), "cannot be reached")
 }
 
 // A failure has the class of its cause, under the name that it has over Redis.

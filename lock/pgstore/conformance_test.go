@@ -7,13 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/testkit/handover"
-	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -21,33 +18,24 @@ import (
 
 const shortLease = 50 * time.Millisecond
 
+// The store is the same over each driver and protocol. Behind PgBouncer, see TestSettingsBehindPgBouncer.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	store := newStore(t, newPool(t, database(t)))
-	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
-}
-
-func TestConformanceOfSQL(t *testing.T) {
-	t.Parallel()
-	store := pgstore.NewSQL(openSQL(t, database(t)))
-	t.Cleanup(store.Close)
-	migrate(t, store)
-	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
-}
-
-func TestConformanceOverTheSimpleProtocol(t *testing.T) {
-	t.Parallel()
-	store := newStore(t, newPool(t, database(t), func(cfg *pgxpool.Config) {
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	}))
-	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
-}
-
-func TestConformanceBehindPgBouncer(t *testing.T) {
-	t.Parallel()
-	c := pgtest.Shared(t)
-	store := newStore(t, newPool(t, bounced(t, c.Addr())(c.Database(t))))
-	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
+	for name, over := range map[string]func(t *testing.T) *pgstore.Store{
+		"pgx":          func(t *testing.T) *pgstore.Store { t.Helper(); return pgstore.New(newPool(t, database(t))) },
+		"database/sql": func(t *testing.T) *pgstore.Store { t.Helper(); return pgstore.NewSQL(openSQL(t, database(t))) },
+		"the simple protocol": func(t *testing.T) *pgstore.Store {
+			t.Helper()
+			return pgstore.New(newPool(t, database(t)+"&default_query_exec_mode=simple_protocol"))
+		},
+	} {
+		parallel.Run(t, name, func(t *testing.T) {
+			store := over(t)
+			t.Cleanup(store.Close)
+			migrate(t, store)
+			latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
+		})
+	}
 }
 
 // Renewals of records are in rows of their own.
@@ -123,8 +111,7 @@ func (r records) Page(ctx context.Context, cursor string, limit int, match func(
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	for over, open := range shops {
-		t.Run(over, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, over, func(t *testing.T) {
 			sqlshop.TestJobs(t, func(t *testing.T) *sqlshop.Shop { t.Helper(); return open(t).Shop })
 		})
 	}

@@ -2,8 +2,11 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
@@ -62,6 +67,29 @@ func TestWorkAfterItsConnectionsWereClosed(t *testing.T) {
 	require.Len(t, s.orders(t), 8)
 }
 
+// The connection of the work has ended at its first statement, and the server takes no other one at
+// this moment. The next statement connects.
+func TestWorkThatConnectsLater(t *testing.T) {
+	t.Parallel()
+	var away atomic.Bool
+	s := openShop(t, direct(t), func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if away.Load() {
+				return nil, errors.New("no more connections")
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+	})
+	require.Equal(t, "first", must.Run(t)(s.locker(t).Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+		away.Store(true)
+		run(t, s.db, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		require.Error(t, exec(ctx, "SELECT 1"))
+		away.Store(false)
+		return order("first")(ctx)
+	})))
+	require.Equal(t, []string{"first"}, s.orders(t))
+}
+
 // A NAT, or a node that has gone without a word, drops all idle connections: what is sent on them
 // is lost, and neither side is notified.
 func TestSilentConnections(t *testing.T) {
@@ -76,8 +104,7 @@ func TestSilentConnections(t *testing.T) {
 		},
 		"database/sql": openSQLShopThrough,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			var mu sync.Mutex
 			var last, silent int // the newest connection, and the newest that is silent
 			proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
@@ -103,17 +130,15 @@ func TestSilentConnections(t *testing.T) {
 }
 
 // waiting returns the number of sessions that wait for a lock.
-func (s *shop) waiting(tb testing.TB) (n int) {
+func (s *shop) waiting(tb testing.TB) int {
 	tb.Helper()
-	require.NoError(tb, s.db.QueryRow(tb.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n))
-	return n
+	return sessions(tb, s.db, waitsForLock)
 }
 
 // lock locks a table, as an ALTER TABLE does.
 func (s *shop) lock(tb testing.TB, table string) (unlock func()) {
 	tb.Helper()
-	ddl, err := pgxtest.Connect(tb, s.db.Config().ConnString()).Begin(tb.Context())
-	require.NoError(tb, err)
+	ddl := must.Get(pgxtest.Connect(tb, s.db.Config().ConnString()).Begin(tb.Context()))(tb)
 	run(tb, ddl, "LOCK TABLE "+table)
 	return func() { require.NoError(tb, ddl.Rollback(tb.Context())) }
 }
@@ -124,10 +149,7 @@ func TestLockedTable(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "interrupts calls in real time")
 	t.Parallel()
 	for table, call := range map[string]func(ctx context.Context, s *shop, key string) error{
-		"latch_entries": func(ctx context.Context, s *shop, key string) error {
-			_, err := s.store.Get(ctx, key)
-			return err
-		},
+		"latch_entries": func(ctx context.Context, s *shop, key string) error { return must.Err(s.store.Get(ctx, key)) },
 		"orders": func(ctx context.Context, s *shop, key string) error {
 			within, tx, err := s.store.Begin(ctx, key, "t")
 			if err == nil {
@@ -139,8 +161,7 @@ func TestLockedTable(t *testing.T) {
 	} {
 		for i := range 4 {
 			sql, pooled := i%2 == 1, i/2 == 1
-			t.Run(fmt.Sprintf("%s, database/sql %v, PgBouncer %v", table, sql, pooled), func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, fmt.Sprintf("%s, database/sql %v, PgBouncer %v", table, sql, pooled), func(t *testing.T) {
 				through := direct(t)
 				if pooled {
 					through = bounced(t, pgtest.Shared(t).Addr())
@@ -188,8 +209,7 @@ func TestLockedTableWithoutCancel(t *testing.T) {
 	unlock := s.lock(t, "latch_entries")
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	_, err := s.store.Get(ctx, "k")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, must.Err(s.store.Get(ctx, "k")), context.DeadlineExceeded)
 	require.Equal(t, 1, s.waiting(t))
 	require.Eventually(t, func() bool { return s.waiting(t) == 0 }, time.Minute, 50*time.Millisecond)
 	unlock()

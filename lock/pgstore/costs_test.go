@@ -15,7 +15,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
-	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -40,11 +39,18 @@ func TestWaitForAConnectionEndsWithItsClient(t *testing.T) {
 	}
 	clients.Wait()
 	require.LessOrEqual(t, len(s.orders(t)), 2, "that of the client which has had the connection")
-	var held int
-	require.Eventually(t, func() bool {
-		err := s.db.QueryRow(t.Context(), "SELECT count(*) FROM latch_entries WHERE receipt IS NULL").Scan(&held)
-		return err == nil && held == 0
-	}, 5*time.Second, 10*time.Millisecond)
+	eventually(t, func() bool { return one[int](t, s.db, "SELECT count(*) FROM latch_entries WHERE receipt IS NULL") == 0 })
+}
+
+// countedShop is a shop with one connection for the work, whose exchanges with the server are counted.
+func countedShop(t *testing.T) (s *shop, trips *atomic.Int64) {
+	t.Helper()
+	trips = new(atomic.Int64)
+	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(*sqlproxy.Exchange) sqlproxy.Fault {
+		trips.Add(1)
+		return sqlproxy.Fault{}
+	})
+	return openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 }), trips
 }
 
 // An order is three exchanges: its claim, BEGIN with its first statement, its receipt with
@@ -52,12 +58,7 @@ func TestWaitForAConnectionEndsWithItsClient(t *testing.T) {
 // after a replay.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	var trips atomic.Int64
-	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(*sqlproxy.Exchange) sqlproxy.Fault {
-		trips.Add(1)
-		return sqlproxy.Fault{}
-	})
-	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	s, trips := countedShop(t)
 	l := s.locker(t)
 	once := func(key string) int64 {
 		before := trips.Load()
@@ -174,17 +175,9 @@ func TestPlansOfATableThatHasGrown(t *testing.T) {
 // reading of the entry in its way. Each release is one.
 func TestRoundTripsOfASet(t *testing.T) {
 	t.Parallel()
-	var trips atomic.Int64
-	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(*sqlproxy.Exchange) sqlproxy.Fault {
-		trips.Add(1)
-		return sqlproxy.Fault{}
-	})
-	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	s, trips := countedShop(t)
 	// With the budget of a busy machine: a release that is given up goes on in the background.
-	l := lock.New(s.store, lock.WithLogger(sqlshop.Quiet), lock.WithBudget(10*time.Second))
-	t.Cleanup(func() { sqlshop.CloseLocker(t, l) })
-	other := lock.New(s.store, lock.WithLogger(sqlshop.Quiet), lock.WithBudget(10*time.Second))
-	t.Cleanup(func() { sqlshop.CloseLocker(t, other) })
+	l, other := s.locker(t, lock.WithBudget(10*time.Second)), s.locker(t, lock.WithBudget(10*time.Second))
 	keys := make([]string, 5)
 	for i := range keys {
 		keys[i] = lock.Key("item", fmt.Sprint(i))

@@ -54,6 +54,9 @@
 // answer. The write takes the claim away from the transaction, so a COMMIT that arrives later
 // finds no claim. The driver's tracers see neither the receipt nor the COMMIT.
 //
+// Work that has sent a COMMIT of its own gets its receipt separately. If nothing shows how the work has
+// ended its transaction, the outcome is unknown, and an empty receipt is left.
+//
 // A fence is drawn after its claim has won the key, in the same transaction, so that the
 // fences of a key rise in the order of its grants.
 //

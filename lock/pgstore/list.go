@@ -21,11 +21,7 @@ func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 }
 
 func (s *Store) rows(ctx context.Context, after []byte, limit int, receipts bool) (all []*rowstore.Row, err error) {
-	statement := s.statements.page
-	if receipts {
-		statement = s.statements.list
-	}
-	err = s.each(ctx, rowstore.Later, statement, func(rows pgx.Rows) error {
+	err = s.each(ctx, rowstore.Later, s.statements.page, func(rows pgx.Rows) error {
 		var key blob
 		r, err := scanRow(rows, &key)
 		if err == nil {
@@ -33,6 +29,6 @@ func (s *Store) rows(ctx context.Context, after []byte, limit int, receipts bool
 			all = append(all, r)
 		}
 		return err
-	}, after, int64(limit))
+	}, after, int64(limit), receipts)
 	return all, err
 }

@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
@@ -21,13 +23,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
 // newPool returns a pool of the database at url.
 func newPool(tb testing.TB, url string, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	tb.Helper()
-	cfg, err := pgxpool.ParseConfig(url)
-	require.NoError(tb, err)
+	cfg := must.Get(pgxpool.ParseConfig(url))(tb)
 	for _, c := range configure {
 		c(cfg)
 	}
-	pool, err := pgxpool.NewWithConfig(tb.Context(), cfg)
-	require.NoError(tb, err)
+	pool := must.Get(pgxpool.NewWithConfig(tb.Context(), cfg))(tb)
 	tb.Cleanup(pool.Close)
 	return pool
 }
@@ -69,6 +69,29 @@ func run(tb testing.TB, on interface {
 }, statement string, args ...any,
 ) {
 	tb.Helper()
-	_, err := on.Exec(tb.Context(), statement, args...)
-	require.NoError(tb, err)
+	must.Get(on.Exec(tb.Context(), statement, args...))(tb)
+}
+
+// one returns the one value of a query.
+func one[T any](tb testing.TB, on interface {
+	QueryRow(ctx context.Context, statement string, args ...any) pgx.Row
+}, statement string, args ...any,
+) (value T) {
+	tb.Helper()
+	if err := on.QueryRow(tb.Context(), statement, args...).Scan(&value); err != nil {
+		tb.Error(err) // it may be on another goroutine
+	}
+	return value
+}
+
+// sessions returns the number of sessions in the database of a connection for which a condition holds.
+func sessions(tb testing.TB, on *pgx.Conn, condition string) int {
+	tb.Helper()
+	return one[int](tb, on, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "+condition)
+}
+
+// eventually waits until a condition holds.
+func eventually(tb testing.TB, condition func() bool) {
+	tb.Helper()
+	require.Eventually(tb, condition, 20*time.Second, 5*time.Millisecond)
 }

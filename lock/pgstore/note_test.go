@@ -2,7 +2,6 @@ package pgstore_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,11 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -24,7 +26,10 @@ import (
 
 // ways open a shop for each way to the database.
 var ways = map[string]func(t *testing.T) *shop{
-	"pgx":          func(t *testing.T) *shop { t.Helper(); return openShop(t, direct(t)) },
+	"pgx": func(t *testing.T) *shop {
+		t.Helper()
+		return openShop(t, direct(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 }) // which the work has: renewals need none
+	},
 	"database/sql": openSQLShop,
 	"PgBouncer":    func(t *testing.T) *shop { t.Helper(); return openShop(t, bounced(t, pgtest.Shared(t).Addr())) },
 	"PgBouncer, database/sql": func(t *testing.T) *shop {
@@ -44,8 +49,7 @@ func TestWorkThatHasItsSnapshot(t *testing.T) {
 	client := &http.Client{Transport: latch.Upstream(nil)}
 	t.Cleanup(client.CloseIdleConnections)
 	for way, open := range ways {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, way, func(t *testing.T) {
 			s := open(t)
 			l := s.locker(t)
 			var made []string
@@ -54,8 +58,7 @@ func TestWorkThatHasItsSnapshot(t *testing.T) {
 					"a renewal":   s.renew,
 					"lock.Commit": lock.Commit,
 					"an upstream call": func(ctx context.Context) error {
-						r, err := http.NewRequestWithContext(ctx, http.MethodPost, upstream.URL, http.NoBody)
-						require.NoError(t, err)
+						r := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, upstream.URL, http.NoBody))(t)
 						answer, err := client.Do(r)
 						if err != nil {
 							return err
@@ -72,7 +75,7 @@ func TestWorkThatHasItsSnapshot(t *testing.T) {
 							require.NoError(t, exec(r.Context(), statement))
 						}
 						require.NoError(t, meanwhile(r.Context()))
-						handle(name, nil)(w, r)
+						handle(name)(w, r)
 					}))
 					for i := range 2 {
 						r := httptest.NewRequest(http.MethodPost, "/orders", http.NoBody)
@@ -118,8 +121,7 @@ func newRecordRace(t *testing.T, when string, linger time.Duration) (r *race, a 
 	t.Helper()
 	r = newRace(t, when)
 	a = lock.Claim{Token: "a", Attempt: 1, Lease: 2 * time.Second, Linger: linger}
-	e := must.Entry(t)(r.store.Claim(t.Context(), record, a))
-	require.Equal(t, lock.Held, e.State)
+	require.Equal(t, lock.Held, must.Entry(t)(r.store.Claim(t.Context(), record, a)).State)
 	return r, a
 }
 
@@ -137,8 +139,7 @@ func TestClaimThatMeetsARenewal(t *testing.T) {
 		"of a lease that is remembered": {claim: lock.Claim{Linger: time.Hour, Replaces: "a"}},
 		"behind PgBouncer":              {bounces: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			c := tt.claim
 			r, a := newRecordRace(t, "NEW.token = ''", c.Linger)
 			if tt.bounces {
@@ -146,26 +147,12 @@ func TestClaimThatMeetsARenewal(t *testing.T) {
 				pgtest.Shared(t).Exec(t, db, "ALTER DATABASE "+db+" SET default_transaction_isolation = 'repeatable read'")
 				r.store = newStore(t, newPool(t, bounced(t, pgtest.Shared(t).Addr())(db)))
 			}
-			renewed := make(chan error, 1)
-			go func() {
-				a.Lease = time.Minute
-				ok, err := r.store.Renew(t.Context(), record, a)
-				if err == nil && !ok {
-					err = lock.ErrLost
-				}
-				renewed <- err
-			}()
+			a.Lease = time.Minute
+			renewed := answerOf(func() (bool, error) { return r.store.Renew(t.Context(), record, a) })
 			r.waiting(t, 1)
-			require.Eventually(t, func() (over bool) {
-				err := r.db.QueryRow(t.Context(), "SELECT ends_at < clock_timestamp() FROM latch_entries").Scan(&over)
-				return err == nil && over
-			}, 20*time.Second, 5*time.Millisecond)
+			eventually(t, func() bool { return one[bool](t, r.db, "SELECT ends_at < clock_timestamp() FROM latch_entries") })
 			c.Token, c.Attempt, c.Lease = "b", 2, time.Minute
-			answer := make(chan grant, 1)
-			go func() {
-				e, err := r.store.Claim(t.Context(), record, c)
-				answer <- grant{e, err}
-			}()
+			answer := r.claims(t, record, c)
 			r.waiting(t, 2)
 			r.goOn(t)
 			require.NoError(t, <-renewed)
@@ -180,26 +167,15 @@ func TestClaimThatMeetsARenewal(t *testing.T) {
 func TestRenewalThatMeetsATakeover(t *testing.T) {
 	t.Parallel()
 	r, a := newRecordRace(t, "NEW.token = 'b'", time.Hour)
-	answer := make(chan grant, 1)
-	go func() {
-		e, err := r.store.Claim(t.Context(), record, lock.Claim{Token: "b", Attempt: 2, Lease: time.Minute, Replaces: "a", ReplacesHeld: true})
-		answer <- grant{e, err}
-	}()
+	answer := r.claims(t, record, lock.Claim{Token: "b", Attempt: 2, Lease: time.Minute, Replaces: "a", ReplacesHeld: true})
 	r.waiting(t, 1)
-	renewed := make(chan grant, 1)
-	go func() {
-		ok, err := r.store.Renew(t.Context(), record, a)
-		if ok {
-			err = errors.Join(err, errors.New("renewed after a takeover"))
-		}
-		renewed <- grant{err: err}
-	}()
+	renewed := answerOf(func() (bool, error) { return r.store.Renew(t.Context(), record, a) })
 	r.waiting(t, 2)
 	r.goOn(t)
 	g := <-answer
 	require.NoError(t, g.err)
 	require.Equal(t, []any{lock.Held, "b"}, []any{g.entry.State, g.entry.Token})
-	require.NoError(t, (<-renewed).err)
+	require.ErrorIs(t, <-renewed, lock.ErrLost)
 }
 
 // After a COMMIT without an answer and without effect, a release frees the key, whatever was noted.
@@ -213,15 +189,12 @@ func TestReleaseOfWorkWithANote(t *testing.T) {
 	tx := unanswered(t, store, func(ctx context.Context) {
 		must.Yes(t)(store.Renew(ctx, record, lock.Claim{Token: "t", Lease: time.Hour, Linger: time.Hour}))
 	})
-	committed, err := tx.Outcome(t.Context())
-	require.NoError(t, err)
-	require.False(t, committed)
+	must.No(t)(tx.Outcome(t.Context()))
 	e := must.Entry(t)(store.Get(t.Context(), record))
 	require.Equal(t, []any{lock.Held, "t"}, []any{e.State, e.Token})
 	require.Greater(t, e.Left, 50*time.Minute)
 	must.Yes(t)(store.Release(t.Context(), record, lock.Claim{Token: "t"}))
-	e = must.Entry(t)(store.Claim(t.Context(), record, lock.Claim{Token: "next", Attempt: 1, Lease: time.Minute}))
-	require.Equal(t, []any{lock.Held, "next"}, []any{e.State, e.Token})
+	sqlshop.Claim(t, store, record, "next")
 }
 
 // A note is a row of the table, and no entry: lists have the claim alone. A claim that has ended leaves
@@ -235,16 +208,8 @@ func TestNoteIsNoEntry(t *testing.T) {
 	must.Entry(t)(s.Claim(t.Context(), record, claim))
 	must.Yes(t)(s.Renew(t.Context(), record, claim))
 	row := pgxtest.Connect(t, c.URL(db, ""))
-	var rows int
-	require.NoError(t, row.QueryRow(t.Context(), "SELECT count(*) FROM latch_entries").Scan(&rows))
-	require.Equal(t, 2, rows)
+	require.Equal(t, 2, one[int](t, row, "SELECT count(*) FROM latch_entries"))
 
-	var listed []string
-	for e, err := range s.List(t.Context()) {
-		require.NoError(t, err)
-		listed = append(listed, e.Key)
-	}
-	require.Equal(t, []string{record}, listed)
 	page, next, err := s.Page(t.Context(), "", 10, nil)
 	require.NoError(t, err)
 	require.Empty(t, next)
@@ -252,6 +217,5 @@ func TestNoteIsNoEntry(t *testing.T) {
 	require.Equal(t, record, page[0].Key)
 
 	run(t, row, "UPDATE latch_entries SET ends_at = 'epoch'")
-	e := must.Entry(t)(s.Get(t.Context(), record))
-	require.Equal(t, lock.Entry{}, e)
+	require.Equal(t, lock.Entry{}, must.Entry(t)(s.Get(t.Context(), record)))
 }

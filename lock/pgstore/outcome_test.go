@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
@@ -42,8 +43,7 @@ func unanswered(t *testing.T, store *pgstore.Store, work func(ctx context.Contex
 	work(ctx)
 	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err = tx.Settle(impatient, []byte("receipt"), time.Hour)
-	require.ErrorContains(t, err, "COMMIT was not answered")
+	require.ErrorContains(t, must.Err(tx.Settle(impatient, []byte("receipt"), time.Hour)), "COMMIT was not answered")
 	return tx
 }
 
@@ -54,15 +54,11 @@ func TestOutcomeOfWorkThatLeavesASavepointOpen(t *testing.T) {
 	tx := unanswered(t, s.store, func(ctx context.Context) {
 		own, ok := pgstore.Tx(ctx)
 		require.True(t, ok)
-		inner, err := own.Begin(ctx)
-		require.NoError(t, err)
-		_, err = inner.Exec(ctx, "INSERT INTO orders VALUES ('inner')")
-		require.NoError(t, err)
+		inner := must.Get(own.Begin(ctx))(t)
+		must.Get(inner.Exec(ctx, "INSERT INTO orders VALUES ('inner')"))(t)
 	})
 	require.Equal(t, 1, s.sessionsInTransaction(t))
-	committed, err := tx.Outcome(t.Context())
-	require.NoError(t, err)
-	require.False(t, committed)
+	must.No(t)(tx.Outcome(t.Context()))
 	require.Eventually(t, func() bool { return s.sessionsInTransaction(t) == 0 }, 10*time.Second, time.Millisecond, "it has rows locked still")
 	require.Empty(t, s.orders(t))
 }
@@ -79,8 +75,7 @@ func TestLateCommitFindsALateClaimOfItsToken(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "holds statements back for 3 s")
 	t.Parallel()
 	for name, pooled := range map[string]bool{"direct": false, "PgBouncer": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			const late = 3 * time.Second
 			addr := pgtest.Shared(t).Addr()
 			if pooled {
@@ -101,16 +96,13 @@ func TestLateCommitFindsALateClaimOfItsToken(t *testing.T) {
 			require.Equal(t, []any{lock.Held, "t"}, []any{e.State, e.Token})
 			ctx, tx, err := s.store.Begin(t.Context(), "k", "t")
 			require.NoError(t, err)
-			_, err = order("late")(ctx)
-			require.NoError(t, err)
+			must.Get(order("late")(ctx))(t)
 			began := time.Now()
 			impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			_, err = tx.Settle(impatient, []byte("receipt"), time.Hour)
 			require.ErrorContains(t, err, "COMMIT was not answered")
-			committed, err := tx.Outcome(t.Context())
-			require.NoError(t, err)
-			require.False(t, committed)
+			must.No(t)(tx.Outcome(t.Context()))
 			must.Yes(t)(s.store.Release(t.Context(), "k", lock.Claim{Token: "t"}))
 			_, err = s.store.Claim(t.Context(), "k", claim) // its first send
 			require.ErrorIs(t, err, lock.ErrNotApplied)
@@ -119,59 +111,142 @@ func TestLateCommitFindsALateClaimOfItsToken(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 			require.Empty(t, s.orders(t))
 
-			_, replayed, err := s.locker(t).Once(t.Context(), "k", nil, insert("next")) // the key is free
-			require.NoError(t, err)
-			require.False(t, replayed)
+			must.Run(t)(s.locker(t).Once(t.Context(), "k", nil, insert("next"))) // the key is free
 			require.Equal(t, []string{"next"}, s.orders(t))
 		})
 	}
 }
 
-// Behind PgBouncer a session of the server serves one client after the other. Work that has sent
-// its own COMMIT leaves the mark of its transaction there, even if its next transaction is rolled back.
-// Later work on the same session, which has sent its own ROLLBACK, is not taken as committed.
+// A session serves one work after the other, and behind PgBouncer one client after the other. Work that
+// has sent its own COMMIT leaves the mark of its transaction there, even if its next transaction is rolled
+// back. Later work on the same session, which ends its own transaction, is not taken as committed.
 func TestMarkOfAnEarlierTransaction(t *testing.T) {
 	t.Parallel()
-	for _, end := range []string{"COMMIT", "COMMIT AND CHAIN", "COMMIT; BEGIN"} {
-		t.Run(end, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t, bounced(t, pgtest.Shared(t).Addr(), "default_pool_size=1"), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-			l := s.locker(t)
-			errAfter := errors.New("after its end")
-			_, _, err := l.Once(t.Context(), "committed", nil, func(ctx context.Context) ([]byte, error) {
-				return nil, errors.Join(statements("INSERT INTO orders VALUES ('committed')", end)(ctx), errAfter)
-			})
-			require.ErrorIs(t, err, errAfter)
-			for i := range 5 {
-				_, _, err = l.Once(t.Context(), fmt.Sprint(i), nil, func(ctx context.Context) ([]byte, error) {
-					return nil, statements("INSERT INTO orders VALUES ('rolled back')", "ROLLBACK")(ctx)
+	const order = "INSERT INTO orders VALUES ('mine')"
+	errAfter := errors.New("after its end")
+	for end, through := range map[string]func(t *testing.T) func(db string) string{
+		"ROLLBACK AND CHAIN": func(t *testing.T) func(db string) string { t.Helper(); return direct(t) },
+		"ROLLBACK": func(t *testing.T) func(db string) string {
+			t.Helper()
+			return bounced(t, pgtest.Shared(t).Addr(), "default_pool_size=1")
+		},
+	} {
+		for _, before := range []struct {
+			statement string
+			err       error
+		}{
+			{"SELECT 1", nil}, {"SELECT 1", errAfter}, {"COMMIT", nil}, {"COMMIT", errAfter}, {"COMMIT AND CHAIN", errAfter}, {"COMMIT; BEGIN", errAfter},
+		} {
+			parallel.Run(t, fmt.Sprint(end, " after ", before.statement, " ", before.err), func(t *testing.T) {
+				s := openShop(t, through(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+				l := s.locker(t)
+				_, _, err := l.Once(t.Context(), "before", nil, func(ctx context.Context) ([]byte, error) {
+					return nil, errors.Join(statements(order, before.statement)(ctx), before.err)
 				})
-				require.ErrorIs(t, err, lock.ErrNotApplied, "answered without its effect")
-			}
-			require.Equal(t, []string{"committed"}, s.orders(t))
-		})
+				require.ErrorIs(t, err, before.err)
+				there := s.orders(t)
+				for i := range 5 {
+					_, _, err = l.Once(t.Context(), fmt.Sprint(i), nil, func(ctx context.Context) ([]byte, error) { return nil, statements(order, end)(ctx) })
+					require.ErrorIs(t, err, lock.ErrNotApplied, "answered without its effect")
+				}
+				require.Equal(t, there, s.orders(t))
+			})
+		}
 	}
 }
 
-// Work has committed its transaction by itself, and the store gets no answer when it leaves the
-// receipt. The work does not run again.
-func TestWorkThatCommitsWhileTheServerIsSilent(t *testing.T) {
+// Work has ended its transaction by itself, and its connection is cut before the store knows how, or when
+// it leaves the receipt. The work does not run again. If nothing shows how it has ended, it is answered
+// neither as a success nor as a failure.
+func TestWorkThatCommitsAndIsCut(t *testing.T) {
 	t.Parallel()
-	p := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), nil)
-	s := openShop(t, func(db string) string { return p.URL(db, "postgres") })
-	var struck atomic.Bool
-	receipt, _, err := s.locker(t).Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-		p.Decide(func(x *sqlproxy.Exchange) (f sqlproxy.Fault) {
-			if x.Contains("SET receipt") && !struck.Swap(true) {
-				f.Action = sqlproxy.CutRequest
-			}
-			return f
-		})
-		return []byte("receipt"), statements("INSERT INTO orders VALUES ('first')", "COMMIT")(ctx)
+	const order = "INSERT INTO orders VALUES ('first')"
+	for name, tt := range map[string]struct {
+		work  func(ctx context.Context) error
+		start string // of the statement that is cut
+		cut   string
+		seen  bool // the COMMIT
+	}{
+		"with its receipt": {work: statements(order, "COMMIT"), cut: "SET receipt", seen: true},
+		"before it is asked for the mark": {
+			work:  func(ctx context.Context) error { return errors.Join(exec(ctx, order), query(ctx, "COMMIT")) },
+			start: "SELECT", cut: "latch.work",
+		},
+		"in a statement after it": {
+			work: func(ctx context.Context) error {
+				err := statements(order, "COMMIT")(ctx)
+				_ = exec(ctx, "SELECT 'later'")
+				return err
+			},
+			start: "SELECT", cut: "later", seen: true,
+		},
+	} {
+		for over, open := range map[string]func(t *testing.T, through func(db string) string) *shop{
+			"pgx":          func(t *testing.T, through func(db string) string) *shop { t.Helper(); return openShop(t, through) },
+			"database/sql": openSQLShopThrough,
+		} {
+			parallel.Run(t, name+", "+over, func(t *testing.T) {
+				p := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), nil)
+				s := open(t, func(db string) string { return p.URL(db, "postgres") })
+				l := s.locker(t)
+				_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+					require.NoError(t, exec(ctx, "SELECT 1")) // BEGIN sets the mark
+					var struck atomic.Bool
+					p.Decide(func(x *sqlproxy.Exchange) (f sqlproxy.Fault) {
+						if x.Contains(tt.cut) && (x.Begins(tt.start) || tt.start == "" && !struck.Swap(true)) {
+							f.Action = sqlproxy.CutRequest
+						}
+						return f
+					})
+					return []byte("receipt"), tt.work(ctx)
+				})
+				require.Positive(t, p.Count(sqlproxy.CutRequest))
+				want := "receipt"
+				if tt.seen {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, lock.ErrUnknown)
+					require.NotErrorIs(t, err, lock.ErrNotApplied)
+					want = ""
+				}
+				s.requireReplay(t, l, want)
+				require.Equal(t, []string{"first"}, s.orders(t))
+			})
+		}
+	}
+}
+
+// Behind PgBouncer, another session can answer the question how work has ended its transaction. Its
+// answer shows nothing.
+func TestMarkInAnotherSession(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, bounced(t, pgtest.Shared(t).Addr()))
+	l := s.locker(t)
+	_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+		err := errors.Join(exec(ctx, "INSERT INTO orders VALUES ('first')"), query(ctx, "COMMIT"))
+		other, beginErr := s.pool.Begin(ctx) // gets the session that was used last
+		require.NoError(t, beginErr)
+		t.Cleanup(func() { _ = other.Rollback(context.WithoutCancel(ctx)) })
+		_, beginErr = other.Exec(ctx, "SELECT 1")
+		require.NoError(t, beginErr)
+		return []byte("receipt"), err
 	})
-	require.NoError(t, err)
-	require.True(t, struck.Load())
-	require.Equal(t, "receipt", string(receipt))
-	require.Equal(t, "receipt", must.Replay(t)(s.locker(t).Once(t.Context(), "k", nil, order("second"))))
+	require.ErrorIs(t, err, lock.ErrUnknown)
+	require.NotErrorIs(t, err, lock.ErrNotApplied)
+	s.requireReplay(t, l, "")
 	require.Equal(t, []string{"first"}, s.orders(t))
+}
+
+// requireReplay waits for the receipt of the work of key "k".
+func (s *shop) requireReplay(t *testing.T, l *lock.Locker, want string) {
+	t.Helper()
+	var receipt []byte
+	var replayed bool
+	require.Eventually(t, func() bool {
+		var err error
+		receipt, replayed, err = l.Once(t.Context(), "k", nil, insert("second"))
+		return err == nil
+	}, 20*time.Second, 10*time.Millisecond)
+	require.True(t, replayed, "it has run again")
+	require.Equal(t, want, string(receipt))
 }

@@ -24,7 +24,7 @@ type settings interface {
 	renew(ctx context.Context) (changed bool, err error)
 }
 
-// poolSettings come from a pool of pgx, whose hooks are called for each connection.
+// poolSettings come from a pool of pgx, whose hooks, except AfterRelease, are called for each connection.
 type poolSettings struct{ pool *pgxpool.Pool }
 
 func (p poolSettings) config(context.Context) (*pgxpool.Config, error) { return p.pool.Config(), nil }
@@ -59,6 +59,7 @@ func openOwn(ctx context.Context, of settings) (*pgxpool.Pool, error) {
 	}
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = rowstore.OwnConnections, 0, 0
 	cfg.ShouldPing = PingIdle()
+	cfg.AfterRelease = nil // it may reset the session, which no work has used
 	prepareSessions(cfg)
 	noteWarnings(cfg.ConnConfig)
 	reportPanics(cfg)
@@ -99,12 +100,16 @@ func prepareSessions(cfg *pgxpool.Config) {
 // warnedKey is the key of a warning in the custom data of a connection.
 const warnedKey = "latch_warned"
 
-// noteWarnings notes warnings of the server. An operator can end the wait of a commit for its standby,
-// of which the server then warns.
+// waitEnded is the function of the server that warns when an operator has ended the wait of a commit for
+// its standby. Other warnings, such as one that the database is due for a VACUUM, say nothing about a
+// commit.
+const waitEnded = "SyncRepWaitForLSN"
+
+// noteWarnings notes that the server has warned of the end of a wait.
 func noteWarnings(cfg *pgx.ConnConfig) {
 	hook := cfg.OnNotice
 	cfg.OnNotice = func(conn *pgconn.PgConn, n *pgconn.Notice) {
-		if n.SeverityUnlocalized == "WARNING" {
+		if n.Routine == waitEnded {
 			conn.CustomData()[warnedKey] = true
 		}
 		if hook != nil {

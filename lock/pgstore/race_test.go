@@ -1,7 +1,6 @@
 package pgstore_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
+	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
@@ -39,17 +39,12 @@ func newRace(t *testing.T, when string) *race {
 	return r
 }
 
-// waitingSessions counts the sessions that wait for a lock.
-const waitingSessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+const waitsForLock = "wait_event_type = 'Lock'"
 
 // waiting waits until n sessions wait for a lock.
 func (r *race) waiting(t *testing.T, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		var k int
-		err := r.db.QueryRow(t.Context(), waitingSessions).Scan(&k)
-		return err == nil && k >= n
-	}, 20*time.Second, 5*time.Millisecond)
+	eventually(t, func() bool { return sessions(t, r.db, waitsForLock) >= n })
 }
 
 // goOn lets stopped sessions go on.
@@ -63,13 +58,27 @@ type grant struct {
 	err   error
 }
 
-func (r *race) claims(ctx context.Context, token string) <-chan grant {
+func (r *race) claims(t *testing.T, key string, c lock.Claim) <-chan grant {
+	t.Helper()
 	granted := make(chan grant, 1)
 	go func() {
-		e, err := r.store.Claim(ctx, "k", lock.Claim{Token: token, Owner: token, Attempt: 1, Lease: time.Minute, Fenced: true})
+		e, err := r.store.Claim(t.Context(), key, c)
 		granted <- grant{e, err}
 	}()
 	return granted
+}
+
+// answerOf makes a call, whose answer no is lock.ErrLost.
+func answerOf(call func() (bool, error)) <-chan error {
+	answer := make(chan error, 1)
+	go func() {
+		ok, err := call()
+		if err == nil && !ok {
+			err = lock.ErrLost
+		}
+		answer <- err
+	}()
+	return answer
 }
 
 // The fence of a claim that was stopped before it made its row is higher than the fences of all
@@ -77,22 +86,23 @@ func (r *race) claims(ctx context.Context, token string) <-chan grant {
 func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 	t.Parallel()
 	r := newRace(t, "NEW.owner = 'slow'")
-	slow := r.claims(t.Context(), "slow")
+	claims := func(token string) <-chan grant {
+		return r.claims(t, "k", lock.Claim{Token: token, Owner: token, Attempt: 1, Lease: time.Minute, Fenced: true})
+	}
+	slow := claims("slow")
 	r.waiting(t, 1)
-	quick := r.claims(t.Context(), "quick")
+	quick := claims("quick")
 	var before grant
 	overtaken := false
-	require.Eventually(t, func() bool {
+	eventually(t, func() bool {
 		select {
 		case before = <-quick:
 			overtaken = true
 			return true
 		default:
-			var n int
-			err := r.db.QueryRow(t.Context(), waitingSessions).Scan(&n)
-			return err == nil && n == 2
+			return sessions(t, r.db, waitsForLock) == 2
 		}
-	}, 20*time.Second, 5*time.Millisecond)
+	})
 	if overtaken {
 		require.NoError(t, before.err)
 		must.Yes(t)(r.store.Release(t.Context(), "k", lock.Claim{Token: "quick"}))
@@ -106,7 +116,7 @@ func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 		require.NoError(t, after.err)
 		require.Equal(t, "slow", after.entry.Token, "it is refused by what it has waited for")
 		must.Yes(t)(r.store.Release(t.Context(), "k", lock.Claim{Token: "slow"}))
-		after = <-r.claims(t.Context(), "quick")
+		after = <-claims("quick")
 		require.NoError(t, after.err)
 		require.Equal(t, "quick", after.entry.Token)
 	}
@@ -117,26 +127,15 @@ func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 func TestSettleThatMeetsItself(t *testing.T) {
 	t.Parallel()
 	r := newRace(t, "NEW.receipt IS NOT NULL")
-	e := must.Entry(t)(r.store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}))
-	require.Equal(t, lock.Held, e.State)
-	type answer struct {
-		ok  bool
-		err error
+	sqlshop.Claim(t, r.store, "k", "t")
+	settle := func() (bool, error) {
+		return r.store.Settle(t.Context(), "k", lock.Claim{Token: "t"}, []byte("receipt"), time.Minute)
 	}
-	answers := make(chan answer, 2)
-	for range 2 {
-		go func() {
-			ok, err := r.store.Settle(t.Context(), "k", lock.Claim{Token: "t"}, []byte("receipt"), time.Minute)
-			answers <- answer{ok, err}
-		}()
-	}
+	one, other := answerOf(settle), answerOf(settle)
 	r.waiting(t, 2)
 	r.goOn(t)
-	for range 2 {
-		a := <-answers
-		require.NoError(t, a.err)
-		require.True(t, a.ok)
-	}
+	require.NoError(t, <-one)
+	require.NoError(t, <-other)
 }
 
 // A claim meets a lease, which is over when the claim reads it: the key is taken then. A claim
@@ -168,12 +167,8 @@ func TestClaimTakesAKeyThatBecomesFree(t *testing.T) {
 			s := newStore(t, newPool(t, proxy.URL(c.Database(t), "postgres"), func(cfg *pgxpool.Config) {
 				cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 			}))
-			claim := func(c lock.Claim) lock.Entry {
-				e := must.Entry(t)(s.Claim(t.Context(), "k", c))
-				return e
-			}
-			require.Equal(t, lock.Held, claim(lock.Claim{Token: "theirs", Attempt: 1, Lease: lease, Linger: tt.linger}).State)
-			e := claim(lock.Claim{Token: "mine", Attempt: 2, Lease: time.Minute, Replaces: tt.replaces})
+			must.Entry(t)(s.Claim(t.Context(), "k", lock.Claim{Token: "theirs", Attempt: 1, Lease: lease, Linger: tt.linger}))
+			e := must.Entry(t)(s.Claim(t.Context(), "k", lock.Claim{Token: "mine", Attempt: 2, Lease: time.Minute, Replaces: tt.replaces}))
 			require.Equal(t, []any{tt.state, tt.token}, []any{e.State, e.Token})
 			require.Positive(t, proxy.Count(sqlproxy.DelayRequest), "it has read")
 		})

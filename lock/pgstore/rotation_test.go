@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -36,16 +37,15 @@ func newRotating(t *testing.T) *rotating {
 		ALTER DATABASE postgres OWNER TO shop;
 		GRANT CREATE ON SCHEMA public TO shop;`)
 	// The server itself can write its file of authentication rules.
-	var data string
-	require.NoError(t, pgxtest.Connect(t, c.URL("postgres", "")).QueryRow(t.Context(), "SHOW data_directory").Scan(&data))
+	data := one[string](t, pgxtest.Connect(t, c.URL("postgres", "")), "SHOW data_directory")
 	c.Exec(t, "postgres", `COPY (VALUES ('host all shop all scram-sha-256'), ('host all all all trust')) TO '`+data+`/pg_hba.conf'`)
 	c.Exec(t, "postgres", "SELECT pg_reload_conf()")
 	r := &rotating{cluster: c, url: c.URL("postgres", "shop")}
 	r.rotate(t, "first")
-	require.Eventually(t, func() bool { // until the file is read, a wrong password is as good
+	eventually(t, func() bool { // until the file is read, a wrong password is as good
 		_, err := pgx.Connect(t.Context(), strings.Replace(r.url, "shop@", "shop:wrong@", 1))
 		return err != nil
-	}, 10*time.Second, 10*time.Millisecond)
+	})
 	return r
 }
 
@@ -66,12 +66,15 @@ func (r *rotating) end(t *testing.T, spared ...uint32) {
 	r.cluster.Exec(t, "postgres", "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'shop' AND pid NOT IN ("+list+")")
 }
 
-func (r *rotating) config(t *testing.T) *pgxpool.Config {
+func (r *rotating) pool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(r.url)
-	require.NoError(t, err)
-	cfg.BeforeConnect = r.beforeConnect
-	return cfg
+	return newPool(t, r.url, func(cfg *pgxpool.Config) { cfg.BeforeConnect = r.beforeConnect })
+}
+
+// open returns a database without a pool of pgx.
+func (r *rotating) open(t *testing.T, beforeConnect func(context.Context, *pgx.ConnConfig) error) *sql.DB {
+	t.Helper()
+	return stdlib.OpenDB(*must.Get(pgx.ParseConfig(r.url))(t), stdlib.OptionBeforeConnect(beforeConnect))
 }
 
 func (r *rotating) beforeConnect(_ context.Context, cfg *pgx.ConnConfig) error {
@@ -107,23 +110,17 @@ func TestPasswordsThatChange(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T, r *rotating) (*pgstore.Store, *sql.DB){
 		"NewSQL, OptionBeforeConnect": func(t *testing.T, r *rotating) (*pgstore.Store, *sql.DB) {
 			t.Helper()
-			db := stdlib.OpenDB(*r.config(t).ConnConfig, stdlib.OptionBeforeConnect(r.beforeConnect))
+			db := r.open(t, r.beforeConnect)
 			return pgstore.NewSQL(db), db
 		},
 		"NewSQL, over a pool": func(t *testing.T, r *rotating) (*pgstore.Store, *sql.DB) {
 			t.Helper()
-			pool, err := pgxpool.NewWithConfig(t.Context(), r.config(t))
-			require.NoError(t, err)
-			t.Cleanup(pool.Close)
-			db := stdlib.OpenDBFromPool(pool)
+			db := stdlib.OpenDBFromPool(r.pool(t))
 			return pgstore.NewSQL(db), db
 		},
 		"New": func(t *testing.T, r *rotating) (*pgstore.Store, *sql.DB) {
 			t.Helper()
-			pool, err := pgxpool.NewWithConfig(t.Context(), r.config(t))
-			require.NoError(t, err)
-			t.Cleanup(pool.Close)
-			return pgstore.New(pool), nil
+			return pgstore.New(r.pool(t)), nil
 		},
 	} {
 		for _, older := range []bool{false, true} {
@@ -140,7 +137,7 @@ func TestPasswordsThatChange(t *testing.T) {
 				for _, password := range []string{"second", "third"} {
 					var spared []uint32
 					if older && db != nil { // idle connections of the pool stay
-						spared = append(spared, backendOf(t, db))
+						spared = append(spared, pidOf(t, db))
 					}
 					r.rotate(t, password)
 					r.end(t, spared...)
@@ -156,10 +153,9 @@ func TestPasswordsThatChange(t *testing.T) {
 	}
 }
 
-func backendOf(t *testing.T, db *sql.DB) (pid uint32) {
+func pidOf(t *testing.T, db *sql.DB) (pid uint32) {
 	t.Helper()
-	conn, err := db.Conn(t.Context())
-	require.NoError(t, err)
+	conn := must.Get(db.Conn(t.Context()))(t)
 	require.NoError(t, conn.Raw(func(own any) error {
 		pid = own.(*stdlib.Conn).Conn().PgConn().PID()
 		return nil
@@ -173,10 +169,10 @@ func TestPasswordThatIsWrong(t *testing.T) {
 	t.Parallel()
 	r := newRotating(t)
 	var connects atomic.Int64
-	db := stdlib.OpenDB(*r.config(t).ConnConfig, stdlib.OptionBeforeConnect(func(ctx context.Context, cfg *pgx.ConnConfig) error {
+	db := r.open(t, func(ctx context.Context, cfg *pgx.ConnConfig) error {
 		connects.Add(1)
 		return r.beforeConnect(ctx, cfg)
-	}))
+	})
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	s := pgstore.NewSQL(db)
 	t.Cleanup(s.Close)

@@ -24,8 +24,9 @@ type work interface {
 type session struct {
 	conn      *pgx.Conn
 	tx        pgx.Tx       // nil until BEGIN was sent
+	begun     bool         // the server was in the transaction: the answer to BEGIN may still be open
 	committed bool         // the work has sent its own COMMIT, which was answered
-	prepared  bool         // the work has sent a PREPARE TRANSACTION, which keeps the mark
+	undone    bool         // the work has ended the transaction, and nothing was committed
 	parts     atomic.Int64 // number of savepoints
 	over      atomic.Bool
 	used      sync.Mutex  // by a call of the work; by the end of the session after it
@@ -75,10 +76,13 @@ func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
 	switch {
 	case s.over.Load():
 		return nil, pgx.ErrTxClosed
-	case s.ended() && !s.kept(ctx):
-		return nil, fmt.Errorf("pgstore: the work's transaction is over: %w", errEnded)
+	case s.ended():
+		if kept, err := s.kept(ctx); !kept {
+			return nil, fmt.Errorf("pgstore: the work's transaction is over: %w", errors.Join(errEnded, err))
+		}
 	}
 	if s.tx != nil {
+		s.begun = s.begun || s.conn.PgConn().TxStatus() != 'I'
 		return s.tx, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
@@ -86,7 +90,7 @@ func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
 	for {
 		tx, err := s.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin; " + s.setMark()})
 		if err == nil {
-			s.tx = tx
+			s.tx, s.begun = tx, true
 			return tx, nil
 		}
 		// Whatever a closed connection has sent with BEGIN is not committed, so another connection can
@@ -94,8 +98,10 @@ func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
 		if !s.conn.IsClosed() || ctx.Err() != nil {
 			return nil, err
 		}
-		s.giveBack(true)
-		s.giveBack = nil
+		if s.giveBack != nil { // else an earlier statement has found no other connection
+			s.giveBack(true)
+			s.giveBack = nil
+		}
 		if again := s.connect(ctx); again != nil {
 			return nil, errors.Join(err, again)
 		}
@@ -103,12 +109,18 @@ func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
 }
 
 // ended reports whether the work has ended its transaction.
-func (s *session) ended() bool { return s.tx != nil && s.conn.PgConn().TxStatus() == 'I' }
+func (s *session) ended() bool { return s.begun && s.conn.PgConn().TxStatus() == 'I' }
 
 // kept reports whether the work has ended its transaction by a commit. It asks the server for the
-// mark unless it has seen the COMMIT. Behind PgBouncer another session may answer.
-func (s *session) kept(ctx context.Context) bool {
-	return s.committed || !s.prepared && s.conn.QueryRow(ctx, "select "+marked+"$1", markOf(s.conn)).Scan(&s.committed) == nil && s.committed
+// mark unless it has seen the end. Behind PgBouncer another session may answer, which only shows
+// something if it has the mark.
+func (s *session) kept(ctx context.Context) (bool, error) {
+	if s.committed || s.undone {
+		return s.committed, nil
+	}
+	err := s.conn.QueryRow(ctx, "select case when "+marked+"$1 then true when pg_backend_pid() = $2 then false end",
+		markOf(s.conn), int64(s.conn.PgConn().PID())).Scan(&s.committed)
+	return s.committed, err
 }
 
 // take ends the use of the session by the work, and reports whether it is still in use.

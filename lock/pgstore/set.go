@@ -37,7 +37,7 @@ FROM (SELECT count(*) AS taken FROM claimed) AS all_of_them`)
 // ClaimSet is part of [lock.SetClaimer]. It sends one statement, and a second one to read the
 // entries if one of the keys is taken.
 func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
-	if err := rowstore.Admit(ctx, &s.calls, nil); err != nil {
+	if err := rowstore.Admit(ctx, &s.calls, nil, false); err != nil {
 		return lock.Entry{}, err
 	}
 	names, tokens := make([][]byte, len(keys)), make([][]byte, len(keys))

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
@@ -32,8 +34,7 @@ func TestSettingsThatAreForTheWork(t *testing.T) {
 	}
 	for _, where := range []string{"pool", "role", "database", "hook"} {
 		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-			t.Run(fmt.Sprintf("%s, %v", where, mode), func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, fmt.Sprintf("%s, %v", where, mode), func(t *testing.T) {
 				s := newService(t)
 				s.grant(t, grantsOfThePage(t, s.role)...)
 				cfg, err := pgxpool.ParseConfig(s.cluster.URL(s.db, s.role))
@@ -53,17 +54,11 @@ func TestSettingsThatAreForTheWork(t *testing.T) {
 				}
 				s.grant(t, alter)
 				if where == "hook" {
-					cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-						_, err := conn.Exec(ctx, set)
-						return err
-					}
+					cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return must.Err(conn.Exec(ctx, set)) }
 				}
-				pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-				require.NoError(t, err)
+				pool := must.Get(pgxpool.NewWithConfig(t.Context(), cfg))(t)
 				t.Cleanup(pool.Close)
-				var read string
-				require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_setting('default_transaction_read_only')").Scan(&read))
-				require.Equal(t, "on", read, "the work has them")
+				require.Equal(t, "on", one[string](t, pool, "SELECT current_setting('default_transaction_read_only')"), "the work has them")
 				store := pgstore.New(pool)
 				t.Cleanup(store.Close)
 				require.NoError(t, store.Check(t.Context()))
@@ -93,8 +88,7 @@ func TestSettingsThatAreForTheWork(t *testing.T) {
 func TestSettingsBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, mode.String(), func(t *testing.T) {
 			c := pgtest.Shared(t)
 			db := c.Database(t)
 			migrate(t, newStore(t, newPool(t, c.URL(db, "postgres"))))
@@ -105,10 +99,44 @@ func TestSettingsBehindPgBouncer(t *testing.T) {
 			t.Cleanup(store.Close)
 			latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
 			for range 20 {
-				var timeout string
-				require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_setting('statement_timeout')").Scan(&timeout))
-				require.Equal(t, "29s", timeout)
+				require.Equal(t, "29s", one[string](t, pool, "SELECT current_setting('statement_timeout')"))
 			}
 		})
+	}
+}
+
+// Warnings about other things than the wait for a standby are no failure: a database that is due for a
+// VACUUM warns in each transaction, and goes on for days.
+func TestOtherWarnings(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, direct(t))
+	run(t, s.db, `
+		CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'database "shop" must be vacuumed within 39985967 transactions'; RETURN NEW; END $$;
+		CREATE TRIGGER warn BEFORE INSERT OR UPDATE ON latch_entries FOR EACH ROW EXECUTE FUNCTION warn();
+		CREATE CONSTRAINT TRIGGER warn AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION warn()`)
+	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}
+	require.Equal(t, lock.Held, must.Entry(t)(s.store.Claim(t.Context(), "lock", claim)).State)
+	must.Yes(t)(s.store.Renew(t.Context(), "lock", claim))
+	l := s.locker(t)
+	require.Equal(t, "first", must.Run(t)(l.Once(t.Context(), "k", nil, order("first"))))
+	require.Equal(t, "first", must.Replay(t)(l.Once(t.Context(), "k", nil, order("second"))))
+}
+
+// A hook of the pool resets each session after its use. The store's own sessions keep their settings.
+func TestPoolThatResetsItsSessions(t *testing.T) {
+	t.Parallel()
+	c := pgtest.Shared(t)
+	db := c.Database(t)
+	migrate(t, newStore(t, newPool(t, c.URL(db, "postgres"))))
+	c.Exec(t, db, "ALTER DATABASE "+db+" SET default_transaction_read_only = on")
+	store := pgstore.New(newPool(t, c.URL(db, "postgres"), func(cfg *pgxpool.Config) {
+		cfg.AfterRelease = func(conn *pgx.Conn) bool {
+			_, err := conn.Exec(context.WithoutCancel(t.Context()), "RESET ALL")
+			return err == nil
+		}
+	}))
+	t.Cleanup(store.Close)
+	for i := range 20 {
+		must.Entry(t)(store.Claim(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}))
 	}
 }

@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
@@ -30,9 +32,7 @@ func openSQLShop(t *testing.T) *shop {
 func openSQLShopThrough(t *testing.T, through func(db string) string) *shop {
 	t.Helper()
 	s := openShop(t, through)
-	var err error
-	db, err := sql.Open("pgx", s.pool.Config().ConnString())
-	require.NoError(t, err)
+	db := must.Get(sql.Open("pgx", s.pool.Config().ConnString()))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	s.store = pgstore.NewSQL(db)
 	t.Cleanup(s.store.Close)
@@ -43,15 +43,13 @@ func openSQLShopThrough(t *testing.T, through func(db string) string) *shop {
 // exec executes a statement in the transaction of the work, whichever it is.
 func exec(ctx context.Context, statement string, args ...any) error {
 	if tx, ok := pgstore.SQLTx(ctx); ok {
-		_, err := tx.ExecContext(ctx, statement, args...)
-		return err
+		return must.Err(tx.ExecContext(ctx, statement, args...))
 	}
 	tx, ok := pgstore.Tx(ctx)
 	if !ok {
 		return sqlshop.ErrNoTx
 	}
-	_, err := tx.Exec(ctx, statement, args...)
-	return err
+	return must.Err(tx.Exec(ctx, statement, args...))
 }
 
 // insert inserts an order, after the other steps.
@@ -112,8 +110,28 @@ func openRows(ctx context.Context, _ *sqlshop.Shop) error {
 		return err
 	}
 	tx, _ := pgstore.Tx(ctx)
-	_, err := tx.Query(ctx, "SELECT generate_series(1, 1000)")
+	_, err := tx.Query(ctx, "SELECT generate_series(1, $1::int)", 1000) // sent with BEGIN, whose answer stays open, too
 	return err
+}
+
+// backendOf returns the number of the session of the work.
+func backendOf(ctx context.Context) (pid uint32) {
+	if tx, ok := pgstore.Tx(ctx); ok {
+		return tx.Conn().PgConn().PID()
+	}
+	tx, _ := pgstore.SQLTx(ctx)
+	_ = tx.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid)
+	return pid
+}
+
+// meets changes the claim after the transaction has its snapshot, so that the receipt's statement meets a
+// row that has changed since.
+func meets(isolation string) func(ctx context.Context, s *sqlshop.Shop) error {
+	return func(ctx context.Context, s *sqlshop.Shop) error {
+		err := statements("SET TRANSACTION ISOLATION LEVEL "+isolation, "INSERT INTO orders VALUES ('mine')")(ctx)
+		_, changed := s.DB.ExecContext(ctx, "UPDATE latch_entries SET ends_at = ends_at + interval '1 second'")
+		return errors.Join(err, changed)
+	}
 }
 
 // Work as programs write it. Nothing that it does to its transaction makes an answer without its
@@ -122,8 +140,7 @@ func TestWorkAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	const order = "INSERT INTO orders VALUES ('mine')"
 	for over, open := range shops {
-		t.Run(over, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, over, func(t *testing.T) {
 			sqlshop.TestWorks(t, func(t *testing.T) *sqlshop.Shop { t.Helper(); return open(t).Shop }, map[string]sqlshop.Work{
 				"deferred Rollback":            {Do: tutorial(false), Rows: []string{"tutorial"}},
 				"Commit and deferred Rollback": {Do: tutorial(true), Says: "the guard commits this transaction", Own: true},
@@ -160,11 +177,28 @@ func TestWorkAsItIsWritten(t *testing.T) {
 					_ = exec(ctx, "INSERT INTO nowhere VALUES (1)")
 					return nil
 				}, Says: "a statement in it has failed"},
-				"search_path":       {Do: sqlshop.Statements("SET LOCAL search_path = pg_catalog", "INSERT INTO public.orders VALUES ('mine')"), Rows: []string{"mine"}},
-				"role":              {Do: sqlshop.Statements(order, "SET LOCAL ROLE pg_monitor"), Says: "its role may not write the receipt"},
-				"read only":         {Do: sqlshop.Statements(order, "SET LOCAL transaction_read_only = on"), Says: "it is read only"},
-				"statement_timeout": {Do: sqlshop.Statements(order, "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(5); RETURN NEW; END'", "CREATE TRIGGER nap BEFORE UPDATE ON latch_entries FOR EACH ROW EXECUTE FUNCTION nap()", "SET LOCAL statement_timeout = 200"), Says: "57014", May: true},
-				"rows left open":    {Do: openRows, Says: "rows open"},
+				"failed in a savepoint": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
+					if tx, ok := pgstore.Tx(ctx); ok {
+						_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, "SELECT 1/0"); return err })
+					}
+					return exec(ctx, order)
+				}, Rows: []string{"mine"}},
+				"a constraint at the commit": {Do: sqlshop.Statements(
+					"CREATE TABLE items (a int UNIQUE DEFERRABLE INITIALLY DEFERRED)", "INSERT INTO items VALUES (1), (1)",
+				), Says: "23505"},
+				"session ended": {Do: func(ctx context.Context, s *sqlshop.Shop) error {
+					err := exec(ctx, order)
+					_, ended := s.DB.ExecContext(ctx, "SELECT pg_terminate_backend($1)", backendOf(ctx))
+					return errors.Join(err, ended)
+				}, Says: "not applied", May: true},
+				"claim changed, read committed":  {Do: meets("READ COMMITTED"), Rows: []string{"mine"}},
+				"claim changed, repeatable read": {Do: meets("REPEATABLE READ"), Says: "40001", May: true},
+				"claim changed, serializable":    {Do: meets("SERIALIZABLE"), Says: "40001", May: true},
+				"search_path":                    {Do: sqlshop.Statements("SET LOCAL search_path = pg_catalog", "INSERT INTO public.orders VALUES ('mine')"), Rows: []string{"mine"}},
+				"role":                           {Do: sqlshop.Statements(order, "SET LOCAL ROLE pg_monitor"), Says: "its role may not write the receipt"},
+				"read only":                      {Do: sqlshop.Statements(order, "SET LOCAL transaction_read_only = on"), Says: "it is read only"},
+				"statement_timeout":              {Do: sqlshop.Statements(order, "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(5); RETURN NEW; END'", "CREATE TRIGGER nap BEFORE UPDATE ON latch_entries FOR EACH ROW EXECUTE FUNCTION nap()", "SET LOCAL statement_timeout = 200"), Says: "57014", May: true},
+				"rows left open":                 {Do: openRows, Says: "rows open"},
 				"rows left open, after others": {Do: func(ctx context.Context, s *sqlshop.Shop) error {
 					return errors.Join(exec(ctx, order), openRows(ctx, s))
 				}, Says: "rows open"},
@@ -183,10 +217,9 @@ var shops = map[string]func(t *testing.T) *shop{
 }
 
 // sessionsInTransaction returns the sessions that are idle in a transaction.
-func (s *shop) sessionsInTransaction(tb testing.TB) (n int) {
+func (s *shop) sessionsInTransaction(tb testing.TB) int {
 	tb.Helper()
-	require.NoError(tb, s.db.QueryRow(tb.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'").Scan(&n))
-	return n
+	return sessions(tb, s.db, "state LIKE 'idle in transaction%'")
 }
 
 // A *sql.DB of another driver is reported.
@@ -217,8 +250,7 @@ func TestConnectionAfterTheEndOfItsContext(t *testing.T) {
 	for name, over := range map[string]func(t *testing.T, cfg *pgxpool.Config) *pgstore.Store{
 		"pgx": func(t *testing.T, cfg *pgxpool.Config) *pgstore.Store {
 			t.Helper()
-			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-			require.NoError(t, err)
+			pool := must.Get(pgxpool.NewWithConfig(t.Context(), cfg))(t)
 			t.Cleanup(pool.Close)
 			return pgstore.New(pool)
 		},
@@ -230,8 +262,7 @@ func TestConnectionAfterTheEndOfItsContext(t *testing.T) {
 			return pgstore.NewSQL(db)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			s := openShop(t, direct(t))
 			ctx, cancel := context.WithCancel(t.Context())
 			cfg := s.pool.Config()
@@ -243,8 +274,7 @@ func TestConnectionAfterTheEndOfItsContext(t *testing.T) {
 			}
 			store := over(t, cfg)
 			t.Cleanup(store.Close)
-			e := must.Entry(t)(store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}))
-			require.Equal(t, lock.Held, e.State)
+			sqlshop.Claim(t, store, "k", "t")
 			_, tx, err := store.Begin(t.Context(), "k", "t")
 			require.NoError(t, err)
 			must.Yes(t)(tx.Settle(ctx, []byte("receipt"), time.Minute))
@@ -308,35 +338,6 @@ func TestCallsWhileTheFirstWaitsForAConnection(t *testing.T) {
 	require.NoError(t, <-first)
 }
 
-// Because of settings that one run has left in its session, the next run in the same session must
-// not mistake another transaction for its own.
-func TestTransactionsOfOneSession(t *testing.T) {
-	t.Parallel()
-	const order = "INSERT INTO orders VALUES ('mine')"
-	for name, before := range map[string]struct {
-		work  func(ctx context.Context) error
-		fails bool
-	}{
-		"committed":                       {work: statements(order)},
-		"committed by the work":           {work: statements(order, "COMMIT")},
-		"committed by it, and then fails": {work: statements(order, "COMMIT", "SELECT 1/0"), fails: true},
-		"rolled back":                     {work: statements(order, "SELECT 1/0"), fails: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := direct(t)
-			s := openShop(t, func(db string) string { return c(db) + "&pool_max_conns=1" })
-			l := s.locker(t)
-			_, _, err := l.Once(t.Context(), "before", nil, func(ctx context.Context) ([]byte, error) { return nil, before.work(ctx) })
-			require.Equal(t, before.fails, err != nil, "%v", err)
-			there := s.orders(t)
-			_, _, err = l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) { return nil, statements(order, "ROLLBACK AND CHAIN")(ctx) })
-			require.ErrorContains(t, err, "the work has ended it itself and begun another")
-			require.Equal(t, there, s.orders(t))
-		})
-	}
-}
-
 // The receipt waits for a statement that a goroutine has in progress over database/sql, for as
 // long as its budget. The error names that cause.
 func TestGoroutineThatGoesOnForLongerThanTheBudget(t *testing.T) {
@@ -350,11 +351,7 @@ func TestGoroutineThatGoesOnForLongerThanTheBudget(t *testing.T) {
 			defer close(ended)
 			_ = exec(lasting, "SELECT pg_sleep(20)")
 		}()
-		require.Eventually(t, func() bool {
-			var n int
-			err := s.db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'").Scan(&n)
-			return err == nil && n == 1
-		}, 10*time.Second, time.Millisecond)
+		eventually(t, func() bool { return sessions(t, s.db, "wait_event = 'PgSleep'") == 1 })
 		return nil, nil
 	})
 	require.ErrorIs(t, err, lock.ErrUnavailable)
@@ -374,7 +371,6 @@ func TestCutConnectionLeavesThePoolBelow(t *testing.T) {
 		require.NoError(t, exec(work, "ROLLBACK")) // a pool gives up a connection in a transaction by itself
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = tx.Settle(ctx, []byte("done"), time.Hour)
-		require.Error(t, err)
+		require.Error(t, must.Err(tx.Settle(ctx, []byte("done"), time.Hour)))
 	}
 }

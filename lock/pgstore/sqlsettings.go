@@ -24,10 +24,6 @@ type sqlSettings struct {
 	learning chan struct{} // has room for the one call that learns the settings again
 }
 
-func newSQLSettings(db *sql.DB) *sqlSettings {
-	return &sqlSettings{db: db, learning: make(chan struct{}, 1)}
-}
-
 func (s *sqlSettings) config(ctx context.Context) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig("host=localhost") // its parts are replaced
 	if err != nil {

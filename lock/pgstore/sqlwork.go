@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
-	"sync"
 
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -18,10 +17,6 @@ import (
 type sqlWork struct {
 	db  *sql.DB
 	out func() *sql.DB // makes the *sql.Tx of the work
-}
-
-func newSQLWork(db *sql.DB) sqlWork {
-	return sqlWork{db, sync.OnceValue(out.Open)}
 }
 
 func (w sqlWork) begin(ctx context.Context) (*session, error) {
@@ -81,7 +76,7 @@ type lent struct {
 func (*lent) Close() error { return nil }
 
 // BeginTx does nothing: the transaction has begun.
-func (*lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return out.Tx(), nil }
+func (*lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return out, nil }
 
 // ExecContext calls pgx's driver, and looks at the command's tag.
 func (c *lent) ExecContext(ctx context.Context, query string, named []driver.NamedValue) (driver.Result, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
@@ -42,8 +43,7 @@ func TestCallThatWaitsForItsStandby(t *testing.T) {
 		"pgx":          func(t *testing.T, url string) *pgstore.Store { t.Helper(); return pgstore.New(newPool(t, url)) },
 		"database/sql": func(t *testing.T, url string) *pgstore.Store { t.Helper(); return pgstore.NewSQL(openSQL(t, url)) },
 	} {
-		t.Run(over, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, over, func(t *testing.T) {
 			primary := pgtest.Start(t)
 			name := primary.Database(t)
 			store := open(t, primary.URL(name, ""))
@@ -57,19 +57,20 @@ func TestCallThatWaitsForItsStandby(t *testing.T) {
 			standby := primary.Standby(t)
 			primary.Synchronize(t)
 			standby.Kill()
+			t.Cleanup(func() {
+				primary.Kill() // it would wait for the standby again
+				_ = tx.Rollback(context.Background())
+			})
 			for name, call := range map[string]func(ctx context.Context) error{
 				"claim": func(ctx context.Context) error { _, err := store.Claim(ctx, "of another", claim); return err },
 				"fenced claim": func(ctx context.Context) error {
-					_, err := store.Claim(ctx, "fenced", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute, Fenced: true})
-					return err
+					return must.Err(store.Claim(ctx, "fenced", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute, Fenced: true}))
 				},
 				"receipt": func(ctx context.Context) error {
-					_, err := store.Settle(ctx, "k", claim, []byte("receipt"), time.Hour)
-					return err
+					return must.Err(store.Settle(ctx, "k", claim, []byte("receipt"), time.Hour))
 				},
 				"receipt of work": func(ctx context.Context) error {
-					_, err := tx.Settle(ctx, []byte("receipt"), time.Hour)
-					return err
+					return must.Err(tx.Settle(ctx, []byte("receipt"), time.Hour))
 				},
 			} {
 				done := make(chan error, 1)
@@ -81,7 +82,6 @@ func TestCallThatWaitsForItsStandby(t *testing.T) {
 				require.Error(t, err, name)
 				require.NotErrorIs(t, err, lock.ErrNotApplied, name)
 			}
-			primary.Kill() // it would wait for the standby again
 		})
 	}
 }
@@ -93,8 +93,7 @@ func TestOutcomeIsAskedOfThePrimary(t *testing.T) {
 		"any host":             nil,
 		"a pooler hides which": func(context.Context, *pgconn.PgConn) error { return nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			primary := pgtest.Start(t)
 			name := primary.Database(t)
 			primary.Exec(t, name, "CREATE TABLE orders (name text)")
@@ -128,12 +127,9 @@ func TestOutcomeIsAskedOfThePrimary(t *testing.T) {
 			store := pgstore.New(pool)
 			t.Cleanup(store.Close)
 			l := lockerOf(t, store, lock.WithBudget(5*time.Second), lock.WithLease(time.Minute))
-			_, _, err := l.Once(t.Context(), "warm", nil, order("warm"))
-			require.NoError(t, err)
+			must.Run(t)(l.Once(t.Context(), "warm", nil, order("warm")))
 			lose.Store(true)
-			receipt, _, err := l.Once(t.Context(), "k", nil, order("first"))
-			require.NoError(t, err, "it is committed")
-			require.Equal(t, "first", string(receipt))
+			require.Equal(t, "first", must.Run(t)(l.Once(t.Context(), "k", nil, order("first"))), "it is committed")
 		})
 	}
 }

@@ -9,12 +9,12 @@ import (
 
 // statements has the SQL of a store.
 type statements struct {
-	claim, lock, takeover, reclaim, fence       string
-	renew, note, settle, settled, amend         string
-	release, releaseTaken, forget, sweep        string
-	get, getNoted, list, page, claimSet, getSet string
-	lacking, present, takeAway, location        string
-	idle, endIdle                               string
+	claim, lock, takeover, reclaim, fence string
+	renew, note, settle, settled, amend   string
+	release, releaseTaken, forget, sweep  string
+	get, getNoted, page, claimSet, getSet string
+	lacking, present, takeAway, location  string
+	idle, endIdle                         string
 }
 
 const (
@@ -132,7 +132,7 @@ RETURNING fence, ` + quick("$8"))
 	s.renew = n.in(`
 UPDATE latch_entries e SET ends_at = greatest(ends_at, ` + after + `$3::bigint * interval '1 microsecond'), linger = greatest(linger, $4::bigint)
 WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + live + `
-RETURNING ` + quick("$5"))
+RETURNING true, ` + quick("$5"))
 
 	// The note stays for some time after its end, see sweep.
 	s.note = n.in(`
@@ -143,7 +143,7 @@ SELECT ` + noteKey + `, '', 0, '', '', 0, greatest(ends_at, ` + after + `$3::big
 FROM held e WHERE ` + alive(`statement_timestamp()`) + `
 ON CONFLICT (key) DO UPDATE SET ends_at = greatest(n.ends_at, EXCLUDED.ends_at), linger = greatest(n.linger, EXCLUDED.linger),
 	sweep_at = greatest(n.ends_at, EXCLUDED.ends_at) + (greatest(n.linger, EXCLUDED.linger) + $6::bigint) * interval '1 microsecond'
-RETURNING ` + quick("$5"))
+RETURNING true, ` + quick("$5"))
 }
 
 // setEnds sets the statements that free a key, and that remove receipts.
@@ -151,9 +151,9 @@ func (s *statements) setEnds(n names) {
 	s.settle = n.in(`
 UPDATE latch_entries e SET receipt = $3::bytea, linger = 0, ends_at = ` + after + `$4::bigint * interval '1 microsecond', sweep_at = ` + after + `$4::bigint * interval '1 microsecond'
 WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + alive(`statement_timestamp()`) + `
-RETURNING 1`)
+RETURNING true`)
 
-	s.settled = n.in(`SELECT ` + confirmed + ` FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NOT NULL AND ` + wasLive)
+	s.settled = n.in(`SELECT true, ` + confirmed + ` FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NOT NULL AND ` + wasLive)
 
 	s.amend = n.amend()
 
@@ -195,10 +195,7 @@ func (s *statements) setReads(n names) {
 	}
 	s.get, s.getNoted = get(plain), get(withNote)
 
-	page := func(receipt string) string {
-		return n.in(`SELECT e.key, ` + withNote + `, ` + receipt + ` FROM latch_entries e WHERE key > $1 AND token <> '' ORDER BY key LIMIT $2`)
-	}
-	s.list, s.page = page(`e.receipt`), page(`NULL::bytea`)
+	s.page = n.in(`SELECT e.key, ` + withNote + `, CASE WHEN $3::bool THEN e.receipt END FROM latch_entries e WHERE key > $1 AND token <> '' ORDER BY key LIMIT $2`)
 
 	s.lacking = n.in(`
 SELECT quote_ident(current_user),
@@ -235,7 +232,7 @@ func (n names) amend() string {
 	return n.in(`
 UPDATE latch_entries e SET receipt = $4::bytea
 WHERE key = $1::bytea AND token = $2::bytea AND (receipt = $3::bytea OR receipt = $4::bytea) AND ` + live + `
-RETURNING 1`)
+RETURNING true`)
 }
 
 // settleInside returns the statement that writes a receipt in the transaction of the work. COMMIT is

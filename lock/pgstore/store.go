@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,9 +77,9 @@ func NewSQL(db *sql.DB, opts ...Option) *Store {
 		panic("pgstore.NewSQL: nil *sql.DB")
 	}
 	s := newStore(opts)
-	work := newSQLWork(db)
+	work := sqlWork{db, sync.OnceValue(out.DB)}
 	s.work, s.closeWork = work, func() { _ = work.out().Close() }
-	s.settings = newSQLSettings(db)
+	s.settings = &sqlSettings{db: db, learning: make(chan struct{}, 1)}
 	return s
 }
 
@@ -130,12 +131,10 @@ func (s *Store) Close() {
 	}
 }
 
-var errClosed = fmt.Errorf("%w: pgstore: the store was closed", lock.ErrNotApplied)
-
 // ownPool returns the store's own connections.
 func (s *Store) ownPool(ctx context.Context) (*pgxpool.Pool, error) {
 	if s.closed.Load() {
-		return nil, errClosed
+		return nil, failure.NotApplied(rowstore.ErrClosed)
 	}
 	if pool := s.pool.Load(); pool != nil {
 		return pool, nil

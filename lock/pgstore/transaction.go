@@ -39,7 +39,8 @@ type workTransaction struct {
 	result     commitResult // unanswered until COMMIT was sent and answered
 	sent       time.Time    // when COMMIT was sent
 
-	leave func(ctx context.Context) (bool, error) // leaves the receipt of work that has committed by itself; else nil
+	leave       func(ctx context.Context) (bool, error) // leaves the receipt of work that has ended by itself; else nil
+	unexplained bool                                    // it is not known how it has ended, and no caller was answered so
 }
 
 // Settle is part of [lock.Transaction]. The receipt and COMMIT are one round trip.
@@ -49,6 +50,8 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	inUse := s.take(ctx)
 	defer s.leave()
 	switch conn := s.conn.PgConn(); {
+	case !inUse && s.ended():
+		return t.leaveApart(ctx, receipt, keep)
 	case s.late:
 		return false, failure.Transient(errBusy)
 	case s.cut:
@@ -59,16 +62,6 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 		return false, failure.Transient(errSessionEnded)
 	case conn.IsBusy():
 		return false, failure.Permanent(errBusy)
-	case s.ended():
-		kept := s.kept(ctx)
-		s.hangUp() // its next user must not get the mark
-		if !kept {
-			return false, failure.Permanent(errEnded)
-		}
-		t.leave = func(ctx context.Context) (bool, error) {
-			return t.store.Settle(ctx, string(t.key), lock.Claim{Token: string(t.token)}, receipt, keep)
-		}
-		return t.Outcome(ctx)
 	case conn.TxStatus() == 'E':
 		_ = s.rollback(ctx)
 		return false, failure.Permanent(errAborted)
@@ -87,6 +80,25 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 	case unanswered:
 	}
 	return false, err
+}
+
+// leaveApart leaves the receipt of work that has committed by itself, an empty one if it is not known
+// whether it has.
+func (t *workTransaction) leaveApart(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
+	kept, err := t.session.kept(ctx)
+	t.session.hangUp() // its next user must not get the mark
+	if t.unexplained = err != nil; t.unexplained {
+		receipt = nil
+	} else if !kept {
+		return false, failure.Permanent(errEnded)
+	}
+	t.leave = func(ctx context.Context) (bool, error) {
+		return t.store.Settle(ctx, string(t.key), lock.Claim{Token: string(t.token)}, receipt, keep)
+	}
+	if t.unexplained {
+		return false, fmt.Errorf("%w: %w", errUnexplained, failure.Classed(err))
+	}
+	return t.Outcome(ctx)
 }
 
 // whyNoClaim finds the reason if the receipt's statement has found no claim.
@@ -109,6 +121,7 @@ var (
 		"leave that to the guard, and return an error, or an answer that is not kept, to have it rolled back")
 	errUnmarked = errors.New("the work has ended it itself and begun another, as ROLLBACK AND CHAIN does, or has reset all settings (RESET ALL): " +
 		"leave the end to the guard, and reset settings by their names")
+	errUnexplained  = errors.New("pgstore: the work has ended its transaction itself, and it is not known whether it was committed: leave its end to the guard")
 	errBusy         = errors.New("the work has left rows open, or uses it still: close all rows, and wait for its goroutines, before it returns")
 	errReadOnly     = errors.New("it is read only, and the receipt is to be written in it")
 	errRole         = errors.New("its role may not write the receipt: have the work RESET ROLE, or grant the role what the package's documentation names")
@@ -137,7 +150,11 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case t.leave != nil:
 		if ok, err = t.leave(ctx); err != nil { // whether the receipt was applied does not show the outcome
-			return false, fmt.Errorf("pgstore: leaving the receipt of work that has committed by itself: %s", err.Error())
+			return false, fmt.Errorf("pgstore: leaving the receipt of work that has ended by itself: %s", err.Error())
+		}
+		if t.unexplained {
+			t.unexplained = false // the caller is not answered by the receipt
+			return false, fmt.Errorf("%w: %w: %w", lock.ErrNotApplied, lock.ErrDenied, errUnexplained)
 		}
 		return ok, nil
 	case t.sent.IsZero():
@@ -184,7 +201,7 @@ func (s *Store) endIdle(ctx context.Context, pid uint32, sent time.Time) {
 	var age int64
 	err := s.each(ctx, rowstore.First, s.statements.idle, func(rows pgx.Rows) error { return rows.Scan(&began, &age) }, int64(pid))
 	if err == nil && age > time.Since(sent).Microseconds() {
-		_, _ = s.found(ctx, s.statements.endIdle, int64(pid), began)
+		_, _ = s.flag(ctx, rowstore.First, s.statements.endIdle, int64(pid), began)
 	}
 }
 

@@ -5,7 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,9 +23,11 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // shop is a database with orders, which nothing keeps from being doubled.
@@ -89,85 +96,6 @@ func order(name string) func(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Work that fails is rolled back, and the next work runs.
-func TestWorkThatDoesNotEndWell(t *testing.T) {
-	t.Parallel()
-	for what, tt := range map[string]struct {
-		isolation pgx.TxIsoLevel
-		work      func(ctx context.Context, tx pgx.Tx, s *shop) error
-		err       []error
-		fine      bool
-	}{
-		"error": {work: func(context.Context, pgx.Tx, *shop) error { return errors.New("mine") }},
-		"a statement failed, and the work goes on": {work: func(ctx context.Context, tx pgx.Tx, _ *shop) error {
-			_, _ = tx.Exec(ctx, "SELECT 1/0")
-			return nil
-		}, err: []error{lock.ErrNotApplied}},
-		"a statement failed in a savepoint": {work: func(ctx context.Context, tx pgx.Tx, _ *shop) error {
-			_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, "SELECT 1/0")
-				return err
-			})
-			return nil
-		}, fine: true},
-		"a constraint at the commit": {work: func(ctx context.Context, tx pgx.Tx, s *shop) error {
-			_, err := s.db.Exec(ctx, "CREATE TABLE items (a int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
-			if err == nil {
-				_, err = tx.Exec(ctx, "INSERT INTO items VALUES (1), (1)")
-			}
-			return err
-		}, err: []error{lock.ErrNotApplied}},
-		"Commit":   {work: func(ctx context.Context, tx pgx.Tx, _ *shop) error { return tx.Commit(ctx) }},
-		"Rollback": {work: func(ctx context.Context, tx pgx.Tx, _ *shop) error { return tx.Rollback(ctx) }},
-		"session ended": {work: func(ctx context.Context, tx pgx.Tx, s *shop) error {
-			_, err := s.db.Exec(ctx, "SELECT pg_terminate_backend($1)", tx.Conn().PgConn().PID())
-			return err
-		}, err: []error{lock.ErrNotApplied, lock.ErrUnavailable}},
-		"repeatable read": {isolation: pgx.RepeatableRead, work: conflict, err: []error{lock.ErrNotApplied, lock.ErrUnavailable}},
-		"serializable":    {isolation: pgx.Serializable, work: conflict, err: []error{lock.ErrNotApplied, lock.ErrUnavailable}},
-		"read committed":  {isolation: pgx.ReadCommitted, work: conflict, fine: true},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t, direct(t), func(cfg *pgxpool.Config) {
-				if tt.isolation != "" {
-					cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = string(tt.isolation)
-				}
-			})
-			l := s.locker(t)
-			receipt, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-				receipt, err := order("first")(ctx)
-				require.NoError(t, err)
-				tx, _ := pgstore.Tx(ctx)
-				return receipt, tt.work(ctx, tx, s)
-			})
-			if tt.fine {
-				require.NoError(t, err)
-				require.Equal(t, "first", string(receipt))
-				require.Equal(t, []string{"first"}, s.orders(t))
-				return
-			}
-			require.Error(t, err)
-			for _, want := range tt.err {
-				require.ErrorIs(t, err, want)
-			}
-			if len(tt.err) == 1 {
-				require.NotErrorIs(t, err, lock.ErrUnavailable)
-			}
-			require.Empty(t, s.orders(t))
-			must.Run(t)(l.Once(t.Context(), "k", nil, order("second")))
-			require.Equal(t, []string{"second"}, s.orders(t))
-		})
-	}
-}
-
-// conflict changes the claim after the transaction has its snapshot, so that the receipt's
-// statement meets a row that has changed since.
-func conflict(ctx context.Context, _ pgx.Tx, s *shop) error {
-	_, err := s.db.Exec(ctx, "UPDATE latch_entries SET ends_at = ends_at + interval '1 second'")
-	return err
-}
-
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
@@ -205,10 +133,7 @@ func TestOnlyAnIdleTransactionIsEnded(t *testing.T) {
 		require.NoError(t, err)
 		return ctx, func() { _ = tx.Rollback(t.Context()) }
 	}
-	session := func() (pid uint32) {
-		require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM pg_sleep(0.1)").Scan(&pid))
-		return pid
-	}
+	session := func() uint32 { return one[uint32](t, s.pool, "SELECT pg_backend_pid() FROM pg_sleep(0.1)") }
 	before := session()
 	endIdle := func() { s.store.EndIdle(t.Context(), before, time.Now()) }
 	_, rollback := begin()
@@ -239,8 +164,7 @@ func TestLoserIsRolledBack(t *testing.T) {
 	s := openShop(t, direct(t))
 	l := s.locker(t)
 	receipt, replayed, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-		_, err := s.db.Exec(ctx, "UPDATE latch_entries SET ends_at = clock_timestamp() - interval '1 second'")
-		require.NoError(t, err)
+		must.Get(s.db.Exec(ctx, "UPDATE latch_entries SET ends_at = clock_timestamp() - interval '1 second'"))(t)
 		other := s.locker(t)
 		require.Equal(t, "winner", must.Run(t)(other.Once(ctx, "k", nil, order("winner"))))
 		return order("loser")(ctx)
@@ -251,51 +175,70 @@ func TestLoserIsRolledBack(t *testing.T) {
 	require.Equal(t, []string{"winner"}, s.orders(t))
 }
 
-// Work that holds every connection of the pool starves no renewal.
-func TestWorkStarvesNoRenewal(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "measures renewals in real time")
-	t.Parallel()
-	s := openShop(t, direct(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	l := s.locker(t, lock.WithLease(3*time.Second), lock.WithBudget(time.Second))
-	var wg sync.WaitGroup
-	errs := make([]error, 50)
-	for i := range errs {
-		wg.Go(func() {
-			for again := true; again; again = errors.Is(errs[i], lock.ErrDenied) { // a busy machine refuses some
-				_, _, errs[i] = l.Once(t.Context(), fmt.Sprint(i), nil, func(ctx context.Context) ([]byte, error) {
-					if _, err := order(fmt.Sprint(i))(ctx); err != nil {
-						return nil, err
-					}
-					tx, _ := pgstore.Tx(ctx)
-					_, err := tx.Exec(ctx, "SELECT pg_sleep(0.1)")
-					return nil, err
-				})
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
-	require.Len(t, s.orders(t), 50)
+// serve answers a request with a body, and the key "k".
+func serve(tb testing.TB, l *lock.Locker, body string, h http.HandlerFunc) *httptest.ResponseRecorder {
+	tb.Helper()
+	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
+	r.Header.Set("Idempotency-Key", "k")
+	w := httptest.NewRecorder()
+	latch.Idempotent(l, keyfunc.Global, keyfunc.IdempotencyKey)(h).ServeHTTP(w, r)
+	return w
 }
 
-// An effect that is not a row is noted at once, over another connection, and the note survives the
-// rollback and the process.
-func TestCommittedEffectThatIsNoRow(t *testing.T) {
+// handle inserts an order, and answers 201 with its name.
+func handle(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := exec(r.Context(), "INSERT INTO orders VALUES ($1)", name); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, name)
+	}
+}
+
+// Another request with the key is refused at once, while the transaction of the first one is
+// open, and while its receipt has locked the claim's row.
+func TestOtherRequestWhileATransactionIsOpen(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "limits the time of a refusal")
 	t.Parallel()
-	s := openShop(t, direct(t))
-	l := s.locker(t)
-	_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-		require.NoError(t, lock.Commit(ctx))
-		var linger int64
-		require.NoError(t, s.db.QueryRow(ctx, "SELECT max(linger) FROM latch_entries").Scan(&linger))
-		require.Equal(t, (24 * time.Hour).Microseconds(), linger, "a process that dies now leaves an unknown outcome")
-		_, err := order("undone")(ctx)
-		require.NoError(t, err)
-		return nil, errors.New("the charge went through, and then something failed")
+	const late = 3 * time.Second
+	var commits atomic.Int64
+	proxy := sqlproxy.Postgres(t, pgtest.Shared(t).Addr(), func(x *sqlproxy.Exchange) sqlproxy.Fault {
+		if x.Begins("COMMIT") && commits.Add(1) == 1 {
+			return sqlproxy.Fault{Action: sqlproxy.DelayRequest, Delay: late}
+		}
+		return sqlproxy.Fault{}
 	})
-	require.Error(t, err)
-	require.Empty(t, s.orders(t))
-	require.Empty(t, must.Replay(t)(l.Once(t.Context(), "k", nil, order("again"))))
+	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
+	first := s.locker(t, lock.WithBudget(2*late))
+	there := pgstore.New(newPool(t, pgtest.Shared(t).URL(s.pool.Config().ConnConfig.Database, "postgres")))
+	t.Cleanup(there.Close)
+	other := (&shop{store: there}).locker(t, lock.WithBudget(2*late), lock.WithWait(0))
+	running, answered := make(chan struct{}), make(chan *httptest.ResponseRecorder, 1)
+	ended := make(chan struct{})
+	proceed := sync.OnceFunc(func() { close(ended) })
+	defer proceed()
+	go func() {
+		answered <- serve(t, first, "tea", func(w http.ResponseWriter, r *http.Request) {
+			handle("tea")(w, r)
+			close(running)
+			<-ended
+		})
+	}()
+	<-running
+	refused := func() {
+		for body, problem := range map[string]string{"coffee": "key-reused", "tea": "in-progress"} {
+			w := serve(t, other, body, func(http.ResponseWriter, *http.Request) { panic("it runs") })
+			require.Contains(t, w.Body.String(), "problems.md#"+problem+`"`)
+		}
+	}
+	refused()
+	proceed()
+	require.Eventually(t, func() bool { return commits.Load() == 1 }, 20*time.Second, time.Millisecond)
+	began := time.Now()
+	refused()
+	require.Less(t, time.Since(began), late/3)
+	require.Empty(t, answered, "the first one waits for its COMMIT still")
+	<-answered
 }

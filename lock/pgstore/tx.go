@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"strconv"
@@ -107,9 +108,7 @@ func (t workTx) Exec(ctx context.Context, query string, args ...any) (tag pgconn
 	defer leave()
 	if results := t.sendWithBegin(ctx, query, args); results != nil {
 		tag, err = results.Exec()
-		if closed := results.Close(); err == nil {
-			err = closed
-		}
+		err = cmp.Or(err, results.Close())
 	} else if tx, beginErr := t.s.begin(ctx); beginErr != nil {
 		return tag, beginErr
 	} else {
@@ -124,8 +123,8 @@ func (s *session) noteEnd(tag pgconn.CommandTag) {
 	switch tag.String() {
 	case "COMMIT":
 		s.committed = true
-	case "PREPARE TRANSACTION":
-		s.prepared = true
+	case "ROLLBACK", "PREPARE TRANSACTION": // also to a savepoint; a prepared transaction keeps the mark
+		s.undone = s.ended()
 	}
 }
 
@@ -197,11 +196,7 @@ type firstRow struct {
 
 // Scan is part of [pgx.Row].
 func (r firstRow) Scan(into ...any) error {
-	err := r.Row.Scan(into...)
-	if closed := r.results.Close(); err == nil {
-		err = closed
-	}
-	return err
+	return cmp.Or(r.Row.Scan(into...), r.results.Close())
 }
 
 // Begin is part of [pgx.Tx].
