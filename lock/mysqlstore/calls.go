@@ -12,11 +12,7 @@ import (
 // Claim is part of [lock.Store]. It sends a statement that reads the entry, and one that inserts it if
 // there is none. Claims that come together share the statements, and the wait for the disk.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	var begins *rowstore.Queue
-	if rowstore.Transactional(key, c.Linger) {
-		begins = &s.begins
-	}
-	if err := rowstore.Admit(ctx, &s.calls, begins); err != nil {
+	if err := rowstore.Admit(ctx, &s.calls, &s.begins, rowstore.Transactional(key, c.Linger)); err != nil {
 		return lock.Entry{}, err
 	}
 	if c.Replaces == "" {
@@ -111,7 +107,7 @@ func (s *Store) readAll(ctx context.Context, conn *sql.Conn, keys list, each fun
 		return rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
 			var r rowstore.Row
 			var replicated bool
-			if err := r.Scan(followed{rows, []any{&r.At, &replicated}}); err != nil {
+			if err := r.Scan(rows, &r.At, &replicated); err != nil {
 				return err
 			}
 			await = await || r.Settled && replicated
@@ -123,17 +119,6 @@ func (s *Store) readAll(ctx context.Context, conn *sql.Conn, keys list, each fun
 		err = s.awaitReplica(ctx, conn)
 	}
 	return err
-}
-
-// followed reads a row that is followed by other columns, such as the time.
-type followed struct {
-	rows interface{ Scan(into ...any) error }
-	by   []any
-}
-
-// Scan reads one row.
-func (f followed) Scan(into ...any) error {
-	return f.rows.Scan(append(into, f.by...)...)
 }
 
 // changesRow runs a statement, and reports whether it has changed a row. If it has not, an earlier

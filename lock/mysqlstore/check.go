@@ -21,7 +21,7 @@ import (
 //
 // An error that an operator has to repair matches [lock.ErrDenied].
 func (s *Store) Check(ctx context.Context) error {
-	err := s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
+	return s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		for _, check := range []func(context.Context, *sql.Conn) error{s.checkServer, s.checkTables, s.checkWork} {
 			if err := check(ctx, conn); err != nil {
 				return err
@@ -29,7 +29,6 @@ func (s *Store) Check(ctx context.Context) error {
 		}
 		return nil
 	})
-	return err
 }
 
 // unfit returns the error of a server that an operator has to repair.
@@ -80,12 +79,8 @@ func (s *Store) checkTables(ctx context.Context, conn *sql.Conn) error {
 		}
 	}
 	for _, table := range []string{s.names.table, s.names.table + "_fence"} {
-		var database any // NULL
-		if s.names.database != "" {
-			database = s.names.database
-		}
 		var engine string
-		err := conn.QueryRowContext(ctx, text(s.statements.engine, database, table)).Scan(&engine)
+		err := conn.QueryRowContext(ctx, text(s.statements.engine, s.names.database, table)).Scan(&engine)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) { // lower_case_table_names may have changed the name
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
@@ -21,11 +22,8 @@ import (
 // newStore returns a store over a database that it does not make.
 func newStore(tb testing.TB, work, own string, opts ...mysqlstore.Option) *mysqlstore.Store {
 	tb.Helper()
-	db, err := sql.Open("mysql", work)
-	require.NoError(tb, err)
-	cfg, err := mysql.ParseDSN(own)
-	require.NoError(tb, err)
-	s := mysqlstore.New(db, cfg, opts...)
+	db := must.Get(sql.Open("mysql", work))(tb)
+	s := mysqlstore.New(db, must.Get(mysql.ParseDSN(own))(tb), opts...)
 	tb.Cleanup(func() {
 		s.Close()
 		require.NoError(tb, db.Close())
@@ -54,8 +52,7 @@ func TestCheck(t *testing.T) {
 		"fewest":          {change: "CREATE USER few_DB; GRANT SELECT, INSERT, UPDATE, DELETE ON DB.latch_entries TO few_DB; GRANT SELECT, INSERT, DELETE ON DB.latch_entries_fence TO few_DB", user: "few_DB", healthy: true},
 		"no right at all": {change: "CREATE USER none_DB", user: "none_DB", says: "the user lacks a privilege"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			db := server.Database(t)
 			complete := open(t, server.DSN(db, ""))
 			complete.Close()
@@ -81,16 +78,14 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
-	t.Run("no server", func(t *testing.T) {
-		t.Parallel()
+	parallel.Run(t, "no server", func(t *testing.T) {
 		dsn := fmt.Sprintf("root@tcp(127.0.0.1:%d)/shop", port)
 		err := newStore(t, dsn, dsn).Check(t.Context())
 		require.ErrorContains(t, err, "the server cannot be reached")
 		require.ErrorIs(t, err, lock.ErrNotApplied)
 		require.Equal(t, "dial", lock.Class(err))
 	})
-	t.Run("another server", func(t *testing.T) {
-		t.Parallel()
+	parallel.Run(t, "another server", func(t *testing.T) {
 		other := mysqltest.Start(t, "read-only=ON")
 		db := server.Database(t)
 		open(t, server.DSN(db, ""))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
@@ -87,11 +88,9 @@ func TestDemotedPrimary(t *testing.T) {
 			require.ErrorIs(t, err, lock.ErrNotApplied)
 			require.ErrorContains(t, err, "the work's transaction was rolled back")
 			for i := range 10 {
-				_, _, err := l.Once(t.Context(), fmt.Sprint("after", i), nil, order("after"))
-				require.NoError(t, err)
+				must.Run(t)(l.Once(t.Context(), fmt.Sprint("after", i), nil, order("after")))
 			}
-			_, _, err = l.Once(t.Context(), "k", nil, order("again"))
-			require.NoError(t, err)
+			must.Run(t)(l.Once(t.Context(), "k", nil, order("again")))
 			var orders int
 			require.NoError(t, heir.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders").Scan(&orders))
 			require.Equal(t, 11, orders)
@@ -121,11 +120,9 @@ func TestSilentConnections(t *testing.T) {
 func TestLockedTable(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)
-	conn, err := s.DB.Conn(t.Context())
-	require.NoError(t, err)
+	conn := must.Get(s.DB.Conn(t.Context()))(t)
 	defer conn.Close()
-	_, err = conn.ExecContext(t.Context(), "LOCK TABLES latch_entries WRITE")
-	require.NoError(t, err)
+	must.Get(conn.ExecContext(t.Context(), "LOCK TABLES latch_entries WRITE"))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for i := range 4 {
@@ -145,6 +142,30 @@ func TestLockedTable(t *testing.T) {
 	cancel()
 	all.Wait()
 	require.Eventually(t, func() bool { return sessions() == 0 }, 20*time.Second, 50*time.Millisecond)
-	_, err = conn.ExecContext(t.Context(), "UNLOCK TABLES")
-	require.NoError(t, err)
+	must.Get(conn.ExecContext(t.Context(), "UNLOCK TABLES"))(t)
+}
+
+// Close returns when the calls in flight have ended.
+func TestCloseWaitsForCalls(t *testing.T) {
+	t.Parallel()
+	const delay = 300 * time.Millisecond
+	s, p := behind(t, mysqltest.Shared(t), nil)
+	sqlshop.Claim(t, s.store, "k", "t")
+	sent := make(chan struct{}, 1)
+	p.Decide(func(x *sqlproxy.Exchange) (f sqlproxy.Fault) {
+		if x.Begins("UPDATE") {
+			f = sqlproxy.Fault{Action: sqlproxy.DelayReply, Delay: delay}
+			sent <- struct{}{}
+		}
+		return f
+	})
+	began, renewed := time.Now(), make(chan error, 1)
+	go func() {
+		_, err := s.store.Renew(t.Context(), "k", lock.Claim{Token: "t", Lease: time.Minute})
+		renewed <- err
+	}()
+	<-sent
+	s.store.Close()
+	require.GreaterOrEqual(t, time.Since(began), delay)
+	require.NoError(t, <-renewed)
 }

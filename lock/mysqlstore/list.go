@@ -30,7 +30,7 @@ func (s *Store) rows(ctx context.Context, after []byte, limit int, receipts bool
 		return rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
 			r := new(rowstore.Row)
 			all = append(all, r)
-			return r.Scan(followed{rows, []any{&r.At}})
+			return r.Scan(rows, &r.At)
 		})
 	})
 	return all, err

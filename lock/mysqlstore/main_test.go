@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
@@ -22,8 +22,7 @@ func open(tb testing.TB, dsn string, opts ...mysqlstore.Option) *mysqlstore.Stor
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
 	defer cancel()
-	s, err := mysqlstore.Open(ctx, dsn, opts...)
-	require.NoError(tb, err)
+	s := must.Get(mysqlstore.Open(ctx, dsn, opts...))(tb)
 	tb.Cleanup(s.Close)
 	return s
 }
@@ -74,8 +73,7 @@ var exec = sqlshop.ExecIn(mysqlstore.Tx)
 
 func (s *shop) exec(tb testing.TB, statement string, args ...any) {
 	tb.Helper()
-	_, err := s.DB.ExecContext(tb.Context(), statement, args...)
-	require.NoError(tb, err)
+	must.Get(s.DB.ExecContext(tb.Context(), statement, args...))(tb)
 }
 
 // order returns work that makes an order, and returns its name.

@@ -78,9 +78,7 @@ func TestTwinWithoutAFence(t *testing.T) {
 	e := must.Entry(t)(s.store.Get(t.Context(), "k"))
 	require.Equal(t, lock.Held, e.State, "it looks as if nothing was committed")
 	require.Eventually(t, func() bool { return len(s.Orders(t)) == 1 }, 20*time.Second, 50*time.Millisecond)
-	committed, err := tx.Outcome(t.Context())
-	require.NoError(t, err)
-	require.True(t, committed)
+	must.Yes(t)(tx.Outcome(t.Context()))
 }
 
 // A server counts its sessions from its start. After a restart, the session with the number of one
@@ -98,8 +96,7 @@ func TestOutcomeEndsNoOtherSession(t *testing.T) {
 	others := dial(t, server.DSN(s.name, ""))
 	var jobs []*sql.Tx
 	for id := int64(0); id <= newest; {
-		job, err := others.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
+		job := must.Get(others.BeginTx(t.Context(), nil))(t)
 		require.NoError(t, job.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id))
 		jobs = append(jobs, job)
 	}
@@ -128,17 +125,13 @@ func TestOutcomeEndsNoCommit(t *testing.T) {
 	defer s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
 	impatient, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := tx.Settle(impatient, []byte("receipt"), time.Hour)
-	require.ErrorContains(t, err, "COMMIT was not answered")
+	require.ErrorContains(t, must.Err(tx.Settle(impatient, []byte("receipt"), time.Hour)), "COMMIT was not answered")
 	impatient, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err = tx.Outcome(impatient)
-	require.Error(t, err)
+	require.Error(t, must.Err(tx.Outcome(impatient)))
 	require.Empty(t, s.Orders(t))
 	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
-	committed, err := tx.Outcome(t.Context())
-	require.NoError(t, err)
-	require.True(t, committed)
+	must.Yes(t)(tx.Outcome(t.Context()))
 }
 
 // The server ends a session of the store's own whose COMMIT never arrives, and with it the lock
@@ -162,8 +155,7 @@ func TestOwnCommitThatNeverArrives(t *testing.T) {
 // dial returns a database that is closed with the test.
 func dial(tb testing.TB, dsn string) *sql.DB {
 	tb.Helper()
-	db, err := sql.Open("mysql", dsn)
-	require.NoError(tb, err)
+	db := must.Get(sql.Open("mysql", dsn))(tb)
 	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
 	return db
 }
@@ -171,4 +163,56 @@ func dial(tb testing.TB, dsn string) *sql.DB {
 // through replaces the address in the DSN of a server by another one.
 func through(server *mysqltest.Server, dsn, addr string) string {
 	return strings.Replace(dsn, server.Addr(), addr, 1)
+}
+
+// COMMITs wait for a replica, and here there is none. So a receipt is not returned. The twin reads
+// the row, which the server shows.
+func TestReceiptWaitsForTheReplica(t *testing.T) {
+	t.Parallel()
+	if !isMariaDB(t) {
+		t.Skip("SKIPPED: the settings are MariaDB's")
+	}
+	server := mysqltest.Start(t, mysqltest.Replicated(1, mysqltest.SemiSynchronous()...)...)
+	s := shopOf(t, server, server.Addr())
+	_, tx := s.begin(t, "k")
+	must.Yes(t)(tx.Settle(t.Context(), []byte("receipt"), time.Hour))
+	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
+	for name, ask := range map[string]func(ctx context.Context) (lock.Entry, error){
+		"get": func(ctx context.Context) (lock.Entry, error) { return s.store.Get(ctx, "k") },
+		"claim": func(ctx context.Context) (lock.Entry, error) {
+			return s.store.Claim(ctx, "k", lock.Claim{Token: "another", Attempt: 1, Lease: time.Minute})
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		e, err := ask(ctx)
+		cancel()
+		require.Error(t, err, name)
+		require.Equal(t, lock.Free, e.State, name)
+	}
+	var settled bool
+	require.NoError(t, s.DB.QueryRowContext(t.Context(), "SELECT settled FROM latch_entries").Scan(&settled))
+	require.True(t, settled)
+	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+	require.Equal(t, lock.Settled, must.Entry(t)(s.store.Get(t.Context(), "k")).State)
+}
+
+// The plugin of semi-synchronous replication goes, as in a failover to a server without it, and comes.
+func TestPluginOfReplicationThatGoes(t *testing.T) {
+	t.Parallel()
+	if isMariaDB(t) {
+		t.Skip("SKIPPED: MariaDB has it built in")
+	}
+	server := mysqltest.Start(t)
+	server.Exec(t, "", "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
+	s := shopOf(t, server, server.Addr())
+	for range 2 {
+		_, tx := s.begin(t, "k")
+		must.Yes(t)(tx.Settle(t.Context(), []byte("receipt"), time.Hour))
+		e := must.Entry(t)(s.store.Get(t.Context(), "k"))
+		require.Equal(t, lock.Settled, e.State)
+		must.Yes(t)(s.store.Forget(t.Context(), "k", e.Token))
+		server.Exec(t, "", "UNINSTALL PLUGIN rpl_semi_sync_source")
+		must.Entry(t)(s.store.Get(t.Context(), "k"))
+		server.Exec(t, "", "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
+	}
 }

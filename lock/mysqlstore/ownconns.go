@@ -133,7 +133,7 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*sql.Conn, error)
 	conn, err := rowstore.Acquire(ctx, &s.calls, &s.gate, r, func() (*sql.Conn, error) { return s.own.Conn(ctx) })
 	if err != nil {
 		if s.closed.Load() {
-			return nil, errClosed
+			return nil, failure.NotApplied(rowstore.ErrClosed)
 		}
 		return nil, fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, dialError(err))
 	}

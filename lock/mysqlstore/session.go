@@ -157,10 +157,13 @@ const answerTime = time.Second
 // it, and a new one may work.
 func (w *session) begin(ctx context.Context) error {
 	err := w.beginHere(ctx)
-	if err == nil || ctx.Err() != nil {
+	if err == nil {
+		return nil
+	}
+	discard(w.User) // it may be in a transaction
+	if ctx.Err() != nil {
 		return err
 	}
-	discard(w.User)
 	discardIdle(ctx, w.store.db)
 	w.demoted = false
 	waits, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait)

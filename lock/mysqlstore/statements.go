@@ -77,7 +77,7 @@ func (s *statements) setReads(n names) {
 	s.page = strings.Replace(s.list, "receipt", "NULL", 1)
 	s.present = n.in(`SELECT ` + columns + ` FROM latch_entries LIMIT 0`)
 	s.presentFences = n.in(`SELECT fence FROM latch_entries_fence LIMIT 0`)
-	s.engine = `SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE($1, DATABASE()) AND table_name = $2`
+	s.engine = `SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF($1, ''), DATABASE()) AND table_name = $2`
 	s.writes = []string{
 		n.in(`INSERT INTO latch_entries (` + columns + `) SELECT '', '', 0, '', '', 0, 0, NULL, 0, 0 FROM DUAL WHERE FALSE`),
 		n.in(`UPDATE latch_entries SET fence = 0 WHERE lock_key = ''`),

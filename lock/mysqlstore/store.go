@@ -62,11 +62,11 @@ func New(db *sql.DB, own *mysql.Config, opts ...Option) *Store {
 		o.apply(&table)
 	}
 	n := namesOf(table, own.DBName)
-	s := &Store{db: db, names: n, statements: newStatements(n), out: sync.OnceValue(out.Open)}
+	s := &Store{db: db, names: n, statements: newStatements(n), out: sync.OnceValue(out.DB)}
 	s.claims.Serve, s.claims.Servers, s.claims.Waits = s.serveClaims, rowstore.OwnConnections, &s.calls
 	var err error
 	if s.own, err = openOwn(own, func() { s.known.Store(nil) }); err != nil {
-		s.unfit = fmt.Errorf("%w: %w: mysqlstore: the configuration of the store's own connections: %w", lock.ErrNotApplied, lock.ErrDenied, err)
+		s.unfit = unfit("the configuration of the store's own connections: %w", err)
 	}
 	return s
 }
@@ -102,6 +102,7 @@ func (s *Store) Close() {
 		return
 	}
 	s.claims.Close()
+	s.gate.Wait()
 	if s.own != nil {
 		_ = s.own.Close()
 	}
@@ -111,12 +112,10 @@ func (s *Store) Close() {
 	}
 }
 
-var errClosed = fmt.Errorf("%w: mysqlstore: the store was closed", lock.ErrNotApplied)
-
 // usable returns an error if the store has no connections.
 func (s *Store) usable() error {
 	if s.closed.Load() {
-		return errClosed
+		return failure.NotApplied(rowstore.ErrClosed)
 	}
 	return s.unfit
 }

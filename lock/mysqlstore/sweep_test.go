@@ -68,10 +68,7 @@ func TestSweepUnderAnOldSnapshot(t *testing.T) {
 		require.NoError(t, f())
 		return read() - before
 	}
-	full := reads(func() error {
-		_, err := s.store.Sweep(t.Context(), 128)
-		return err
-	})
+	full := reads(func() error { return must.Err(s.store.Sweep(t.Context(), 128)) })
 	claims := reads(func() (err error) {
 		for i := range sweeps * 64 {
 			_, err = s.store.Claim(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})

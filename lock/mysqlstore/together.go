@@ -3,7 +3,6 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,11 +34,8 @@ func (s *Store) ask(ctx context.Context, key string, c *lock.Claim) (*asked, err
 		return nil, err
 	}
 	call, err := s.claims.Enter(ctx, &asked{key: key, entry: entry(key, c), inserts: c.Replaces == "" && !c.Fenced})
-	switch {
-	case errors.Is(err, rowstore.ErrClosed):
-		return nil, errClosed
-	case err != nil:
-		return nil, fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, err)
+	if err != nil {
+		return nil, failure.NotApplied(err)
 	}
 	select {
 	case <-call.Done():

@@ -16,6 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
@@ -128,16 +129,12 @@ func TestTakeoverThatMeetsAChange(t *testing.T) {
 			}
 		}, lock.Free},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			s, p := behind(t, mysqltest.Shared(t), nil)
 			other := open(t, mysqltest.Shared(t).DSN(s.name, ""))
 			holder := lock.Claim{Token: "its", Attempt: 1, Lease: time.Millisecond, Linger: tt.linger}
 			must.Entry(t)(other.Claim(t.Context(), "k", holder))
-			require.Eventually(t, func() bool {
-				e, err := other.Get(t.Context(), "k")
-				return err == nil && e.State == lock.Abandoned
-			}, 10*time.Second, time.Millisecond)
+			sqlshop.Await(t, other, "k", lock.Abandoned)
 			p.Decide(func(x *sqlproxy.Exchange) sqlproxy.Fault {
 				if x.Contains("SET token =") {
 					if ok, err := tt.changes(context.WithoutCancel(t.Context()), other, holder); !ok || err != nil {
@@ -157,8 +154,7 @@ func TestTakeoverThatMeetsAChange(t *testing.T) {
 func TestClaimsWaitAsLongAsTheirCallers(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Shared(t)
-	cfg, err := mysql.ParseDSN(server.DatabaseDSN(t))
-	require.NoError(t, err)
+	cfg := must.Get(mysql.ParseDSN(server.DatabaseDSN(t)))(t)
 	require.NoError(t, open(t, cfg.FormatDSN()).Migrate(t.Context()))
 	dialled, reachable := make(chan struct{}, 10), make(chan struct{})
 	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -170,8 +166,7 @@ func TestClaimsWaitAsLongAsTheirCallers(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}
-	db, err := sql.Open("mysql", cfg.FormatDSN())
-	require.NoError(t, err)
+	db := must.Get(sql.Open("mysql", cfg.FormatDSN()))(t)
 	defer db.Close()
 	store := mysqlstore.New(db, cfg)
 	defer store.Close()
@@ -209,11 +204,8 @@ func TestClaimThatWasNotCommitted(t *testing.T) {
 		"its fence is not written":   {"SET fence", true},
 		"its COMMIT is not answered": {"COMMIT", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := mysqltest.Shared(t)
-			proxy := sqlproxy.MySQL(t, server.Addr(), nil)
-			s := shopOf(t, server, proxy.Addr())
+		parallel.Run(t, name, func(t *testing.T) {
+			s, proxy := behind(t, mysqltest.Shared(t), nil)
 			proxy.Decide(func(x *sqlproxy.Exchange) (f sqlproxy.Fault) {
 				if x.Contains(tt.struck) {
 					f.Action = sqlproxy.CutReply

@@ -15,6 +15,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
@@ -144,8 +145,7 @@ func TestWorkThatReadsBeforeItIsRenewed(t *testing.T) {
 		"default":            nil,
 		"snapshot isolation": {"innodb_snapshot_isolation=1"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			if !isMariaDB(t) && name == "snapshot isolation" {
 				t.Skip("SKIPPED: MySQL has no innodb_snapshot_isolation")
 			}
@@ -167,8 +167,7 @@ func TestWorkThatReadsBeforeItIsRenewed(t *testing.T) {
 func TestWorkWhoseClaimIsGone(t *testing.T) {
 	t.Parallel()
 	for _, statement := range []string{"DO 1", "CALL harmless()"} {
-		t.Run(statement, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, statement, func(t *testing.T) {
 			s := openShop(t)
 			s.exec(t, "CREATE PROCEDURE harmless() DO 1")
 			ctx, tx := s.begin(t, "k")
@@ -207,8 +206,7 @@ func TestWorkThatCommitsWhileTheServerIsSilent(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "waits for budgets in real time")
 	t.Parallel()
 	for _, struck := range []string{"DELETE FROM", "UPDATE"} {
-		t.Run(struck, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, struck, func(t *testing.T) {
 			s, p := behind(t, mysqltest.Shared(t), nil)
 			s.exec(t, "CREATE PROCEDURE commits() COMMIT")
 			l := sqlshop.Locker(t, s.store, lock.WithBudget(time.Second))
@@ -267,10 +265,7 @@ func TestReceiptThatIsTooLarge(t *testing.T) {
 				receipt, _, err := l.Once(t.Context(), key, nil, work)
 				require.NoError(t, err, "%s, %s", name, key)
 				require.Len(t, receipt, size)
-				receipt, replayed, err := l.Once(t.Context(), key, nil, work)
-				require.NoError(t, err)
-				require.True(t, replayed)
-				require.Equal(t, kept, len(receipt) > 0)
+				require.Equal(t, kept, must.Replay(t)(l.Once(t.Context(), key, nil, work)) != "")
 				require.Equal(t, 1, runs)
 				require.NoError(t, l.Close(t.Context()))
 			}
@@ -281,8 +276,7 @@ func TestReceiptThatIsTooLarge(t *testing.T) {
 
 func isMariaDB(tb testing.TB) bool {
 	tb.Helper()
-	db, err := sql.Open("mysql", database(tb))
-	require.NoError(tb, err)
+	db := must.Get(sql.Open("mysql", database(tb)))(tb)
 	defer db.Close()
 	var version string
 	require.NoError(tb, db.QueryRowContext(tb.Context(), "SELECT VERSION()").Scan(&version))

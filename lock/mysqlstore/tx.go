@@ -23,13 +23,11 @@ func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	return tx, ok
 }
 
-var errNotYours = rowstore.NotYours("mysqlstore")
-
 var errWouldEnd = errors.New("mysqlstore: the statement would end the work's transaction, or change its clock: run it outside of the work; " +
 	"to have all rolled back, return an error, or an answer that is not kept")
 
 // out makes the work's *sql.Tx, whose one connection is its session.
-var out = rowstore.Lender{Refusal: errNotYours}
+var out = rowstore.Lender{Refusal: rowstore.NotYours("mysqlstore")}
 
 // Ready is part of [rowstore.Session].
 func (w *session) Ready(ctx context.Context, text string) error { return w.ready(ctx, kindOf(text)) }
