@@ -46,43 +46,24 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 		}
 		return ok, nil
 	}
-	var amended bool // the call may go on after an error, so only a call without one lets it be read
-	err = s.writing(ctx, func(ctx context.Context, f *files, now int64) (err error) {
-		amended, err = s.amendApart(ctx, f, []byte(key), a, now)
-		return err
-	})
-	if err != nil {
-		return false, err
-	}
-	return amended, nil
-}
-
-// amendApart amends a receipt outside of work, in the file that has it. Work in progress may have
-// amended the same receipt, so the first statement is a write, which fails until the database is
-// unlocked.
-func (s *Store) amendApart(ctx context.Context, f *files, key []byte, a *amendment, now int64) (ok bool, err error) {
-	if _, err := f.receipts.ExecContext(ctx, s.statements.drop, []byte{}); err != nil { // no key is empty
-		return false, err
-	}
-	r, err := read(ctx, f.settled, key, now)
-	if err != nil {
-		return false, err
-	}
-	if r.State() != lock.Free {
+	return writing(ctx, s, func(ctx context.Context, f *files, now int64) (bool, error) {
+		// Work in progress may have amended the same receipt, so the first statement is a write, which fails
+		// until the database is unlocked.
+		if _, err := f.receipts.ExecContext(ctx, s.statements.drop, []byte{}); err != nil { // no key is empty
+			return false, err
+		}
+		file := f.receipts
+		r, err := read(ctx, f.settled, []byte(key), now)
+		if err == nil && r.State() == lock.Free {
+			file = f.claims
+			r, err = read(ctx, f.get, []byte(key), now)
+		}
 		ok, changed := a.apply(r)
-		if changed {
-			_, err = f.receipts.ExecContext(ctx, s.statements.put, r.Values()...)
+		if err == nil && changed {
+			_, err = file.ExecContext(ctx, s.statements.put, r.Values()...)
 		}
 		return ok, err
-	}
-	if r, err = read(ctx, f.get, key, now); err != nil {
-		return false, err
-	}
-	ok, changed := a.apply(r)
-	if changed {
-		err = f.write(ctx, r)
-	}
-	return ok, err
+	})
 }
 
 // amendInside amends a receipt in the transaction of the work. A receipt in the file of claims is

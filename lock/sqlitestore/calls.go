@@ -46,44 +46,36 @@ func (f *files) remove(ctx context.Context, key []byte) error {
 
 // Claim is part of [lock.Store]. A claim with a linger is on disk before it is answered.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	var e lock.Entry
-	c.Fingerprint = bytes.Clone(c.Fingerprint)
-	err := s.call(ctx, c.Linger > 0, func(ctx context.Context, f *files, now int64) error {
-		r, err := f.find(ctx, []byte(key), now)
-		if err != nil {
-			return err
+	if rowstore.Transactional(key, c.Linger) {
+		if e, ok := s.committed(ctx, key); ok {
+			return e, nil
 		}
-		if r.YieldsTo(&c) {
+	}
+	c.Fingerprint = bytes.Clone(c.Fingerprint)
+	return answered(ctx, s, c.Linger > 0, func(ctx context.Context, f *files, now int64) (e lock.Entry, err error) {
+		r, err := f.find(ctx, []byte(key), now)
+		if err == nil && r.YieldsTo(&c) {
 			r = rowstore.RowOf(key, &c, now)
 			if c.Fenced {
-				if err := f.fence.QueryRowContext(ctx, now).Scan(&r.Fence); err != nil {
-					return err
-				}
+				err = f.fence.QueryRowContext(ctx, now).Scan(&r.Fence)
 			}
-			if err := f.write(ctx, r); err != nil {
-				return err
+			if err == nil {
+				err = f.write(ctx, r)
 			}
 		}
-		e = r.Entry()
-		return nil
+		return r.Entry(), err
 	})
-	if err != nil {
-		return lock.Entry{}, err
-	}
-	return e, nil
 }
 
 // change calls change with the entry of token under key. ok is false if there is no such entry.
 func (s *Store) change(ctx context.Context, durable bool, key, token string, change func(ctx context.Context, f *files, r *rowstore.Row) (bool, error)) (bool, error) {
-	var ok bool // the call may go on after an error, so only a call without one lets it be read
-	err := s.call(ctx, durable, func(ctx context.Context, f *files, now int64) error {
+	return answered(ctx, s, durable, func(ctx context.Context, f *files, now int64) (bool, error) {
 		r, err := f.find(ctx, []byte(key), now)
-		if ok = err == nil && r.Of(token); ok {
-			ok, err = change(ctx, f, r)
+		if err != nil || !r.Of(token) {
+			return false, err
 		}
-		return err
+		return change(ctx, f, r)
 	})
-	return err == nil && ok, err
 }
 
 // Renew is part of [lock.Store].
@@ -123,57 +115,49 @@ func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 
 // Get is part of [lock.Store].
 func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
-	var e lock.Entry
-	err := s.call(ctx, false, func(ctx context.Context, f *files, now int64) error {
+	return answered(ctx, s, false, func(ctx context.Context, f *files, now int64) (lock.Entry, error) {
 		r, err := f.find(ctx, []byte(key), now)
-		e = r.Entry()
-		return err
+		return r.Entry(), err
 	})
-	if err != nil {
-		return lock.Entry{}, err
-	}
-	return e, nil
 }
 
 // Forget is part of [lock.Inspector]. A receipt of a transaction is removed while no work
 // writes to the database.
 func (s *Store) Forget(ctx context.Context, key, token string) (bool, error) {
-	var ok bool
-	err := s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
+	return writing(ctx, s, func(ctx context.Context, f *files, now int64) (bool, error) {
 		r, err := f.find(ctx, []byte(key), now)
-		if ok = err == nil && r.Of(token); !ok {
-			return err
+		if err != nil || !r.Of(token) {
+			return false, err
 		}
-		if _, err := f.receipts.ExecContext(ctx, s.statements.drop, r.Key); err != nil {
-			return err
+		if _, err = f.receipts.ExecContext(ctx, s.statements.drop, r.Key); err == nil {
+			err = f.remove(ctx, r.Key)
 		}
-		return f.remove(ctx, r.Key)
+		return true, err
 	})
-	return err == nil && ok, err
 }
 
-// writing executes do, which begins with a write to the database. While another process writes
+// writing executes do like answered. do begins with a write to the database. While another process writes
 // to the database, do fails and is executed again after a pause. It must not wait for that process
 // inside the call, because the work of that process waits for calls before it commits.
-func (s *Store) writing(ctx context.Context, do execution) error {
+func writing[T any](ctx context.Context, s *Store, do func(ctx context.Context, f *files, now int64) (T, error)) (got T, err error) {
 	if err := s.takeTurn(ctx); err != nil {
-		return failure.NotApplied(err)
+		return got, failure.NotApplied(err)
 	}
 	defer s.endTurn()
 	for {
-		var blocked bool
-		err := s.call(ctx, true, func(ctx context.Context, f *files, now int64) error {
-			err := do(ctx, f, now)
-			if blocked = busy(err); blocked {
-				return nil // the calls in the same transaction must not fail
+		blocked := false
+		got, err = answered(ctx, s, true, func(ctx context.Context, f *files, now int64) (result T, err error) {
+			if result, err = do(ctx, f, now); busy(err) {
+				blocked, err = true, nil // the calls in the same transaction must not fail
 			}
-			return err
+			return result, err
 		})
 		if err != nil || !blocked {
-			return err
+			return got, err
 		}
 		if !takePause(ctx) {
-			return failure.NotApplied(context.Cause(ctx))
+			var none T
+			return none, failure.NotApplied(context.Cause(ctx))
 		}
 	}
 }

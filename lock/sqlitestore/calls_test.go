@@ -31,8 +31,7 @@ func TestEndedRowsAreRemoved(t *testing.T) {
 	l := sqlshop.Locker(t, s.store, lock.WithKeep(time.Millisecond))
 	const orders = 40
 	for i := range orders {
-		_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, s.Order(fmt.Sprint(i)))
-		require.NoError(t, err)
+		must.Run(t)(l.Once(t.Context(), fmt.Sprint(i), nil, s.Order(fmt.Sprint(i))))
 		must.No(t)(s.store.Settle(t.Context(), fmt.Sprint("lock ", i), lock.Claim{Token: "t"}, nil, time.Second))
 		sqlshop.Claim(t, s.store, fmt.Sprint("lock ", i), "t")
 	}
@@ -42,8 +41,7 @@ func TestEndedRowsAreRemoved(t *testing.T) {
 		run(t, connect(t, path), age)
 	}
 	for i := range 2 * orders {
-		_, _, err := l.Once(t.Context(), fmt.Sprint("new ", i), nil, s.Order("new"))
-		require.NoError(t, err)
+		must.Run(t)(l.Once(t.Context(), fmt.Sprint("new ", i), nil, s.Order("new")))
 	}
 	require.Less(t, count(t, s.path), 2*orders+1)
 	require.Zero(t, count(t, s.path+"-latch"))
@@ -57,8 +55,7 @@ func TestEntriesOfBothFiles(t *testing.T) {
 	l := sqlshop.Locker(t, s.store)
 	want := make(map[string]lock.State)
 	for i := range 9 {
-		_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, s.Order(fmt.Sprint(i)))
-		require.NoError(t, err)
+		must.Run(t)(l.Once(t.Context(), fmt.Sprint(i), nil, s.Order(fmt.Sprint(i))))
 	}
 	// A process that died between its two commits has left both a claim and its receipt. Another
 	// receipt has ended while its key is claimed again.
@@ -115,8 +112,7 @@ func TestForgetWhileOthersWrite(t *testing.T) {
 	require.Equal(t, lock.Settled, e.State)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = s.store.Forget(ctx, e.Key, e.Token)
-	require.ErrorIs(t, err, lock.ErrNotApplied)
+	require.ErrorIs(t, must.Err(s.store.Forget(ctx, e.Key, e.Token)), lock.ErrNotApplied)
 	timer := time.AfterFunc(50*time.Millisecond, func() { _, _ = there.ExecContext(t.Context(), "ROLLBACK") })
 	defer timer.Stop()
 	must.No(t)(s.store.Forget(t.Context(), e.Key, "another"))
@@ -166,8 +162,7 @@ func TestCallsThatWaitInLine(t *testing.T) {
 	run(t, there, "ROLLBACK")
 	calls.Wait()
 	for i := range 40 {
-		e := must.Entry(t)(s.store.Get(t.Context(), fmt.Sprint(i)))
-		require.Equal(t, i%2 == 0, e.State == lock.Held, i)
+		require.Equal(t, i%2 == 0, must.Entry(t)(s.store.Get(t.Context(), fmt.Sprint(i))).State == lock.Held, i)
 	}
 }
 
@@ -193,21 +188,17 @@ func TestCallsThatWaitForTheDisk(t *testing.T) {
 		{"renewal that lingers", true, func(ctx context.Context) error { _, err := s.store.Renew(ctx, "k", lingering); return err }},
 		{"get", false, func(ctx context.Context) error { _, err := s.store.Get(ctx, "k"); return err }},
 		{"receipt", true, func(ctx context.Context) error {
-			_, err := s.store.Settle(ctx, "k", c, []byte("1"), time.Minute)
-			return err
+			return must.Err(s.store.Settle(ctx, "k", c, []byte("1"), time.Minute))
 		}},
 		{"release", false, func(ctx context.Context) error { _, err := s.store.Release(ctx, "l", c); return err }},
 		{"amended receipt", true, func(ctx context.Context) error {
-			_, err := s.store.Amend(ctx, "k", "t", []byte("1"), []byte("2"))
-			return err
+			return must.Err(s.store.Amend(ctx, "k", "t", []byte("1"), []byte("2")))
 		}},
 		{"get again", false, func(ctx context.Context) error { _, err := s.store.Get(ctx, "k"); return err }},
 		{"forget", true, func(ctx context.Context) error { _, err := s.store.Forget(ctx, "k", "t"); return err }},
 	} {
 		require.NoError(t, tt.call(t.Context()), tt.name)
-		waited, err := s.store.Waited(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, tt.disk, waited, tt.name)
+		require.Equal(t, tt.disk, must.Get(s.store.Waited(t.Context()))(t), tt.name)
 	}
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -235,8 +226,7 @@ func TestManyMigrateAtOnce(t *testing.T) {
 	path := file(t)
 	sqlshop.TestMigrations(t, func(t *testing.T) sqlshop.Store {
 		t.Helper()
-		db, err := sql.Open("sqlite", path)
-		require.NoError(t, err)
+		db := must.Get(sql.Open("sqlite", path))(t)
 		s := sqlitestore.New(db)
 		t.Cleanup(func() { s.Close(); require.NoError(t, db.Close()) })
 		return s
@@ -254,8 +244,7 @@ func TestFilesAreOpenedAnew(t *testing.T) {
 	require.NoError(t, err)
 	there := connect(t, s.path+"-latch")
 	run(t, there, "ALTER TABLE latch_entries RENAME TO other")
-	_, err = s.store.Get(t.Context(), "k")
-	require.ErrorIs(t, err, lock.ErrNotApplied)
+	require.ErrorIs(t, must.Err(s.store.Get(t.Context(), "k")), lock.ErrNotApplied)
 	run(t, there, "DROP TABLE IF EXISTS latch_entries; ALTER TABLE other RENAME TO latch_entries")
 	must.Yes(t)(tx.Settle(t.Context(), []byte("receipt"), time.Hour))
 	require.NoError(t, tx.Rollback(t.Context()))

@@ -2,7 +2,6 @@ package sqlitestore_test
 
 import (
 	"context"
-	"iter"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,36 +24,31 @@ func TestConformance(t *testing.T) {
 func TestConformanceOfTwoOnOneFile(t *testing.T) {
 	t.Parallel()
 	path := file(t)
-	two := &alternating{stores: [2]*sqlitestore.Store{open(t, path), open(t, path)}}
+	two := &alternating{Store: open(t, path), other: open(t, path)}
 	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return two })
 }
 
-// alternating makes each call on the other one of two stores.
+// alternating makes each second claim, and each second end of one, on another store.
 type alternating struct {
-	stores [2]*sqlitestore.Store
-	calls  atomic.Uint64
+	*sqlitestore.Store
+
+	other *sqlitestore.Store
+	calls atomic.Uint64
 }
 
-func (a *alternating) next() *sqlitestore.Store { return a.stores[a.calls.Add(1)%2] }
+func (a *alternating) next() *sqlitestore.Store {
+	if a.calls.Add(1)%2 == 0 {
+		return a.other
+	}
+	return a.Store
+}
 
 func (a *alternating) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	return a.next().Claim(ctx, key, c)
 }
 
-func (a *alternating) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
-	return a.next().Renew(ctx, key, c)
-}
-
 func (a *alternating) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 	return a.next().Settle(ctx, key, c, receipt, keep)
-}
-
-func (a *alternating) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
-	return a.next().Release(ctx, key, c)
-}
-
-func (a *alternating) Get(ctx context.Context, key string) (lock.Entry, error) {
-	return a.next().Get(ctx, key)
 }
 
 func (a *alternating) Amend(ctx context.Context, key, token string, from, to []byte) (bool, error) {
@@ -63,18 +57,6 @@ func (a *alternating) Amend(ctx context.Context, key, token string, from, to []b
 
 func (a *alternating) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
 	return a.next().Begin(ctx, key, token)
-}
-
-func (a *alternating) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
-	return a.next().List(ctx)
-}
-
-func (a *alternating) Forget(ctx context.Context, key, token string) (bool, error) {
-	return a.next().Forget(ctx, key, token)
-}
-
-func (a *alternating) Page(ctx context.Context, cursor string, limit int, match func(string) bool) ([]lock.Entry, string, error) {
-	return a.next().Page(ctx, cursor, limit, match)
 }
 
 // A key goes from one process to another over one file.

@@ -40,7 +40,7 @@
 // later statement at once. So later statements are refused, and so is the receipt. A COMMIT or
 // ROLLBACK by the work itself is refused.
 //
-// The receipt is committed while the file of claims is locked, so no other call comes between a
+// The receipt is committed while the file of claims is locked, so no other claim comes between a
 // claim and its receipt. A COMMIT lacks an answer only if the disk hangs or fails. Its outcome is
 // known when the disk answers.
 //

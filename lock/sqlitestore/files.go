@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// files are the store's own connections: one to the file of claims, and one to the database,
-// which reads the receipts. Only the goroutine that serves calls uses them. No statement has a
-// context that can end: an interrupt would roll back the calls of other callers.
+// files are the store's own connections of one goroutine: one to the file of claims, and one to the
+// database, which reads the receipts. Replays have the second alone. No statement has a context that can
+// end: an interrupt would roll back the calls of other callers.
 type files struct {
 	claims, receipts               *sql.Conn
 	begin, commit                  *sql.Stmt // of the file of claims, like the statements below, except settled
@@ -48,6 +48,14 @@ func (s *Store) openFiles(ctx context.Context) (f *files, err error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// openReads opens the connection of replays.
+func (s *Store) openReads(ctx context.Context) (f *files, err error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	f = new(files)
+	return f, f.openReceipts(ctx, *s.file.Load(), &s.statements)
 }
 
 func (f *files) openReceipts(ctx context.Context, path string, s *statements) (err error) {

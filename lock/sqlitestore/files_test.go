@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
@@ -42,8 +42,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		}, "notadb", "shop.db-latch"},
 		"a damaged file": {func(t *testing.T, path string) string {
 			open(t, path).Close()
-			content, err := os.ReadFile(path)
-			require.NoError(t, err)
+			content := must.Get(os.ReadFile(path))(t)
 			for i := 1000; i < len(content); i++ {
 				content[i] ^= 0xa5
 			}
@@ -57,8 +56,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		"in memory": {func(*testing.T, string) string { return ":memory:" }, "_OTHER", "memstore"},
 		"no name":   {func(*testing.T, string) string { return "" }, "_OTHER", "memstore"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			s, err := sqlitestore.Open(t.Context(), tt.prepare(t, file(t)))
 			require.Nil(t, s)
 			require.ErrorContains(t, err, tt.text)
@@ -74,8 +72,7 @@ func TestDatabasesThatCannotBeUsed(t *testing.T) {
 	path := file(t)
 	run(t, connect(t, path), "CREATE TABLE orders (name TEXT)")
 	db := func(name string) *sql.DB {
-		db, err := sql.Open("sqlite", name)
-		require.NoError(t, err)
+		db := must.Get(sql.Open("sqlite", name))(t)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return db
 	}
@@ -92,8 +89,7 @@ func TestDatabasesThatCannotBeUsed(t *testing.T) {
 		"in memory":       {db(":memory:"), "memstore"},
 		"another driver":  {foreign, "modernc.org/sqlite"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			s := sqlitestore.New(tt.db)
 			t.Cleanup(s.Close)
 			err := s.Check(t.Context())
@@ -124,13 +120,10 @@ func TestModeOfTheClaims(t *testing.T) {
 	require.NoError(t, os.Chmod(path, 0o640))
 	s := open(t, path)
 	sqlshop.Claim(t, s, "k", "t")
-	all, err := filepath.Glob(path + "*")
-	require.NoError(t, err)
+	all := must.Get(filepath.Glob(path + "*"))(t)
 	require.GreaterOrEqual(t, len(all), 4, "the files, and their logs: %v", all)
 	for _, name := range all {
-		info, err := os.Stat(name)
-		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o640), info.Mode().Perm(), name)
+		require.Equal(t, os.FileMode(0o640), must.Get(os.Stat(name))(t).Mode().Perm(), name)
 	}
 }
 
@@ -143,8 +136,7 @@ func TestNames(t *testing.T) {
 	for _, name := range []string{`it's "mine"`, "select", `x"; DROP TABLE latch_entries; --`} {
 		sqlshop.UseTable(t, open(t, path, sqlitestore.WithTable(name)), name)
 	}
-	_, err := os.Stat(path + "-latch")
-	require.NoError(t, err)
+	must.Get(os.Stat(path + "-latch"))(t)
 	for _, name := range []string{"", "a\x00", "\xff", "SQLite_x"} {
 		require.Panics(t, func() { sqlitestore.WithTable(name) })
 	}
@@ -164,8 +156,7 @@ func TestFilesThatAnotherProgramHasLocked(t *testing.T) {
 		"the claims":               {"-latch", "BEGIN IMMEDIATE"},
 		"the database, for itself": {"", "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			path := file(t)
 			open(t, path).Close()
 			there := connect(t, path+tt.suffix)
@@ -192,34 +183,6 @@ func TestFilesThatAnotherProgramHasLocked(t *testing.T) {
 	}
 }
 
-// Work waits for another program that writes to the database, and no call does.
-func TestWorkBehindAnotherProgram(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	there := connect(t, s.path)
-	run(t, there, "BEGIN IMMEDIATE; INSERT INTO orders VALUES ('theirs')")
-	l := sqlshop.Locker(t, s.store)
-	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, _, err := l.Once(impatient, "k", nil, func(ctx context.Context) ([]byte, error) { return nil, exec(ctx, insert, "mine") })
-	require.Error(t, err)
-	require.ErrorContains(t, ignore(s.store.Forget(impatient, "k", "t")), "context deadline exceeded")
-	sqlshop.Claim(t, s.store, "other", "t")
-
-	done := make(chan error)
-	go func() {
-		_, _, err := l.Once(t.Context(), "k", nil, s.Order("mine"))
-		done <- err
-	}()
-	time.Sleep(50 * time.Millisecond) // it waits
-	require.Empty(t, done)
-	run(t, there, "COMMIT")
-	require.NoError(t, <-done)
-	require.Equal(t, []string{"theirs", "mine"}, s.Orders(t))
-}
-
-func ignore(_ bool, err error) error { return err }
-
 // A database without room loses no receipt: nothing of its order stays, and the next try runs.
 func TestReceiptWithoutRoom(t *testing.T) {
 	t.Parallel()
@@ -234,29 +197,6 @@ func TestReceiptWithoutRoom(t *testing.T) {
 	require.Equal(t, "full", lock.Class(err), "%v", err)
 	require.Empty(t, s.Orders(t))
 	s.exec(t, "PRAGMA max_page_count = 10000")
-	receipt, _, err := l.Once(t.Context(), "k", nil, big)
-	require.NoError(t, err)
-	require.Len(t, receipt, 1<<20)
+	require.Len(t, must.Run(t)(l.Once(t.Context(), "k", nil, big)), 1<<20)
 	require.Equal(t, []string{"big"}, s.Orders(t))
-}
-
-// Without its file of claims, a store finds the receipts of transactions, and work in progress is
-// rolled back, because its claim is gone.
-func TestClaimsThatAreLost(t *testing.T) {
-	t.Parallel()
-	s := openShop(t)
-	_, _, err := sqlshop.Locker(t, s.store).Once(t.Context(), "k", nil, s.Order("tea"))
-	require.NoError(t, err)
-	sqlshop.Claim(t, s.store, "other", "t")
-	s.store.Close()
-	for _, name := range []string{"-latch", "-latch-wal", "-latch-shm"} {
-		if err := os.Remove(s.path + name); !errors.Is(err, os.ErrNotExist) {
-			require.NoError(t, err)
-		}
-	}
-	s.store = open(t, s.path)
-	require.Equal(t, "tea", must.Replay(t)(sqlshop.Locker(t, s.store).Once(t.Context(), "k", nil, s.Order("coffee"))))
-	_, tx, err := s.store.Begin(t.Context(), "other", "t")
-	require.NoError(t, err)
-	must.No(t)(tx.Settle(t.Context(), nil, time.Hour))
 }

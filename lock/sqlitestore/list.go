@@ -23,9 +23,7 @@ func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 
 // rows reads rows of both files. The receipt of a key comes before its claim.
 func (s *Store) rows(ctx context.Context, after []byte, limit int, receipts bool) ([]*rowstore.Row, error) {
-	var all []*rowstore.Row
-	err := s.call(ctx, false, func(ctx context.Context, f *files, now int64) error {
-		all = nil
+	all, err := answered(ctx, s, false, func(ctx context.Context, f *files, now int64) (all []*rowstore.Row, err error) {
 		for _, file := range []*sql.Conn{f.receipts, f.claims} {
 			rows, err := file.QueryContext(ctx, s.statements.page, after, limit, receipts)
 			err = rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
@@ -34,10 +32,10 @@ func (s *Store) rows(ctx context.Context, after []byte, limit int, receipts bool
 				return r.Scan(rows)
 			})
 			if err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return nil
+		return all, nil
 	})
 	if err != nil {
 		return nil, err

@@ -2,24 +2,19 @@ package sqlitestore_test
 
 import (
 	"context"
-	"errors"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
-	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
-	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // loseClaims are the ways in which a file of claims is lost while processes use it.
@@ -47,8 +42,7 @@ func TestClaimsLostWhileInUse(t *testing.T) {
 	t.Parallel()
 	for name, lose := range loseClaims {
 		for _, earlier := range []bool{true, false} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, name, func(t *testing.T) {
 				s := openShop(t)
 				own, other := sqlshop.Locker(t, s.store), open(t, s.path)
 				receipt, _, err := own.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
@@ -59,9 +53,7 @@ func TestClaimsLostWhileInUse(t *testing.T) {
 					}
 					lose(t, s.path+"-latch")
 					if !earlier {
-						receipt, _, err := sqlshop.Locker(t, other).Once(ctx, "k", nil, s.Order("other"))
-						require.NoError(t, err)
-						require.Equal(t, "other", string(receipt))
+						require.Equal(t, "other", must.Run(t)(sqlshop.Locker(t, other).Once(ctx, "k", nil, s.Order("other"))))
 					}
 					return s.Order("own")(ctx)
 				})
@@ -72,20 +64,15 @@ func TestClaimsLostWhileInUse(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "other", string(receipt))
 				require.Equal(t, []string{"other"}, s.Orders(t))
-				again, replayed, err := own.Once(t.Context(), "k", nil, s.Order("again"))
-				require.NoError(t, err)
-				require.True(t, replayed)
-				require.Equal(t, receipt, again)
+				require.Equal(t, "other", must.Replay(t)(own.Once(t.Context(), "k", nil, s.Order("again"))))
 			})
 		}
-		t.Run("a lock, "+name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, "a lock, "+name, func(t *testing.T) {
 			s := openShop(t)
 			sqlshop.Claim(t, s.store, "k", "first")
 			lose(t, s.path+"-latch")
 			sqlshop.Claim(t, open(t, s.path), "k", "second")
-			ok, err := s.store.Renew(t.Context(), "k", lock.Claim{Token: "first", Lease: time.Minute})
-			require.NoError(t, err)
+			ok := must.Get(s.store.Renew(t.Context(), "k", lock.Claim{Token: "first", Lease: time.Minute}))(t)
 			require.False(t, ok, "both processes hold the key")
 		})
 	}
@@ -101,9 +88,7 @@ func TestReceiptIsNotReplaced(t *testing.T) {
 		s.exec(t, `INSERT INTO latch_entries (key, token, attempt, fence, settled, receipt, ends_at, over_at)
 			SELECT CAST(?1 AS BLOB), CAST('another' AS BLOB), 1, 0, 1, CAST('first' AS BLOB), at, at FROM (SELECT unixepoch('now', ?1) * 1000000 AS at)`, over)
 		require.NoError(t, exec(ctx, insert, over))
-		ok, err := tx.Settle(t.Context(), []byte("second"), time.Minute)
-		require.NoError(t, err)
-		require.Equal(t, committed, ok)
+		require.Equal(t, committed, must.Get(tx.Settle(t.Context(), []byte("second"), time.Minute))(t))
 		e := must.Entry(t)(s.store.Get(t.Context(), over))
 		require.Equal(t, map[bool]string{true: "second", false: "first"}[committed], string(e.Receipt))
 	}
@@ -135,9 +120,7 @@ func TestOpenRefusesDSN(t *testing.T) {
 		require.ErrorContains(t, err, "Open takes the path of a file", dsn)
 		require.ErrorIs(t, err, lock.ErrDenied)
 	}
-	left, err := filepath.Glob("*")
-	require.NoError(t, err)
-	require.Empty(t, left)
+	require.Empty(t, must.Get(filepath.Glob("*"))(t))
 }
 
 // A job of root looks into the database of a service: what it leaves is the service's.
@@ -152,52 +135,7 @@ func TestFilesThatRootMakes(t *testing.T) {
 	require.NoError(t, os.Chown(path, 65534, 65534))
 	open(t, path)
 	for _, end := range []string{"-latch", "-latch-wal", "-latch-shm", "-wal", "-shm"} {
-		out, err := osexec.CommandContext(t.Context(), "stat", "-c", "%u:%g", path+end).Output()
-		require.NoError(t, err)
+		out := must.Get(osexec.CommandContext(t.Context(), "stat", "-c", "%u:%g", path+end).Output())(t)
 		require.Equal(t, "65534:65534\n", string(out), end)
 	}
-}
-
-// lostCall is a connection over which a request leaves, and no answer comes back.
-type lostCall struct{}
-
-func (lostCall) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("reset") }
-
-// TestUnknownHold: after a call whose answer was lost, the key of a lock stays taken in the
-// file, also for another process, and is free when the time is over. Without the option it is
-// free at once.
-func TestUnknownHold(t *testing.T) {
-	t.Parallel()
-	calling := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		call, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://orders.example/", http.NoBody)
-		require.NoError(t, err)
-		res, err := latch.Upstream(lostCall{}).RoundTrip(call)
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		w.WriteHeader(http.StatusBadGateway)
-	})
-	path := file(t)
-	ask := func(name string, next http.HandlerFunc, opts ...latch.LockOption) *httptest.ResponseRecorder {
-		l := lock.New(open(t, path), lock.WithLogger(sqlshop.Quiet), lock.WithBudget(5*time.Second), lock.WithLease(10*time.Second))
-		t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
-		w := httptest.NewRecorder()
-		latch.Lock(l, name, keyfunc.Global, opts...)(next).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil))
-		return w
-	}
-	done := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
-
-	require.Equal(t, 502, ask("long", calling, latch.WithUnknownHold(time.Hour)).Code)
-	held := ask("long", done)
-	require.Equal(t, 409, held.Code)
-	require.Contains(t, held.Body.String(), "#held")
-	left, err := strconv.Atoi(held.Header().Get("Retry-After"))
-	require.NoError(t, err)
-	require.InDelta(t, 3600-60, left, 60)
-
-	require.Equal(t, 502, ask("short", calling, latch.WithUnknownHold(50*time.Millisecond)).Code)
-	require.Eventually(t, func() bool { return ask("short", done).Code == 201 }, 20*time.Second, 10*time.Millisecond)
-
-	require.Equal(t, 502, ask("without", calling).Code)
-	require.Equal(t, 201, ask("without", done).Code)
 }

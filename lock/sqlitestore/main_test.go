@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/sqlshop"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
@@ -32,8 +33,7 @@ func open(tb testing.TB, path string, opts ...sqlitestore.Option) *sqlitestore.S
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
 	defer cancel()
-	s, err := sqlitestore.Open(ctx, path, opts...)
-	require.NoError(tb, err)
+	s := must.Get(sqlitestore.Open(ctx, path, opts...))(tb)
 	tb.Cleanup(s.Close)
 	return s
 }
@@ -63,8 +63,7 @@ func run(tb testing.TB, on interface {
 }, statement string, args ...any,
 ) {
 	tb.Helper()
-	_, err := on.ExecContext(tb.Context(), statement, args...)
-	require.NoError(tb, err)
+	must.Get(on.ExecContext(tb.Context(), statement, args...))(tb)
 }
 
 // shop is a store and a table of orders without a unique constraint.
@@ -115,11 +114,9 @@ func (s *shop) begin(tb testing.TB, key string) (context.Context, lock.Transacti
 // connect returns another program's connection to a file.
 func connect(tb testing.TB, path string) *sql.Conn {
 	tb.Helper()
-	db, err := sql.Open("sqlite", path)
-	require.NoError(tb, err)
+	db := must.Get(sql.Open("sqlite", path))(tb)
 	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
-	conn, err := db.Conn(tb.Context())
-	require.NoError(tb, err)
+	conn := must.Get(db.Conn(tb.Context()))(tb)
 	tb.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// queued is a call of the store. All calls of a process wait in one queue, and one goroutine executes the
-// calls that wait in one transaction on the file of claims.
+// queued is a call of the store. All calls of a process, except replays, wait in one queue, and one goroutine
+// executes the calls that wait in one transaction on the file of claims.
 type queued struct {
 	durable bool // it waits for the disk
 	do      execution
@@ -28,6 +28,20 @@ const (
 	sweepEvery = 64
 )
 
+// answered executes do in a transaction of the file of claims, and returns its result. do may go on after an
+// error, so its result is read without one only.
+func answered[T any](ctx context.Context, s *Store, durable bool, do func(ctx context.Context, f *files, now int64) (T, error)) (got T, err error) {
+	var result T
+	err = s.call(ctx, durable, func(ctx context.Context, f *files, now int64) (err error) {
+		result, err = do(ctx, f, now)
+		return err
+	})
+	if err == nil {
+		got = result
+	}
+	return got, err
+}
+
 // call executes do in a transaction of the file of claims.
 func (s *Store) call(ctx context.Context, durable bool, do execution) error {
 	c, err := s.enter(ctx, durable, do)
@@ -43,10 +57,7 @@ func (s *Store) call(ctx context.Context, durable bool, do execution) error {
 // enter puts a call into the queue, and returns when it is done, or has begun and ctx has ended.
 func (s *Store) enter(ctx context.Context, durable bool, do execution) (*rowstore.Call[queued], error) {
 	c, err := s.queue.Enter(ctx, queued{durable, do})
-	switch {
-	case errors.Is(err, rowstore.ErrClosed):
-		return nil, errClosed
-	case err != nil:
+	if err != nil {
 		return nil, failure.NotApplied(err)
 	}
 	return c, nil

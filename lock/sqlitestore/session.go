@@ -28,7 +28,7 @@ type session struct {
 
 func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 	if s.closed.Load() {
-		return nil, errClosed
+		return nil, rowstore.ErrClosed
 	}
 	w = &session{store: s}
 	err = w.Connect(ctx, s.db, func(conn any) (rowstore.RawConn, error) {

@@ -27,8 +27,10 @@ type Store struct {
 	settles    atomic.Uint64          // number of receipts that were left in transactions
 	file       atomic.Pointer[string] // the path of the database; nil until it is known
 
-	closed atomic.Bool
-	queue  rowstore.Calls[queued]
+	closed    atomic.Bool
+	queue     rowstore.Calls[queued]
+	questions rowstore.Calls[*question]
+	reads     *files // of the goroutine that answers questions
 
 	// of the goroutine that serves calls
 	files  *files
@@ -58,8 +60,9 @@ func New(db *sql.DB, opts ...Option) *Store {
 		}
 		o.apply(&table)
 	}
-	s := &Store{db: db, statements: newStatements(table), out: sync.OnceValue(out.Open), writer: make(chan struct{}, 1)}
+	s := &Store{db: db, statements: newStatements(table), out: sync.OnceValue(out.DB), writer: make(chan struct{}, 1)}
 	s.queue.Serve, s.queue.Servers = s.serve, 1
+	s.questions.Serve, s.questions.Servers = s.readReceipts, 1
 	return s
 }
 
@@ -107,7 +110,9 @@ func (s *Store) Close() {
 	if s.closed.Swap(true) {
 		return
 	}
+	s.questions.Close()
 	s.queue.Close()
+	s.reads.close()
 	s.files.close()
 	_ = s.out().Close()
 	if s.opened {
@@ -116,7 +121,6 @@ func (s *Store) Close() {
 }
 
 var (
-	errClosed = fmt.Errorf("%w: sqlitestore: the store was closed", lock.ErrNotApplied)
 	errDSN    = fmt.Errorf("%w: %w: sqlitestore: Open takes the path of a file, and this is a DSN: pass its path, or open the DSN with sql.Open, and pass the *sql.DB to New", lock.ErrNotApplied, lock.ErrDenied)
 	errMemory = fmt.Errorf("%w: %w: sqlitestore: the database is not in a file: name one, or use memstore, which is quicker", lock.ErrNotApplied, lock.ErrDenied)
 )

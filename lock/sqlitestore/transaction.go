@@ -129,18 +129,17 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 
 // overwrite finds out whether the database has the receipt of t, and writes to it.
 func (s *Store) overwrite(ctx context.Context, t *workTransaction) error {
-	var committed bool // the call may go on after an error
-	err := s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
+	committed, err := writing(ctx, s, func(ctx context.Context, f *files, now int64) (committed bool, err error) {
 		r, err := read(ctx, f.settled, t.key, now)
 		if err != nil {
-			return err
+			return false, err
 		}
 		committed = r != nil && string(r.Token) == t.token
 		if r == nil {
 			r = &rowstore.Row{Key: t.key, Token: []byte(t.token)} // a row that has ended
 		}
 		_, err = f.receipts.ExecContext(ctx, s.statements.settle, append(r.Values(), now)...)
-		return err
+		return committed, err
 	})
 	if err == nil {
 		t.committed = committed

@@ -34,8 +34,7 @@ func TestWorkThatHasWrittenHoldsUpNoCall(t *testing.T) {
 	defer cancel()
 	for _, key := range []string{"a", "b"} {
 		c := lock.Claim{Token: "token of " + key, Attempt: 1, Lease: time.Minute, Linger: time.Minute}
-		e := must.Entry(t)(s.store.Claim(ctx, key, c))
-		require.Equal(t, c.Token, e.Token)
+		require.Equal(t, c.Token, must.Entry(t)(s.store.Claim(ctx, key, c)).Token)
 		must.Yes(t)(s.store.Renew(ctx, key, c))
 	}
 	must.Yes(t)(s.store.Settle(ctx, "b", lock.Claim{Token: "token of b"}, []byte("receipt"), time.Minute))
@@ -48,51 +47,6 @@ func TestWorkThatHasWrittenHoldsUpNoCall(t *testing.T) {
 	require.NoError(t, s.store.Check(ctx))
 	must.Yes(t)(tx.Settle(ctx, []byte("receipt"), time.Hour))
 	require.Equal(t, []string{"a"}, s.Orders(t))
-}
-
-// SQLite rolls back all of a transaction when a statement is interrupted, and
-// would commit the next statement at once. Neither that statement nor a receipt stays.
-func TestWorkThatSQLiteHasRolledBack(t *testing.T) {
-	t.Parallel()
-	const many = "INSERT INTO orders WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT hex(randomblob(500)) FROM n"
-	interrupt := func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-		defer cancel()
-		return exec(ctx, many)
-	}
-	for name, tt := range map[string]struct {
-		fail      func(ctx context.Context) error
-		permanent bool
-	}{
-		"interrupted": {fail: interrupt},
-		"interrupted with RETURNING": {fail: func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-			defer cancel()
-			tx, _ := sqlitestore.Tx(ctx)
-			return tx.QueryRowContext(ctx, many+" RETURNING 1").Scan(new(int))
-		}},
-		"a constraint": {fail: func(ctx context.Context) error {
-			return exec(ctx, "INSERT OR ROLLBACK INTO orders VALUES (NULL)")
-		}, permanent: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openShop(t)
-			s.store.DB().SetMaxOpenConns(1)
-			l := sqlshop.Locker(t, s.store)
-			_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-				require.NoError(t, exec(ctx, insert, "before"))
-				require.Error(t, tt.fail(ctx))
-				require.Error(t, exec(ctx, insert, "after"), "it would be committed at once")
-				return []byte("lie"), nil
-			})
-			require.ErrorIs(t, err, lock.ErrNotApplied)
-			require.Equal(t, !tt.permanent, errors.Is(err, lock.ErrUnavailable), "%v", err)
-			require.Empty(t, s.Orders(t))
-			require.Equal(t, "next", must.Run(t)(l.Once(t.Context(), "k", nil, s.Order("next"))))
-			require.Equal(t, []string{"next"}, s.Orders(t))
-		})
-	}
 }
 
 func TestStatementsThatEndTransactions(t *testing.T) {
@@ -111,9 +65,26 @@ func TestStatementsThatEndTransactions(t *testing.T) {
 	}
 }
 
+// rolledBack is work with a statement that rolls back all of its transaction. SQLite would commit the
+// next statement at once.
+func rolledBack(statement func(ctx context.Context) error) func(context.Context, *sqlshop.Shop) error {
+	return func(ctx context.Context, _ *sqlshop.Shop) error {
+		if err := exec(ctx, insert, "before"); err != nil {
+			return err
+		}
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		if statement(short) == nil || exec(ctx, insert, "after") == nil {
+			return errors.New("it is committed at once")
+		}
+		return nil
+	}
+}
+
 // Statements of work in one transaction, through package database/sql.
 func TestWhatWorkDoes(t *testing.T) {
 	t.Parallel()
+	const many = "INSERT INTO orders WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT hex(randomblob(500)) FROM n"
 	sqlshop.TestWorks(t, func(t *testing.T) *sqlshop.Shop {
 		t.Helper()
 		s := openShop(t)
@@ -125,6 +96,13 @@ func TestWhatWorkDoes(t *testing.T) {
 		"a constraint that is checked at COMMIT": {Do: sqlshop.Statements(
 			"CREATE TABLE parts (of INTEGER REFERENCES wholes (id) DEFERRABLE INITIALLY DEFERRED)", "CREATE TABLE wholes (id INTEGER PRIMARY KEY)", "INSERT INTO parts VALUES (1)",
 		), Says: "FOREIGN KEY constraint failed"},
+		"interrupted": {Do: rolledBack(func(ctx context.Context) error { return exec(ctx, many) }), Says: "not applied", May: true},
+		"interrupted with RETURNING": {Do: rolledBack(func(ctx context.Context) error {
+			return tx(ctx).QueryRowContext(ctx, many+" RETURNING 1").Scan(new(int))
+		}), Says: "not applied", May: true},
+		"a constraint that rolls back": {Do: rolledBack(func(ctx context.Context) error {
+			return exec(ctx, "INSERT OR ROLLBACK INTO orders VALUES (NULL)")
+		}), Says: "not applied"},
 		"a prepared query": {Do: func(ctx context.Context, _ *sqlshop.Shop) error {
 			stmt, err := tx(ctx).PrepareContext(ctx, insert+" RETURNING name")
 			if err != nil {
@@ -197,8 +175,7 @@ func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
 	for _, committed := range []bool{true, false} {
 		key := fmt.Sprint(committed)
 		ctx, tx, own := s.begin(t, key)
-		_, err := own.ExecContext(ctx, insert, key)
-		require.NoError(t, err)
+		must.Get(own.ExecContext(ctx, insert, key))(t)
 		if committed {
 			must.Yes(t)(tx.Settle(t.Context(), []byte("receipt"), time.Hour))
 		} else {
@@ -207,13 +184,10 @@ func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
 		sqlitestore.ForgetCommit(tx)
 		before := version()
 		for range 2 {
-			ok, err := tx.Outcome(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, committed, ok)
+			require.Equal(t, committed, must.Get(tx.Outcome(t.Context()))(t))
 			require.Greater(t, version(), before, "it has written nothing")
 		}
-		e := must.Entry(t)(s.store.Get(t.Context(), key))
-		require.Equal(t, committed, e.State == lock.Settled)
+		require.Equal(t, committed, must.Entry(t)(s.store.Get(t.Context(), key)).State == lock.Settled)
 	}
 	require.Equal(t, []string{"true"}, s.Orders(t))
 }
