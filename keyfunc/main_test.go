@@ -20,13 +20,9 @@ func constant(key string) keyfunc.Func {
 	return func(*http.Request) (string, error) { return key, nil }
 }
 
-func failing(err error) keyfunc.Func {
-	return func(*http.Request) (string, error) { return "", err }
-}
+func failing(err error) keyfunc.Func { return func(*http.Request) (string, error) { return "", err } }
 
-func get(target string) *http.Request {
-	return httptest.NewRequest(http.MethodGet, target, nil)
-}
+func get(target string) *http.Request { return httptest.NewRequest(http.MethodGet, target, nil) }
 
 func post(contentType, body string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
@@ -34,8 +30,7 @@ func post(contentType, body string) *http.Request {
 	return r
 }
 
-// secret is part of every value that tests expect to be refused for its
-// content: no error may repeat it.
+// secret is part of every value that tests expect to be refused for its content: no error may repeat it.
 const secret = "s3cret"
 
 // outcome is the expected result of a Func: key, or an error with status and, if missing,

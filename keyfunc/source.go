@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 )
 
 // maxValue is the most bytes of a value, and of a lock's key.
@@ -32,23 +31,20 @@ func (s source) check(value, cure string) (string, error) {
 }
 
 func (s source) missing(cure string) error {
-	return &Error{Status: http.StatusBadRequest, Err: s.missingError(cure), Detail: s.detail("is missing")}
+	return &Error{Status: http.StatusBadRequest, Err: s.missingError(cure), Detail: s.detail("is missing")} // cures are the server's, too
 }
 
 func (s source) missingError(cure string) error {
 	return &missingError{"keyfunc: " + string(s) + " is missing; " + cure}
 }
 
-// bad refuses a value for the reason what, which ends with "; " and the cure.
+// bad refuses a value for the reason what, which ends with "; " and a cure by the client.
 func (s source) bad(what string) error {
 	return s.refuse(errors.New(what))
 }
 
-// detail is the reason for the client, without the cure for the server.
-func (s source) detail(what string) string {
-	what, _, _ = strings.Cut(what, "; ")
-	return "The " + string(s) + " " + what + "."
-}
+// detail is the reason for the client.
+func (s source) detail(what string) string { return "The " + string(s) + " " + what + "." }
 
 // refuse refuses a value for an error of this package.
 func (s source) refuse(what error) error {

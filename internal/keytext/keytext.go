@@ -68,15 +68,12 @@ func Record(key string) string {
 	return string(hex.AppendEncode(append(room[:0], RecordPrefix...), sum[:]))
 }
 
-// stepMark separates the key of a record from the name of its step. No key of a record has it.
-const stepMark = "/"
-
-// Step returns the key under which a store has a step of a record.
-func Step(record, name string) string { return record + stepMark + name }
+// Step returns the key under which a store has a step of a record. No key of a record has a "/".
+func Step(record, name string) string { return record + "/" + name }
 
 // CutStep returns the record and the name of a step. ok is false if key is not the key of a step.
 func CutStep(key string) (record, name string, ok bool) {
-	record, name, ok = strings.Cut(key, stepMark)
+	record, name, ok = strings.Cut(key, "/")
 	return record, name, ok && IsRecord(key)
 }
 
