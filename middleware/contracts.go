@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -32,13 +33,10 @@ import (
 //
 // docs/contracts.md lists the few requirements of the protocol that are not met.
 func ACP() Option {
-	return contract(
-		func(c *idempotentConfig) {
-			c.fingerprint, c.answers.Final = acpBody, func(status int) bool { return status < http.StatusInternalServerError }
-			c.onError, c.echo, c.answers.OnlyFinal = acpError, true, true
-		},
-		func(c *lockConfig) { c.onError = acpError },
-	)
+	return option(func(c *config) {
+		c.onError, c.contract, c.echo, c.fingerprint, c.answers.OnlyFinal = acpError, true, true, acpBody, true
+		c.answers.Final = func(status int) bool { return status < http.StatusInternalServerError }
+	})
 }
 
 // UCP makes [Idempotent] answer as the Universal Commerce Protocol demands ("Replay Protection"
@@ -56,14 +54,10 @@ func ACP() Option {
 //
 // docs/contracts.md lists the few requirements of the protocol that are not met.
 func UCP() Option {
-	return contract(
-		func(c *idempotentConfig) {
-			c.onError, c.outage, c.inProgress = ucpError, lock.WithFailClosed(), http.StatusServiceUnavailable
-		},
-		func(c *lockConfig) {
-			c.onError, c.outage, c.contention = ucpError, lock.WithFailClosed(), http.StatusServiceUnavailable
-		},
-	)
+	return option(func(c *config) {
+		c.onError, c.contract, c.outage = ucpError, true, lock.WithFailClosed()
+		c.inProgress, c.contention = http.StatusServiceUnavailable, http.StatusServiceUnavailable
+	})
 }
 
 // Stripe makes [Idempotent] answer as Stripe's API does (version 1), for clients that know it. All
@@ -75,18 +69,7 @@ func UCP() Option {
 //
 // docs/payments.md compares Stripe's rules with the rules of this package.
 func Stripe() Option {
-	return contract(
-		func(c *idempotentConfig) { c.onError, c.answers.Final = stripeError, stripeFinal },
-		func(c *lockConfig) { c.onError = stripeError },
-	)
-}
-
-// contract returns the options of a contract. A Lock has the part that concerns its refusals.
-func contract(idempotent func(c *idempotentConfig), locks func(c *lockConfig)) Option {
-	return bothOption{locks, func(c *idempotentConfig) {
-		idempotent(c)
-		c.contract = true
-	}}
+	return option(func(c *config) { c.onError, c.contract, c.answers.Final = stripeError, true, stripeFinal })
 }
 
 // acpBody is the fingerprint function of ACP: the meaning of the JSON body. A request to cancel has
@@ -106,6 +89,13 @@ func stripeFinal(status int) bool {
 	return true
 }
 
+// contractError is the body of a refusal of ACP, and part of the body of Stripe.
+type contractError struct {
+	Type    string `json:"type"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
 func acpError(w http.ResponseWriter, _ *http.Request, p *Problem) {
 	kind, code, message := "invalid_request", p.code(), p.text()
 	switch is := p.Kind(); {
@@ -120,18 +110,11 @@ func acpError(w http.ResponseWriter, _ *http.Request, p *Problem) {
 	case is == ProblemOutcomeUnknown, is == ProblemResultNotReplayable, p.Status >= http.StatusInternalServerError:
 		kind = "processing_error"
 	}
-	sendJSON(w, p.Status, struct {
-		Type    string `json:"type"`
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	}{kind, code, message})
+	sendJSON(w, p.Status, contractError{kind, code, message})
 }
 
 func ucpError(w http.ResponseWriter, _ *http.Request, p *Problem) {
-	sendJSON(w, ucpStatus(p), struct {
-		Code    string `json:"code"`
-		Content string `json:"content"`
-	}{p.code(), p.text()})
+	sendJSON(w, ucpStatus(p), map[string]string{"code": p.code(), "content": p.text()})
 }
 
 func ucpStatus(p *Problem) int {
@@ -145,12 +128,7 @@ func ucpStatus(p *Problem) int {
 }
 
 func stripeError(w http.ResponseWriter, _ *http.Request, p *Problem) {
-	type body struct {
-		Type    string `json:"type"`
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	}
-	b, status := body{"invalid_request_error", p.code(), p.text()}, p.Status
+	b, status := contractError{"invalid_request_error", p.code(), p.text()}, p.Status
 	switch {
 	case p.Kind() == ProblemKeyReused:
 		status, b.Type = http.StatusBadRequest, "idempotency_error"
@@ -159,26 +137,16 @@ func stripeError(w http.ResponseWriter, _ *http.Request, p *Problem) {
 	case status >= http.StatusInternalServerError:
 		b.Type = "api_error"
 	}
-	sendJSON(w, status, struct {
-		Error body `json:"error"`
-	}{b})
+	sendJSON(w, status, map[string]contractError{"error": b})
 }
 
 // code returns the kind of p as the codes of these contracts are spelled.
-func (p *Problem) code() string {
-	if p.Kind() == "" {
-		return "invalid"
-	}
-	return strings.ReplaceAll(string(p.Kind()), "-", "_")
-}
+func (p *Problem) code() string { return spelled(cmp.Or(p.Kind(), "invalid")) }
+
+func spelled(kind ProblemKind) string { return strings.ReplaceAll(string(kind), "-", "_") }
 
 // text returns the most exact sentence of p.
-func (p *Problem) text() string {
-	if p.Detail != "" {
-		return p.Detail
-	}
-	return p.Title
-}
+func (p *Problem) text() string { return cmp.Or(p.Detail, p.Title) }
 
 // next returns the sentence that says what a program has to do, "" for a problem of the application.
 func (p *Problem) next() string {

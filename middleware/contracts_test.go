@@ -7,14 +7,16 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -46,7 +48,6 @@ func newSeller(t *testing.T, contract latch.IdempotentOption, opts ...lock.Optio
 	return s
 }
 
-// post sends a request of user 42; changes are made to it.
 func (s *seller) post(key, body string, changes ...func(*http.Request)) *httptest.ResponseRecorder {
 	s.t.Helper()
 	r := keyedBody(key, body)
@@ -57,6 +58,45 @@ func (s *seller) post(key, body string, changes ...func(*http.Request)) *httptes
 	}
 	return serve(s, r)
 }
+
+func (s *seller) replayed(key, body string, changes ...func(*http.Request)) *httptest.ResponseRecorder {
+	s.t.Helper()
+	w := s.post(key, body, changes...)
+	require.Equal(s.t, "true", w.Header().Get("Idempotent-Replayed"), w.Body)
+	return w
+}
+
+func (s *seller) isNew(changes ...func(*http.Request)) {
+	s.t.Helper()
+	s.post("k", small)
+	for i, change := range changes {
+		require.Equal(s.t, strconv.Itoa(i+2), s.post("k", small, change).Body.String())
+	}
+}
+
+// keptForADay requires that a request is replayed a second before a day is over, and is new a second after it.
+func (s *seller) keptForADay() {
+	s.t.Helper()
+	s.post("k", small)
+	time.Sleep(24*time.Hour - time.Second)
+	require.Equal(s.t, "1", s.replayed("k", small).Body.String())
+	time.Sleep(2 * time.Second)
+	require.Equal(s.t, "2", s.post("k", "{}").Body.String())
+}
+
+// panicsAfterCommit sends a request whose handler has had its effect, and leaves no answer.
+func (s *seller) panicsAfterCommit(key string) {
+	s.t.Helper()
+	s.next = func(_ http.ResponseWriter, r *http.Request) {
+		require.NoError(s.t, lock.Commit(r.Context()))
+		panic(http.ErrAbortHandler)
+	}
+	require.Panics(s.t, func() { s.post(key, small) })
+}
+
+func otherUser(r *http.Request) { r.Header.Set("X-User-ID", "43") }
+
+func path(end string) func(r *http.Request) { return func(r *http.Request) { r.URL.Path += end } }
 
 // replays requires that both bodies are one request, or two.
 func (s *seller) replays(equal bool, first, second string) {
@@ -73,7 +113,6 @@ func (s *seller) replays(equal bool, first, second string) {
 	}
 }
 
-// says requires a refusal with this JSON.
 func says(t *testing.T, w *httptest.ResponseRecorder, status int, body string) {
 	t.Helper()
 	require.Equal(t, status, w.Code, w.Body)
@@ -82,7 +121,6 @@ func says(t *testing.T, w *httptest.ResponseRecorder, status int, body string) {
 	require.JSONEq(t, body, w.Body.String())
 }
 
-// whileRunning sends a request, and calls f while it runs.
 func (s *seller) whileRunning(key, body string, f func()) {
 	s.t.Helper()
 	s.next = func(w http.ResponseWriter, _ *http.Request) {
@@ -93,12 +131,19 @@ func (s *seller) whileRunning(key, body string, f func()) {
 	require.Equal(s.t, 201, s.post(key, body).Code)
 }
 
-// fails makes the next run answer with status.
 func (s *seller) fails(status int) {
 	s.next = func(w http.ResponseWriter, _ *http.Request) {
 		s.next = nil
 		w.WriteHeader(status)
 	}
+}
+
+func runsOnce(t *testing.T, s *seller) {
+	t.Helper()
+	for range 3 {
+		require.Equal(t, "1", s.post("k", small).Body.String())
+	}
+	require.Equal(t, 1, s.runs)
 }
 
 // sentence is a sentence of a contract, and how it is held.
@@ -124,30 +169,24 @@ var acpSentences = []sentence{
 		longest := strings.Repeat("k", 255)
 		require.Equal(t, 201, s.post(longest, small).Code)
 		require.Equal(t, 201, s.post("8f14e45f-ceea-467f-a9d3-12b9b2d3a1e0", small).Code)
-		says(t, s.post(longest+"k", small), 400, `{"type":"invalid_request","code":"key_invalid","message":"The header Idempotency-Key is over 255 bytes long."}`)
+		says(t, s.post(longest+"k", small), 400, `{"type":"invalid_request","code":"key_invalid","message":"The header Idempotency-Key is over 255 bytes long; send less."}`)
 	}},
-	{"6.1", "scope keys to the **authenticated identity + endpoint path**", func(t *testing.T, s *seller) {
-		s.post("k", small)
-		require.Equal(t, "2", s.post("k", small, func(r *http.Request) { r.Header.Set("X-User-ID", "43") }).Body.String())
-		require.Equal(t, "3", s.post("k", small, func(r *http.Request) { r.URL.Path += "/1/complete" }).Body.String())
+	{"6.1", "scope keys to the **authenticated identity + endpoint path**", func(_ *testing.T, s *seller) {
+		s.isNew(otherUser, path("/1/complete"))
 	}},
-	{"6.1", "the same key on different endpoints is treated independently", func(t *testing.T, s *seller) {
-		s.post("k", small)
-		require.Equal(t, "2", s.post("k", `{"another":"body"}`, func(r *http.Request) { r.URL.Path += "/1" }).Body.String())
-		require.Equal(t, "3", s.post("k", small, func(r *http.Request) { r.URL.Path += "/2" }).Body.String())
-	}},
+	{"6.1", "the same key on different endpoints is treated independently", func(_ *testing.T, s *seller) { s.isNew(path("/1"), path("/2")) }},
 	{"6.1", "**MUST** be rejected with", func(t *testing.T, s *seller) {
 		says(t, s.post("", small), 400, `{"type":"invalid_request","code":"idempotency_key_required","message":"Idempotency-Key header is required on all POST requests"}`)
 		says(t, s.post("k", small, func(r *http.Request) { r.Header.Del("X-User-ID") }), 400, `{"type":"invalid_request","code":"key_missing","message":"The header X-User-ID is missing."}`)
 		require.Zero(t, s.runs)
 	}},
-	{"6.2", "semantic JSON equality of the request body only", func(t *testing.T, s *seller) {
+	{"6.2", "semantic JSON equality of the request body only", func(_ *testing.T, s *seller) {
 		s.replays(true, `{"a":1,"b":"x"}`, "{ \"b\": \"\\u0078\",\n\"a\": 1 }")
 		s.replays(false, `{"a":1}`, `{"a":2}`)
 		s.replays(true, "", "")
 		s.replays(false, "", "{}")
 		s.post("header", small)
-		require.Equal(t, "true", s.post("header", small, func(r *http.Request) { r.Header.Set("Accept-Language", "de") }).Header().Get("Idempotent-Replayed"))
+		s.replayed("header", small, func(r *http.Request) { r.Header.Set("Accept-Language", "de") })
 	}},
 	{"6.2", "Different key ordering | Yes", func(_ *testing.T, s *seller) {
 		s.replays(true, `{"a":{"x":1,"y":2},"b":3}`, `{"b":3,"a":{"y":2,"x":1}}`)
@@ -156,34 +195,25 @@ var acpSentences = []sentence{
 	{"6.2", "Trailing zeros in numbers (`1.0` vs `1`) | Yes", func(_ *testing.T, s *seller) { s.replays(true, `{"a":1.0}`, `{"a":1}`) }},
 	{"6.2", "arrays are order-sensitive", func(_ *testing.T, s *seller) { s.replays(false, `[1,2]`, `[2,1]`) }},
 	{"6.3", "**original response** with the **same HTTP status code**", func(t *testing.T, s *seller) {
-		for _, status := range []int{200, 202, 302, 400, 401, 402, 403, 404, 405, 409, 422, 425, 429, 451} {
-			key := "k" + http.StatusText(status)[:1] + strings.Repeat("x", status%100)
+		for _, status := range []int{200, 302, 400, 401, 403, 409, 425, 429} {
 			s.next = func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "5")
 				w.WriteHeader(status)
 			}
-			require.Equal(t, status, s.post(key, small).Code)
+			require.Equal(t, status, s.post(strconv.Itoa(status), small).Code)
 			s.next = nil
-			w := s.post(key, small)
-			require.Equal(t, status, w.Code)
-			require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
+			require.Equal(t, status, s.replayed(strconv.Itoa(status), small).Code)
 		}
 	}},
 	{"6.3", "**SHOULD** include the header `Idempotent-Replayed: true`", func(t *testing.T, s *seller) {
 		require.Empty(t, s.post("k", small).Header().Get("Idempotent-Replayed"))
-		require.Equal(t, "true", s.post("k", small).Header().Get("Idempotent-Replayed"))
+		s.replayed("k", small)
 	}},
-	{"6.3", "**Update endpoints** (`POST /checkout_sessions/{id}`) follow the same replay semantics", func(t *testing.T, s *seller) {
-		update := func(r *http.Request) { r.URL.Path = "/checkout_sessions/1" }
-		s.post("k", small, update)
-		require.Equal(t, "true", s.post("k", small, update).Header().Get("Idempotent-Replayed"))
+	{"6.3", "**Update endpoints** (`POST /checkout_sessions/{id}`) follow the same replay semantics", func(_ *testing.T, s *seller) {
+		s.post("k", small, path("/1"))
+		s.replayed("k", small, path("/1"))
 	}},
-	{"6.3", "**MUST NOT** re-execute side effects", func(t *testing.T, s *seller) {
-		for range 5 {
-			require.Equal(t, "1", s.post("k", small).Body.String())
-		}
-		require.Equal(t, 1, s.runs)
-	}},
+	{"6.3", "**MUST NOT** re-execute side effects", runsOnce},
 	{"6.4", "All idempotency errors use `type: \"invalid_request\"`", func(t *testing.T, s *seller) {
 		s.whileRunning("k", small, func() {
 			for _, w := range []*httptest.ResponseRecorder{s.post("", small), s.post("k", "{}"), s.post("k", small)} {
@@ -200,9 +230,7 @@ var acpSentences = []sentence{
 	}},
 	{"6.4", "`idempotency_in_flight` | Yes (honor `Retry-After`)", func(t *testing.T, s *seller) {
 		s.whileRunning("k", small, func() {
-			w := s.post("k", small)
-			says(t, w, 409, `{"type":"invalid_request","code":"idempotency_in_flight","message":"A request with this Idempotency-Key is currently being processed"}`)
-			require.Equal(t, "1", w.Header().Get("Retry-After"))
+			says(t, s.post("k", small), 409, `{"type":"invalid_request","code":"idempotency_in_flight","message":"A request with this Idempotency-Key is currently being processed"}`)
 		})
 	}},
 	{"6.4", "Servers **SHOULD** include a `Retry-After` header (in seconds)", func(t *testing.T, s *seller) {
@@ -211,11 +239,10 @@ var acpSentences = []sentence{
 		require.Equal(t, "1", s.post("k", small).Header().Get("Retry-After"))
 	}},
 	{"6.5", "**MUST NOT** be cached against the idempotency key", func(t *testing.T, s *seller) {
-		for i, status := range []int{500, 501, 502, 503, 504, 599} {
-			key := strings.Repeat("k", i+1)
+		for _, status := range []int{500, 503, 599} {
 			s.fails(status)
-			require.Equal(t, status, s.post(key, small).Code)
-			require.Equal(t, 201, s.post(key, small).Code)
+			require.Equal(t, status, s.post(strconv.Itoa(status), small).Code)
+			require.Equal(t, 201, s.post(strconv.Itoa(status), small).Code)
 		}
 	}},
 	{"6.5", "**MUST NOT** be cached against the idempotency key", func(t *testing.T, s *seller) { // nor after Commit
@@ -241,16 +268,8 @@ var acpSentences = []sentence{
 		require.Equal(t, 201, s.post("k", `{"another":"body"}`).Code)
 		require.Equal(t, 2, s.runs)
 	}},
-	{"6.6", "**at least 24 hours**", func(t *testing.T, s *seller) {
-		s.post("k", small)
-		time.Sleep(24*time.Hour - time.Second)
-		require.Equal(t, "1", s.post("k", small).Body.String())
-	}},
-	{"6.6", "treated as a **new request** (no error)", func(t *testing.T, s *seller) {
-		s.post("k", small)
-		time.Sleep(24*time.Hour + time.Second)
-		require.Equal(t, "2", s.post("k", "{}").Body.String())
-	}},
+	{"6.6", "**at least 24 hours**", func(_ *testing.T, s *seller) { s.keptForADay() }},
+	{"6.6", "treated as a **new request** (no error)", func(_ *testing.T, s *seller) { s.keptForADay() }},
 	{"6.7", "extension-defined fields in the request body **MUST** participate", func(_ *testing.T, s *seller) {
 		s.replays(false, `{"a":1,"discounts":{"codes":["A"]}}`, `{"a":1,"discounts":{"codes":["B"]}}`)
 	}},
@@ -259,11 +278,7 @@ var acpSentences = []sentence{
 		says(t, s.post("k", small), 503, `{"type":"service_unavailable","code":"unavailable","message":"Duplicates cannot be excluded at the moment, so the request was not processed."}`)
 		s.down.Store(false)
 		require.Equal(t, 400, s.post("k", `{"a":1,"a":2}`).Code, "it has two meanings")
-		s.next = func(_ http.ResponseWriter, r *http.Request) {
-			require.NoError(t, lock.Commit(r.Context()))
-			panic(http.ErrAbortHandler)
-		}
-		require.Panics(t, func() { s.post("l", small) })
+		s.panicsAfterCommit("l")
 		says(t, s.post("l", small), 409, `{"type":"processing_error","code":"result_not_replayable","message":"The request was processed, but its answer cannot be sent again."}`)
 	}},
 }
@@ -273,12 +288,7 @@ var ucpSentences = []sentence{
 		require.Equal(t, 400, s.post("", small).Code)
 		require.Zero(t, s.runs)
 	}},
-	{"signatures", "Return cached response, do not re-execute", func(t *testing.T, s *seller) {
-		for range 3 {
-			require.Equal(t, "1", s.post("k", small).Body.String())
-		}
-		require.Equal(t, 1, s.runs)
-	}},
+	{"signatures", "Return cached response, do not re-execute", runsOnce},
 	{"signatures", "Reject with `409 Conflict` (REST)", func(t *testing.T, s *seller) {
 		s.post("k", small)
 		says(t, s.post("k", "{}"), 409, `{"code":"key_reused","content":"The key was used for a different request."}`)
@@ -295,17 +305,10 @@ var ucpSentences = []sentence{
 		s.replays(false, `{"a":1}`, `{"a": 1}`)
 		s.replays(false, `{"a":1,"b":2}`, `{"b":2,"a":1}`)
 	}},
-	{"signatures", "Per-client, per-operation type", func(t *testing.T, s *seller) {
-		s.post("k", small)
-		require.Equal(t, "2", s.post("k", small, func(r *http.Request) { r.Header.Set("X-User-ID", "43") }).Body.String())
-		require.Equal(t, "3", s.post("k", small, func(r *http.Request) { r.Method = http.MethodPut }).Body.String())
-		require.Equal(t, "4", s.post("k", small, func(r *http.Request) { r.URL.Path += "/1/complete" }).Body.String())
+	{"signatures", "Per-client, per-operation type", func(_ *testing.T, s *seller) {
+		s.isNew(otherUser, func(r *http.Request) { r.Method = http.MethodPut }, path("/1/complete"))
 	}},
-	{"signatures", "Minimum 24 hours, recommended 48 hours", func(t *testing.T, s *seller) {
-		s.post("k", small)
-		time.Sleep(24*time.Hour - time.Second)
-		require.Equal(t, "1", s.post("k", small).Body.String())
-	}},
+	{"signatures", "Minimum 24 hours, recommended 48 hours", func(_ *testing.T, s *seller) { s.keptForADay() }},
 	{"signatures", "**MUST NOT** re-serialize JSON bodies", func(t *testing.T, s *seller) {
 		const spelled = "{ \"a\" : 1.0,\r\n\"b\":\"\\u00e9\" }"
 		s.next = func(w http.ResponseWriter, r *http.Request) {
@@ -316,27 +319,15 @@ var ucpSentences = []sentence{
 		}
 		require.Equal(t, 201, s.post("k", spelled).Code)
 	}},
-	{"shopping/checkout/rest", "Store the key with the operation result for at least 24 hours", func(t *testing.T, s *seller) {
-		s.next = func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusCreated)
-			_, _ = w.Write([]byte(small))
-		}
-		require.Equal(t, 201, s.post("k", small).Code)
-		time.Sleep(24*time.Hour - time.Second)
-		w := s.post("k", small)
-		require.Equal(t, 201, w.Code)
-		require.Equal(t, small, w.Body.String())
-	}},
+	{"shopping/checkout/rest", "Store the key with the operation result for at least 24 hours", func(_ *testing.T, s *seller) { s.keptForADay() }},
 	{"shopping/checkout/rest", "Return the cached result for duplicate keys whose request body matches the original", func(t *testing.T, s *seller) {
 		s.fails(422)
 		require.Equal(t, 422, s.post("k", small).Code)
 		require.Equal(t, 422, s.post("k", small).Code)
 		require.Equal(t, 1, s.runs)
 	}},
-	{"shopping/checkout/rest", "Return `409 Conflict` if the key is reused with a mismatched body", func(t *testing.T, s *seller) {
-		s.post("k", small)
-		require.Equal(t, 409, s.post("k", "").Code)
+	{"shopping/checkout/rest", "Return `409 Conflict` if the key is reused with a mismatched body", func(_ *testing.T, s *seller) {
+		s.replays(false, small, "")
 	}},
 	{"shopping/checkout/rest", "JSON body containing `code` and `content`", func(t *testing.T, s *seller) {
 		says(t, s.post("", small), 400, `{"code":"key_missing","content":"The header Idempotency-Key is missing."}`)
@@ -355,11 +346,7 @@ var ucpSentences = []sentence{
 	}},
 	{"shopping/checkout/index", "**MUST NOT** use a new idempotency key for that retry", func(t *testing.T, s *seller) {
 		// Nothing that a client takes for another body, which needs another key.
-		s.next = func(_ http.ResponseWriter, r *http.Request) {
-			require.NoError(t, lock.Commit(r.Context()))
-			panic(http.ErrAbortHandler)
-		}
-		require.Panics(t, func() { s.post("k", small) })
+		s.panicsAfterCommit("k")
 		says(t, s.post("k", small), 500, `{"code":"result_not_replayable","content":"The request was processed, but its answer cannot be sent again."}`)
 	}},
 }
@@ -367,8 +354,7 @@ var ucpSentences = []sentence{
 // TestContracts executes the sentences of each contract, and finds them on the page.
 func TestContracts(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/evidence/contracts.md")
-	require.NoError(t, err)
+	page := must.Get(os.ReadFile("../docs/evidence/contracts.md"))(t)
 	for name, contract := range map[string]struct {
 		option    func() latch.Option
 		sentences []sentence
@@ -383,10 +369,7 @@ func TestContracts(t *testing.T) {
 			row := slices.IndexFunc(rows, func(r row) bool { return r.section == c.section && strings.Contains(r.says, quote) })
 			require.GreaterOrEqual(t, row, 0, "the page has no row for %s: %s", c.section, quote)
 			rows[row].held = true
-			t.Run(name+"/"+c.section+"/"+c.quote, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { c.held(t, newSeller(t, contract.option(), contract.locker)) })
-			})
+			inBubble(t, name+"/"+c.section+"/"+c.quote, func(t *testing.T) { c.held(t, newSeller(t, contract.option(), contract.locker)) })
 		}
 		for _, r := range rows {
 			require.True(t, r.held || strings.Contains(r.here, "`Test") || strings.Contains(r.here, "]("), "no test holds %s: %s", r.section, r.says)
@@ -394,13 +377,11 @@ func TestContracts(t *testing.T) {
 	}
 }
 
-// row is a sentence of a contract on the page.
 type row struct {
 	section, says, here string
 	held                bool // by a test above
 }
 
-// rowsOf returns the rows of the tables behind a heading.
 func rowsOf(t *testing.T, page, heading string) (rows []row) {
 	t.Helper()
 	_, text, found := strings.Cut(page, heading)
@@ -419,8 +400,7 @@ func rowsOf(t *testing.T, page, heading string) (rows []row) {
 // TestContractsWithoutTheirOption is the twin: an Idempotent with default options breaks both.
 func TestContractsWithoutTheirOption(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, memstore.New())
-	s := &seller{t: t, Handler: once(l)(http.HandlerFunc(created))}
+	s := &seller{t: t, Handler: once(newLocker(t, memstore.New()))(http.HandlerFunc(created))}
 	s.post("k", `{"a":1}`)
 	require.Equal(t, 422, s.post("k", `{"a": 1}`).Code)
 	var body map[string]any
@@ -431,32 +411,23 @@ func TestContractsWithoutTheirOption(t *testing.T) {
 // TestStripe: the rules of version 1 that docs/payments.md lists.
 func TestStripe(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{200, 201, 402, 404, 409, 500, 503} {
+	for status, again := range map[int]int{200: 200, 402: 402, 404: 404, 409: 409, 500: 500, 503: 503, 400: 201, 401: 201, 403: 201, 429: 201} {
 		s := newSeller(t, latch.Stripe())
 		s.fails(status)
 		require.Equal(t, status, s.post("k", small).Code)
-		w := s.post("k", small)
-		require.Equal(t, status, w.Code)
-		require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
-	}
-	for _, status := range []int{400, 401, 403, 429} {
-		s := newSeller(t, latch.Stripe())
-		s.fails(status)
-		require.Equal(t, status, s.post("k", small).Code)
-		require.Equal(t, 201, s.post("k", small).Code)
+		require.Equal(t, again, s.post("k", small).Code)
 	}
 	s := newSeller(t, latch.Stripe())
 	s.whileRunning("k", small, func() {
 		says(t, s.post("k", small), 409, `{"error":{"type":"invalid_request_error","code":"idempotency_key_in_use","message":"The same request was sent before, and is still being processed."}}`)
 	})
 	says(t, s.post("k", "{}"), 400, `{"error":{"type":"idempotency_error","code":"key_reused","message":"The key was used for a different request."}}`)
-	says(t, s.post("a b", "{}"), 400, `{"error":{"type":"invalid_request_error","code":"key_invalid","message":"The header Idempotency-Key is neither one string of RFC 8941 nor one bare key."}}`)
+	says(t, s.post("a b", "{}"), 400, `{"error":{"type":"invalid_request_error","code":"key_invalid","message":"The header Idempotency-Key is neither one string of RFC 8941 nor one bare key; send a UUID, say."}}`)
 	s.down.Store(true)
 	says(t, s.post("l", small), 503, `{"error":{"type":"api_error","code":"unavailable","message":"Duplicates cannot be excluded at the moment, so the request was not processed."}}`)
 }
 
-// TestContractsDemandADay: the answers of a contract are kept for 24 hours, also when an option of
-// the Locker says less.
+// The answers of a contract are kept for 24 hours, also when an option of the Locker says less.
 func TestContractsDemandADay(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
@@ -488,8 +459,7 @@ func TestOptionsBehindAContract(t *testing.T) {
 	require.Equal(t, 200, s.post("l", small).Code)
 }
 
-// TestLockTakesAContract: the refusal of an inner Lock has the format of the guard around it, and
-// is not kept.
+// TestLockTakesAContract: the refusal of an inner Lock has the format of the guard around it, and is not kept.
 func TestLockTakesAContract(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -501,31 +471,22 @@ func TestLockTakesAContract(t *testing.T) {
 		"UCP":    {latch.UCP, 503, `{"code":"held","content":"Another request for the same thing is still being processed."}`},
 		"Stripe": {latch.Stripe, 409, `{"error":{"type":"invalid_request_error","code":"held","message":"Another request for the same thing is still being processed."}}`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			var e effects
 			l := newLocker(t, memstore.New())
 			h := once(l, tt.contract())(latch.Lock(l, "user", byUser, tt.contract())(http.HandlerFunc(e.answer)))
-			lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
-			require.NoError(t, err)
-			refused := func() *httptest.ResponseRecorder {
-				r := keyedBody("k", small)
-				r.Header.Set("Content-Type", "application/json")
-				return serve(h, r)
-			}
-			w := refused()
+			lease := must.Get(l.Acquire(t.Context(), lock.Key("user", "42")))(t)
+			w := serve(h, typed("application/json", small, false))
 			says(t, w, tt.status, tt.body)
 			require.Equal(t, "1", w.Header().Get("Retry-After"))
 			require.Equal(t, "held", w.Header().Get("Latch-Problem"))
 			require.NoError(t, lease.Release(t.Context()))
-			require.Equal(t, 201, refused().Code)
+			require.Equal(t, 201, serve(h, typed("application/json", small, false)).Code)
 			e.require(t, 1)
 		})
 	}
 
 	// Over a store that does not answer, UCP refuses although the Locker fails open.
-	var down atomic.Bool
-	down.Store(true)
-	l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithFailOpen(), lock.WithLogger(quiet))
+	l := newLocker(t, unreachable(), lock.WithFailOpen(), lock.WithLogger(quiet))
 	require.Equal(t, 503, serve(latch.Lock(l, "user", byUser, latch.UCP())(mustNotRun(t)), post("42")).Code)
 }

@@ -1,3 +1,4 @@
+//nolint:bodyclose // what is recorded has nothing to close
 package middleware_test
 
 import (
@@ -12,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -19,23 +22,9 @@ import (
 
 const crowd = 60 // duplicates that wait for the first
 
-// crowdOf sends one request n times at once, to a handler that may panic.
-func crowdOf(h http.Handler, n int) []*httptest.ResponseRecorder {
-	return storm(n, func(int) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		func() {
-			defer func() { _ = recover() }() // as a server does
-			h.ServeHTTP(w, keyed("k"))
-		}()
-		return w
-	})
-}
-
-// The refusal of an inner lock to the first goes to the requests that have waited for it, too, and
-// no guard further out keeps it.
+// The refusal of an inner lock to the first goes to the requests that wait for it, and no outer guard keeps it.
 func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		l := newLocker(t, memstore.New())
 		waits := l.With(lock.WithWait(time.Minute))
 		lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
@@ -51,11 +40,11 @@ func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
 		byCall := func(*http.Request) (string, error) { return strconv.FormatInt(n.Add(1), 10), nil }
 		h := latch.Idempotent(l, byUser, byCall)(once(waits)(slow(latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer)))))
 		refused := 0
-		for _, w := range crowdOf(h, 1+crowd) {
-			require.Equal(t, 409, w.Code)
-			require.Equal(t, "1", w.Header().Get("Retry-After"))
-			require.Contains(t, w.Body.String(), "#held")
-			if w.Header().Get("Idempotent-Replayed") == "not-kept" {
+		for _, res := range latchtest.Storm(h, 1+crowd, func(int) *http.Request { return keyed("k") }) {
+			require.Equal(t, 409, res.StatusCode)
+			require.Equal(t, "1", res.Header.Get("Retry-After"))
+			require.Equal(t, "held", res.Header.Get("Latch-Problem"))
+			if res.Header.Get("Idempotent-Replayed") == "not-kept" {
 				refused++
 			}
 		}
@@ -70,24 +59,10 @@ func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
 	})
 }
 
-// slowWriter is a client that is not ready when its answer is.
-type slowWriter struct {
-	*httptest.ResponseRecorder
-	ready <-chan struct{}
-}
-
-func (w *slowWriter) WriteHeader(status int) {
-	<-w.ready
-	w.ResponseRecorder.WriteHeader(status)
-}
-
-// A failed answer that waiters send too is a copy: its buffer belongs to other answers as soon as
-// the first one is sent.
+// A failed answer that waiters send too is a copy: its buffer belongs to other answers as soon as the first one is sent.
 func TestASharedFailureIsNotOverwritten(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New(), lock.WithWait(time.Minute))
-		h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	parallel.Bubble(t, func(t *testing.T) {
+		h := once(newLocker(t, memstore.New(), lock.WithWait(time.Minute)))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Second)
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, "failure of "+r.Header.Get("Idempotency-Key"))
@@ -95,14 +70,14 @@ func TestASharedFailureIsNotOverwritten(t *testing.T) {
 		go serve(h, keyed("k"))
 		synctest.Wait()
 		ready := make(chan struct{})
-		waited := &slowWriter{httptest.NewRecorder(), ready}
+		waited := httptest.NewRecorder()
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
-			h.ServeHTTP(waited, keyed("k"))
+			h.ServeHTTP(writerFunc{waited, func() { <-ready }}, keyed("k")) // the client is not ready when its answer is
 		}()
 		time.Sleep(2 * time.Second)
-		storm(64, func(i int) *httptest.ResponseRecorder { return serve(h, keyed(strconv.Itoa(i%10))) })
+		latchtest.Storm(h, 64, func(i int) *http.Request { return keyed(strconv.Itoa(i % 10)) })
 		for i := range 10 {
 			serve(h, keyed(strconv.Itoa(i)))
 		}

@@ -28,8 +28,6 @@ func Key(ctx context.Context) (key string, ok bool) {
 	return strings.TrimPrefix(s.ID, identity.Idempotent+"="), true
 }
 
-var errUnguarded = errors.New("the context is not of a handler under Idempotent")
-
 // DeriveKey returns the idempotency key of a call that the handler of ctx makes to another
 // service. It is the same in each run for the submission ([Key]) and in each process with the
 // same [WithKeySecret], and different for each name. So a handler that runs again after a
@@ -51,7 +49,7 @@ var errUnguarded = errors.New("the context is not of a handler under Idempotent"
 func DeriveKey(ctx context.Context, name string) (string, error) {
 	s := submission.Of(ctx)
 	if s == nil {
-		return "", fmt.Errorf("middleware.DeriveKey: %w", errUnguarded)
+		return "", errors.New("middleware.DeriveKey: the context is not of a handler under Idempotent")
 	}
 	key, err := s.Derive(name)
 	if err != nil {
@@ -72,9 +70,7 @@ const minSecret = 16
 // secret, a handler that runs again makes its calls with other keys. So change it only while no
 // client repeats a failed request. WithKeySecret panics if secret has less than 16 bytes.
 func WithKeySecret(secret []byte) Option {
-	if len(secret) < minSecret {
-		panic("middleware.WithKeySecret: a secret has at least 16 bytes, from a random source")
-	}
+	mustNot(len(secret) < minSecret, "WithKeySecret: a secret has at least 16 bytes, from a random source")
 	secret = bytes.Clone(secret)
-	return option(func(s *settings) { s.secret = secret })
+	return option(func(c *config) { c.secret = secret })
 }

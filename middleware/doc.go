@@ -44,27 +44,22 @@
 // or shorter than its Content-Length, is not replayed either. Trailers that outer middleware
 // announces are its own, and come with each answer.
 //
-// With [lock.WithTransaction] the handler's effect and the record of its answer are
-// committed together, and the answer is sent after the commit. A failure, a crash, or a lost
-// lease has no effect, and the next try runs. If the commit got no answer, the database
-// is asked for the outcome. In the rare case that the database cannot answer yet, the client gets
-// 503, and a repeat gets the true answer. In a transaction every answer is held back: a Flush does
-// nothing, a Hijack is not supported, and an answer longer than WithBodyLimits allows is replaced
-// by 500 and rolled back.
+// With [lock.WithTransaction] the handler's effect and the record of its answer are committed
+// together, and the answer is sent after the commit. A failure, a crash, or a lost lease has no effect,
+// and the next try runs. If the database cannot say yet whether a commit took effect, the client gets
+// 503, and a repeat gets the true answer. A Flush does nothing, a Hijack is not supported, and an answer
+// longer than WithBodyLimits allows is replaced by 500 and rolled back.
 //
 // Repeats that arrive while the first request runs wait for its answer, up to 10 s, or for the time
-// of [lock.WithWait]. Then they get 409. Most HTTP clients do not repeat a 409, and report a failure
-// although the order is placed: for them, let repeats wait longer, or answer 503
-// ([WithInProgressStatus]). At most 64 requests wait for one key in a process; the others are
-// refused at once. A wait also ends when its client leaves, and when the Locker is closed. Time-outs
-// outside the guard have to be longer than the wait: the WriteTimeout of [http.Server], for example,
-// would end the connection without an answer, and the client would have to send the request again.
+// of [lock.WithWait]. Then they get 409, or another status ([WithInProgressStatus]). At most 64 requests
+// wait for one key in a process; the others are refused at once. A wait also ends when its client leaves,
+// and when the Locker is closed. Time-outs outside the guard, such as the WriteTimeout of [http.Server],
+// have to be longer than the wait: they would end the connection without an answer.
 //
 // If the first request fails and leaves no record, the repeats that have waited for it in the same
 // process get the failed answer, too, with "Idempotent-Replayed: not-kept": so sixty waiting
-// duplicates do not make sixty tries. The next request with the key runs. A status that a
-// header decides, such as 401 or 412, is not shared with waiting repeats: it depends on the caller,
-// so the next of them runs.
+// duplicates do not make sixty tries. The next request with the key runs, and so does the next waiting
+// one if the status depends on the caller, such as 401 or 412.
 //
 // The whole request body is read before the key is claimed, and the handler finds it as
 // the client sent it. A body whose Content-Encoding is gzip or deflate is compared by its content,
@@ -73,9 +68,7 @@
 // or a part of it, and not put it back, the request is refused, because it cannot be compared with
 // its repeats.
 //
-// Three answers are sent, and not kept: a refusal by a guard of this package further in or by
-// the handler ([Problem.Respond]), a refusal in the service behind a guarded gateway, and an
-// answer of 400 and above that says when to try again (Retry-After).
+// [WithFinal] lists the answers that are sent, and not kept.
 //
 // A repeat gets the headers that the handler set or changed, and the headers that
 // describe the body, whichever code has set them: ETag, Last-Modified, and all of Content-*
@@ -84,8 +77,8 @@
 // [WithKeepHeaders] names exceptions. A page of another
 // origin than the first gets no Access-Control headers of the first answer, unless they are for all
 // origins. Never replayed are Set-Cookie, Date, headers of
-// authentication and of the connection, and headers that net/http did not send to the first
-// client.
+// authentication and of the connection, and headers whose name is no token, which net/http does not
+// send. A value with control characters is sent to a repeat as net/http does over its version of HTTP.
 //
 // The script of package form sets a cookie for the key of a form, the field "once" of the body.
 // A request with this cookie gets it back, set to "1", with each final answer. Other requests
@@ -93,12 +86,10 @@
 //
 // # Effects in another service
 //
-// A gateway, and a handler that calls another service, answer with a failure when they
-// get no answer from there, although that service may have done the work. [Upstream] is
-// the transport for such calls: as soon as a request may have been sent, a failure does not
-// free the key, and repeats get 409. For a call by other means, use [Unknown]. Do not use
-// Upstream for a service that takes an idempotency key: call that service with a key of
-// [DeriveKey], which is the same in each run.
+// A gateway, and a handler that calls another service, may get no answer although that service has
+// done the work. [Upstream] is the transport for such calls, and [Unknown] is for calls by other means:
+// as soon as a request may have been sent, a failure does not free the key. A service that takes an
+// idempotency key is called without them, with a key of [DeriveKey], which is the same in each run.
 //
 // # Limits
 //
@@ -135,9 +126,9 @@
 //	the store does not answer                  503, Retry-After: 1
 //	the Locker was closed                      503, Retry-After: 1, Connection: close
 //
-// Each is application/problem+json with a stable type, fixed texts, Cache-Control: no-store
+// Each but an answer that was waited for is application/problem+json with a stable type, fixed texts, Cache-Control: no-store
 // and the kind in Latch-Problem, or a [Page] for a client that prefers text/html, as a browser does that sends
-// a form. See [Problem] for other answers, and docs/problems.md for what each type asks
+// a form. [ProblemKind] lists all kinds. See [Problem] for other answers, and docs/problems.md for what each type asks
 // of the client, and what each page says.
 //
 // # Order of middleware

@@ -5,12 +5,11 @@ import (
 	"io"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -27,23 +26,11 @@ func passing(e *effects, say func(ctx context.Context)) http.HandlerFunc {
 	})
 }
 
-// TestDoNotKeepRollsBack the transaction of the work.
-func TestDoNotKeepRollsBack(t *testing.T) {
-	t.Parallel()
-	var e effects
-	h := once(newLocker(t, faketx.New(), lock.WithTransaction()))(passing(&e, latch.DoNotKeep))
-	require.Equal(t, "run 1", serve(h, keyed("k")).Body.String())
-	require.Equal(t, "run 2", serve(h, keyed("k")).Body.String())
-	e.require(t, 2)
-}
-
 // TestDoNotKeepWithoutAnAnswer leaves the answer to outer middleware, and waiters get no empty 200.
 func TestDoNotKeepWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New(), lock.WithWait(time.Minute))
+	parallel.Bubble(t, func(t *testing.T) {
 		var e effects
-		guarded := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
+		guarded := once(newLocker(t, memstore.New(), lock.WithWait(time.Minute)))(e.then(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Tries", "1")
 			time.Sleep(time.Second)
 			latch.DoNotKeep(r.Context())
@@ -66,7 +53,6 @@ func TestDoNotKeepWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// TestDoNotKeepElsewhere does nothing.
 func TestDoNotKeepElsewhere(t *testing.T) {
 	t.Parallel()
 	latch.DoNotKeep(t.Context())

@@ -320,6 +320,24 @@ func ExampleLater() {
 	// jobs: 1
 }
 
+// A right that was revoked since the first answer.
+func ExampleWithReplay() {
+	mayOrder := true
+	h := latch.Idempotent(lock.New(memstore.New()), keyfunc.Header("X-User-ID"), keyfunc.Global, latch.WithReplay(func(*http.Request, *latch.Answer) error {
+		if !mayOrder {
+			return &keyfunc.Error{Status: http.StatusForbidden}
+		}
+		return nil
+	}))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+	for _, mayOrder = range []bool{true, true, false} {
+		fmt.Println(submit(h, "42").Code)
+	}
+	// Output:
+	// 201
+	// 201
+	// 403
+}
+
 // A webhook is known by the ID of its delivery, and by that alone. A delivery
 // that failed may come again.
 func ExampleWithFinal() {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,78 +13,54 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-func newCancel(t *testing.T) (context.Context, context.CancelFunc) {
-	t.Helper()
-	return context.WithCancel(t.Context())
-}
-
-type eventLog struct {
-	mu    sync.Mutex
-	kinds []lock.EventKind
-}
-
-func (e *eventLog) observe(_ context.Context, seen lock.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.kinds = append(e.kinds, seen.Kind)
-}
-
-func (e *eventLog) count(kind lock.EventKind) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	n := 0
-	for _, k := range e.kinds {
-		if k == kind {
-			n++
+func counts(bypassed *atomic.Int64) lock.Option {
+	return lock.WithObserver(func(_ context.Context, e lock.Event) {
+		if e.Kind == lock.EventBypassed {
+			bypassed.Add(1)
 		}
-	}
-	return n
+	})
 }
 
 func TestFailOpen(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{
 		"not applied": lock.ErrNotApplied,
-		"unknown":     errors.New("reply lost"),
 		"full":        lock.ErrFull,
 		"denied":      lock.ErrDenied,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var down atomic.Bool
-				down.Store(true)
-				var events eventLog
-				l := lock.New(flakyStore(&down, err), lock.WithObserver(events.observe))
-				t.Cleanup(func() { end(l) })
-				guard := latch.Lock(l, "user", byUser, latch.WithFailOpen(), latch.WithCooldown(time.Minute))
+		inBubble(t, name, func(t *testing.T) {
+			var down atomic.Bool
+			down.Store(true)
+			var bypassed atomic.Int64
+			l := lock.New(flakyStore(&down, err), counts(&bypassed))
+			t.Cleanup(func() { end(l) })
+			guard := latch.Lock(l, "user", byUser, latch.WithFailOpen(), latch.WithCooldown(time.Minute))
 
-				var duplicate int
-				var ctx context.Context
-				original := post("42").WithContext(t.Context())
-				w := serve(guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					ctx = r.Context()
-					duplicate = serve(guard(mustNotRun(t)), post("42")).Code
-					w.WriteHeader(http.StatusCreated)
-				})), original)
+			var duplicate int
+			var ctx context.Context
+			original := post("42").WithContext(t.Context())
+			w := serve(guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctx = r.Context()
+				duplicate = serve(guard(mustNotRun(t)), post("42")).Code
+				w.WriteHeader(http.StatusCreated)
+			})), original)
 
-				require.Equal(t, http.StatusCreated, w.Code)
-				_, ok := lock.FromContext(ctx)
-				require.False(t, ok, "lock.FromContext does not claim a protection that is not there")
-				require.Equal(t, original.Context().Done(), ctx.Done(), "it ends with the request")
-				require.Equal(t, http.StatusConflict, duplicate, "a duplicate in this process is refused all the same")
-				require.Equal(t, 1, events.count(lock.EventBypassed))
+			require.Equal(t, http.StatusCreated, w.Code)
+			_, ok := lock.FromContext(ctx)
+			require.False(t, ok, "lock.FromContext does not claim a protection that is not there")
+			require.Equal(t, original.Context().Done(), ctx.Done(), "it ends with the request")
+			require.Equal(t, http.StatusConflict, duplicate, "a duplicate in this process is refused all the same")
+			require.EqualValues(t, 1, bypassed.Load())
 
-				down.Store(false)
-				require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code,
-					"the end of the unprotected request frees the key in this process")
-			})
+			down.Store(false)
+			require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code,
+				"the end of the unprotected request frees the key in this process")
 		})
 	}
 }
@@ -93,13 +68,11 @@ func TestFailOpen(t *testing.T) {
 // TestFailOpenOfARecord: the handler runs as if there were no guard, and its answer
 // is not kept. A guard further out keeps it, and Commit is for that one's run.
 func TestFailOpenOfARecord(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		var down atomic.Bool
 		down.Store(true)
-		var events eventLog
-		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithObserver(events.observe))
-		guard := once(l, latch.WithFailOpen())
+		var bypassed atomic.Int64
+		guard := once(newLocker(t, flakyStore(&down, lock.ErrNotApplied), counts(&bypassed)), latch.WithFailOpen())
 		var done effects
 		var seen context.Context
 		var out http.ResponseWriter
@@ -115,7 +88,7 @@ func TestFailOpenOfARecord(t *testing.T) {
 		require.Equal(t, r.Context().Done(), seen.Done(), "it ends with the request")
 		require.Same(t, w, out)
 		require.Error(t, committed)
-		require.Equal(t, 1, events.count(lock.EventBypassed))
+		require.EqualValues(t, 1, bypassed.Load())
 		require.Equal(t, http.StatusCreated, serve(h, keyed("k")).Code)
 		require.EqualValues(t, 2, done.n.Load(), "no record was left")
 
@@ -134,14 +107,12 @@ func TestFailOpenOfARecord(t *testing.T) {
 	})
 }
 
-// TestFailOpenIsNotInherited: an inner guard of a request that runs without its
-// lock fails closed, unless it has its own option.
+// An inner guard of a request that runs without its lock fails closed, unless it has its own option.
 func TestFailOpenIsNotInherited(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		var down atomic.Bool
-		var events eventLog
-		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithObserver(events.observe))
+		var bypassed atomic.Int64
+		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), counts(&bypassed))
 		var inner error
 		h := latch.Lock(l, "user", byUser, latch.WithFailOpen())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			down.Store(true)
@@ -151,30 +122,24 @@ func TestFailOpenIsNotInherited(t *testing.T) {
 		}))
 		require.Equal(t, http.StatusCreated, serve(h, post("42")).Code)
 		require.ErrorIs(t, inner, lock.ErrUnavailable)
-		require.Zero(t, events.count(lock.EventBypassed))
+		require.Zero(t, bypassed.Load())
 		requireFree(t, l, lock.Key("stock", "7"))
 	})
 }
 
-// TestFailClosed: one route overrides the defaults of an application, or of its
-// Locker.
+// TestFailClosed: one route overrides the defaults of an application, or of its Locker.
 func TestFailClosed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var down atomic.Bool
-		down.Store(true)
-		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithLogger(quiet))
+	parallel.Bubble(t, func(t *testing.T) {
+		l := newLocker(t, unreachable(), lock.WithLogger(quiet))
 		defaults := latch.With(latch.WithFailOpen())
 		closed := latch.With(defaults, latch.WithFailClosed())
-		for want, opts := range map[int]latch.Option{http.StatusCreated: defaults, http.StatusServiceUnavailable: closed} {
-			require.Equal(t, want, serve(latch.Lock(l, "user", byUser, opts)(http.HandlerFunc(created)), post("42")).Code)
-			require.Equal(t, want, serve(once(l, opts)(http.HandlerFunc(created)), keyed("k")).Code)
-		}
-
-		open := l.With(lock.WithFailOpen())
-		for want, opts := range map[int]latch.Option{http.StatusCreated: latch.With(), http.StatusServiceUnavailable: closed} {
-			require.Equal(t, want, serve(latch.Lock(open, "user", byUser, opts)(http.HandlerFunc(created)), post("42")).Code)
-			require.Equal(t, want, serve(once(open, opts)(http.HandlerFunc(created)), keyed("k")).Code)
+		for _, tt := range []struct {
+			l    *lock.Locker
+			opt  latch.Option
+			want int
+		}{{l, defaults, 201}, {l, closed, 503}, {l.With(lock.WithFailOpen()), latch.With(), 201}, {l.With(lock.WithFailOpen()), closed, 503}} {
+			require.Equal(t, tt.want, serve(latch.Lock(tt.l, "user", byUser, tt.opt)(http.HandlerFunc(created)), post("42")).Code)
+			require.Equal(t, tt.want, serve(once(tt.l, tt.opt)(http.HandlerFunc(created)), keyed("k")).Code)
 		}
 	})
 }
@@ -182,40 +147,25 @@ func TestFailClosed(t *testing.T) {
 // A store that does not support a call has answered. Fail-open is for a store
 // that has not answered, also if an earlier answer was lost.
 func TestFailOpenNeedsAStoreThatIsDown(t *testing.T) {
-	for name, guard := range map[string]func(l *lock.Locker) http.Handler{
-		"lock": func(l *lock.Locker) http.Handler {
-			return latch.Lock(l, "user", keyfunc.Global, latch.WithFailOpen())(mustNotRun(t))
-		},
-		"idempotent": func(l *lock.Locker) http.Handler { return once(l, latch.WithFailOpen())(mustNotRun(t)) },
+	for name, guard := range map[string]func(l *lock.Locker) guardFunc{
+		"lock":       func(l *lock.Locker) guardFunc { return latch.Lock(l, "user", byUser, latch.WithFailOpen()) },
+		"idempotent": func(l *lock.Locker) guardFunc { return once(l, latch.WithFailOpen()) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLocker(t, &incapable{Store: memstore.New()})
-			require.Equal(t, http.StatusServiceUnavailable, serve(guard(l), keyed("k")).Code)
-		})
+		var claims atomic.Int64
+		store := &stubStore{Store: memstore.New(), OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
+			if claims.Add(1) == 1 {
+				return lock.Entry{}, io.EOF
+			}
+			return lock.Entry{}, errors.ErrUnsupported
+		}}
+		require.Equal(t, http.StatusServiceUnavailable, serve(guard(newLocker(t, store))(mustNotRun(t)), keyed("k")).Code, name)
 	}
 }
 
-// incapable loses the answer to the first claim, and then answers that it does
-// not support the call.
-type incapable struct {
-	lock.Store
-	claims atomic.Int64
-}
-
-func (s *incapable) Claim(context.Context, string, lock.Claim) (lock.Entry, error) {
-	if s.claims.Add(1) == 1 {
-		return lock.Entry{}, io.EOF
-	}
-	return lock.Entry{}, errors.ErrUnsupported
-}
-
-// An inner guard whose store does not answer is no guard, although the guard around it has a lease: it
-// does not say that it keeps the answer.
+// An inner guard whose store does not answer is no guard, even if the outer one has a lease: it keeps no answer.
 func TestFailOpenInsideOfAGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var down atomic.Bool
-		down.Store(true)
-		l := lock.New(flakyStore(&down, lock.ErrNotApplied))
+		l := lock.New(unreachable())
 		t.Cleanup(func() { end(l) })
 		var e effects
 		inner := once(l, latch.WithFailOpen(), latch.WithLifetimeHeader(), latch.WithName("inner"))
@@ -225,6 +175,30 @@ func TestFailOpenInsideOfAGuard(t *testing.T) {
 			require.Equal(t, http.StatusCreated, w.Code)
 			require.Empty(t, w.Header().Values("Idempotency-Key-Lifetime"))
 		}
+		e.require(t, 1)
+	})
+}
+
+// A repeat that waits for another process does not run unprotected when the store fails meanwhile.
+func TestWaitingRepeatDoesNotFailOpen(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
+		var down atomic.Bool
+		store := flakyStore(&down, lock.ErrNotApplied)
+		var e effects
+		handlers := make([]http.Handler, 2)
+		for i := range handlers {
+			handlers[i] = once(newLocker(t, store, lock.WithLogger(quiet)), latch.WithFailOpen())(e.then(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(5 * time.Second)
+				created(w, r)
+			}))
+		}
+		first := make(chan *httptest.ResponseRecorder)
+		go func() { first <- serve(handlers[0], keyed("k")) }()
+		synctest.Wait()
+		time.AfterFunc(2*time.Second, func() { down.Store(true) })
+		time.AfterFunc(4*time.Second, func() { down.Store(false) })
+		requireProblem(t, wantProblem{status: 409, kind: "in-progress", retryAfter: "1"}, serve(handlers[1], keyed("k")))
+		require.Equal(t, 201, (<-first).Code)
 		e.require(t, 1)
 	})
 }

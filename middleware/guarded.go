@@ -16,7 +16,7 @@ import (
 type guarded struct {
 	context.Context //nolint:containedctx // it is one: of the lease, nil before the claim
 
-	guard   *guardCore
+	guard   *guard
 	outer   *guarded // the same request behind the guard further out, nil if there is none
 	run     *run     // behind Idempotent or Dedupe; nil behind Lock
 	request http.Request
@@ -26,12 +26,6 @@ type guarded struct {
 	marks    recorder.Marks
 	unknown  atomic.Bool // a service called through Upstream may still be working
 	returned atomic.Bool // the handler has returned, and its context may not be used any more
-}
-
-// outerOf returns the request of ctx behind the guard further out, for the guard itself.
-func outerOf(ctx context.Context) *guarded {
-	x, _ := ctx.Value(guardkey.Outer{}).(*guarded)
-	return x
 }
 
 type guardedKey struct{}
@@ -68,8 +62,8 @@ func (x *guarded) heldOutside(key string) bool {
 	return false
 }
 
-// serveUnprotected runs next without a lease. Its context is no guard's, except for guards further in: this
-// process has the keys of x, and would refuse them.
+// serveUnprotected runs next without a lease. For handlers its context is no guard's. Guards further in find x, so
+// that they do not ask for its keys again.
 func (x *guarded) serveUnprotected(w http.ResponseWriter, next http.Handler) {
 	defer x.returned.Store(true)
 	x.Context = context.WithoutCancel(x.request.Context())
@@ -77,10 +71,9 @@ func (x *guarded) serveUnprotected(w http.ResponseWriter, next http.Handler) {
 	next.ServeHTTP(w, &x.request)
 }
 
-// handBack copies two things that the handler has left in own, the guard's request, to r, the
-// request of the guard's caller: the files of a multipart form, because net/http removes only the
-// files of r, and the pattern of a router inside the guard, for an access log outside. Nothing
-// else changes, because other goroutines may still read r.
+// handBack copies from own, the guard's request, to r, its caller's, the files of a multipart form, because
+// net/http removes only the files of r, and the pattern of a router inside, for an access log outside.
+// Nothing else changes, because other goroutines may still read r.
 func handBack(r, own *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = own.MultipartForm

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -53,15 +54,12 @@ import (
 // receipts, as a [quorum.New], and under a contract if the Locker keeps them for less than 24
 // hours.
 func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOption) func(http.Handler) http.Handler {
-	if key == nil {
-		panic("middleware.Idempotent: nil key function")
-	}
-	g := newOnceGuard("Idempotent", l, scope, opts)
-	g.kind, g.key = identity.Idempotent, key
-	if g.contract {
-		must(setting.ValidateContractKeep(g.locker.Keep()), "Idempotent")
-	}
-	return g.middleware()
+	mustNot(key == nil, "Idempotent: nil key function")
+	g := newOnceGuard("Idempotent", identity.Idempotent, l, scope, opts)
+	g.key = key
+	keep, least := g.locker.Keep(), 24*time.Hour
+	mustNot(g.contract && keep < least, fmt.Sprintf("Idempotent: its contract demands that answers are kept for %v or longer, and they are kept for %v", least, keep))
+	return g.around(g.serveOnce)
 }
 
 // Dedupe runs a request once within window, and answers the same request again with the
@@ -80,8 +78,7 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 // and a store that keeps no receipts.
 func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	must(setting.ValidatePositive(window), "Dedupe: a window of %v", window)
-	g := newOnceGuard("Dedupe", l, scope, opts)
-	g.kind = "dedupe"
+	g := newOnceGuard("Dedupe", "dedupe", l, scope, opts)
 	g.locker = g.locker.With(lock.WithKeep(window))
-	return g.middleware()
+	return g.around(g.serveOnce)
 }

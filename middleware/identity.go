@@ -15,7 +15,7 @@ import (
 
 // identify sets the key of x and its fingerprint. It reads the whole body before the claim, so
 // that a client that sends its body slowly does not hold the key meanwhile.
-func (g *onceGuard) identify(x *run) (err error) {
+func (g *guard) identify(x *run) (err error) {
 	r := x.own
 	var call *jsonrpc.Call // nil without JSONRPC
 	if g.rpc != nil {
@@ -73,7 +73,7 @@ func methodOf(r *http.Request) string {
 }
 
 // fingerprintOf reads the body of a request, and returns its fingerprint. call is nil without JSONRPC.
-func (g *onceGuard) fingerprintOf(r *http.Request, path string, call *jsonrpc.Call) (fingerprint.Sum, error) {
+func (g *guard) fingerprintOf(r *http.Request, path string, call *jsonrpc.Call) (fingerprint.Sum, error) {
 	if g.fingerprint != nil {
 		if _, err := bodybuf.Bytes(r, g.requestLimit); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
 			return fingerprint.Sum{}, &bodyError{err}
@@ -82,8 +82,7 @@ func (g *onceGuard) fingerprintOf(r *http.Request, path string, call *jsonrpc.Ca
 		if !errors.Is(err, keyfunc.ErrSkip) {
 			return fingerprint.OfParts(chosen), err
 		}
-		// The chosen parts are missing. The request is guarded all the same, and compared as
-		// a whole.
+		// Without its chosen parts, the request is compared as a whole.
 	}
 	content, err := bodybuf.Content(r, g.requestLimit)
 	if err != nil && !errors.Is(err, bodybuf.ErrMalformed) { // a malformed body is compared as it came

@@ -61,9 +61,7 @@ import (
 //
 // docs/agents.md shows a server.
 func JSONRPC(effect func(method, tool string) bool, keys ...string) IdempotentOption {
-	if effect == nil {
-		panic("middleware.JSONRPC: nil function")
-	}
+	mustNot(effect == nil, "JSONRPC: nil function")
 	if len(keys) == 0 {
 		keys = []string{
 			"/params/idempotencyKey", "/params/arguments/idempotency_key",
@@ -82,7 +80,7 @@ func JSONRPC(effect func(method, tool string) bool, keys ...string) IdempotentOp
 // The protocol compares the bytes of the whole body. Over MCP that would refuse each repeat, because
 // of its id. So this option compares what JSONRPC compares.
 func UCPOverMCP() IdempotentOption {
-	return idempotentOption(func(c *idempotentConfig) {
+	return idempotentOption(func(c *config) {
 		UCP().applyIdempotent(c)
 		newRPC(rpc{
 			effect: func(method, tool string) bool {
@@ -120,7 +118,7 @@ func newRPC(o rpc, keys ...string) IdempotentOption {
 		o.keys = append(o.keys, jsonrpc.PathOf(k))
 	}
 	o.ignored = append(o.ignored, o.keys...)
-	return idempotentOption(func(c *idempotentConfig) { c.rpc, c.onError = &o, o.refuse })
+	return idempotentOption(func(c *config) { c.rpc, c.onError = &o, o.refuse })
 }
 
 // readCall reads the call in the body of r.
@@ -198,19 +196,6 @@ func (o *rpc) missing(err error) error {
 	return &with
 }
 
-// readdressed returns receipt with the id of the call of r.
-func (o *rpc) readdressed(r *http.Request, limit int64, receipt []byte) []byte {
-	c, err := readCall(r, limit)
-	rec, unreadable := record.Read(receipt)
-	if err != nil || c.ID == nil || unreadable != nil || rec.Tombstone {
-		return receipt
-	}
-	h := make(http.Header)
-	rec.SetHeader(h)
-	body, _ := jsonrpc.Readdress(h.Get("Content-Type"), rec.Body, c.ID)
-	return record.WithBody(receipt, body)
-}
-
 // outcome returns the receipt of an answer to the call with this id, or an unknown outcome in its place if the answer
 // ended without a response: so does a server of MCP when the session of the call ends, whatever its tool has done.
 // kept is false for a refusal that is no response to the call: the server has not read it, because it does not know
@@ -224,9 +209,7 @@ func (*rpc) outcome(receipt, id []byte) (_ []byte, kept bool) {
 		var response struct{ ID json.RawMessage }
 		return receipt, json.Unmarshal(rec.Body, &response) == nil && bytes.Equal(response.ID, id)
 	}
-	h := make(http.Header)
-	rec.SetHeader(h)
-	if _, answered := jsonrpc.Readdress(h.Get("Content-Type"), rec.Body, nil); rec.Status == http.StatusOK && !answered {
+	if _, answered := jsonrpc.Readdress(rec.ContentType(), rec.Body, nil); rec.Status == http.StatusOK && !answered {
 		return record.Unknown(), true
 	}
 	return receipt, true

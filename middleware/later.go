@@ -72,9 +72,7 @@ func Later(ctx context.Context) (ticket string, err error) {
 // returns an error that matches [lock.ErrAbandoned] instead. The same for the ticket of a
 // [lock.Unfinished].
 func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) error {
-	if l == nil {
-		panic("middleware.Finish: nil *lock.Locker")
-	}
+	mustNot(l == nil, "Finish: nil *lock.Locker")
 	final, err := answer.record()
 	if err != nil {
 		return fmt.Errorf("middleware: Finish: %w", err)

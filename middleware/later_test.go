@@ -2,8 +2,6 @@ package middleware_test
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
 	"errors"
 	"fmt"
 	"io"
@@ -13,11 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/tickettext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -27,37 +27,12 @@ import (
 
 const laterKeep = time.Hour
 
-// meets is a fault of a call to the store. apply makes the call.
-type meets func(ctx context.Context, apply func() error) error
-
-func loseReply(_ context.Context, apply func() error) error {
-	_ = apply()
-	return io.EOF
-}
-
-func loseRequest(context.Context, func() error) error { return io.EOF }
-
-func refuse(context.Context, func() error) error {
-	return errors.Join(lock.ErrNotApplied, errors.New("READONLY"))
-}
-
-func hangReply(ctx context.Context, apply func() error) error {
-	_ = apply()
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func hangRequest(ctx context.Context, _ func() error) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
 // line is a memory store behind a network. Some of its calls have a fault.
 type line struct {
 	*memstore.Store
 
 	mu     sync.Mutex
-	fault  meets
+	fault  faketx.Fault
 	left   int // of the faults; below 0: no end
 	calls  []string
 	counts map[string]int
@@ -68,7 +43,7 @@ func newLine() *line { return &line{Store: memstore.New(), counts: make(map[stri
 func (w *line) Describe() lock.Description { return lock.Description{MaxLag: time.Second} }
 
 // set has the next n of calls meet f, all if n is below 0.
-func (w *line) set(f meets, n int, calls ...string) {
+func (w *line) set(f faketx.Fault, n int, calls ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault, w.left, w.calls = f, n, calls
@@ -80,7 +55,8 @@ func (w *line) count(call string) int {
 	return w.counts[call]
 }
 
-func (w *line) pass(ctx context.Context, call string, apply func() error) error {
+// pass makes a call, which has the next fault if that is for it.
+func pass[T any](ctx context.Context, w *line, call string, apply func() (T, error)) (got T, err error) {
 	w.mu.Lock()
 	w.counts[call]++
 	f := w.fault
@@ -90,48 +66,30 @@ func (w *line) pass(ctx context.Context, call string, apply func() error) error 
 		w.left--
 	}
 	w.mu.Unlock()
-	return f(ctx, apply)
+	err = f(ctx, func() (err error) { got, err = apply(); return err })
+	return got, err
 }
 
-func (w *line) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
-	err = w.pass(ctx, "amend", func() (err error) {
-		ok, err = w.Store.Amend(ctx, key, token, from, to)
-		return err
-	})
-	return ok, err
+func (w *line) Amend(ctx context.Context, key, token string, from, to []byte) (bool, error) {
+	return pass(ctx, w, "amend", func() (bool, error) { return w.Store.Amend(ctx, key, token, from, to) })
 }
 
-func (w *line) Get(ctx context.Context, key string) (e lock.Entry, err error) {
-	err = w.pass(ctx, "get", func() (err error) {
-		e, err = w.Store.Get(ctx, key)
-		e.Key = key // a store may do that
-		return err
-	})
+func (w *line) Get(ctx context.Context, key string) (lock.Entry, error) {
+	e, err := pass(ctx, w, "get", func() (lock.Entry, error) { return w.Store.Get(ctx, key) })
+	e.Key = key // a store may do that
 	return e, err
 }
 
-func (w *line) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
-	err = w.pass(ctx, "settle", func() (err error) {
-		ok, err = w.Store.Settle(ctx, key, c, receipt, keep)
-		return err
-	})
-	return ok, err
+func (w *line) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+	return pass(ctx, w, "settle", func() (bool, error) { return w.Store.Settle(ctx, key, c, receipt, keep) })
 }
 
-func (w *line) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	err = w.pass(ctx, "release", func() (err error) {
-		ok, err = w.Store.Release(ctx, key, c)
-		return err
-	})
-	return ok, err
+func (w *line) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	return pass(ctx, w, "release", func() (bool, error) { return w.Store.Release(ctx, key, c) })
 }
 
-func (w *line) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	err = w.pass(ctx, "renew", func() (err error) {
-		ok, err = w.Store.Renew(ctx, key, c)
-		return err
-	})
-	return ok, err
+func (w *line) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	return pass(ctx, w, "renew", func() (bool, error) { return w.Store.Renew(ctx, key, c) })
 }
 
 // desk accepts orders with 202, and hands out their tickets.
@@ -143,34 +101,28 @@ type desk struct {
 	tickets []string
 }
 
-// laterOver runs a test in virtual time over each kind of store, with faults where there is a
-// network.
+// laterOver runs a test in virtual time over each kind of store, with faults where there is a network.
 func laterOver(t *testing.T, run func(t *testing.T, d *desk, network *line)) {
 	t.Helper()
-	for name, open := range map[string]func(t *testing.T, network *line) lock.Store{
-		"memory": func(_ *testing.T, network *line) lock.Store { return network.Store },
-		"remote": func(_ *testing.T, network *line) lock.Store { return network },
-		"sealed": func(t *testing.T, network *line) lock.Store {
-			t.Helper()
-			block, err := aes.NewCipher(make([]byte, 32))
-			require.NoError(t, err)
-			aead, err := cipher.NewGCMWithRandomNonce(block)
-			require.NoError(t, err)
-			return sealed.New(network, aead)
-		},
+	for name, open := range map[string]func(network *line) lock.Store{
+		"memory": func(network *line) lock.Store { return network.Store },
+		"remote": func(network *line) lock.Store { return network },
+		"sealed": func(network *line) lock.Store { return sealed.New(network, newSeal(t, strings.Repeat("0", 32))) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				network := newLine()
-				d := &desk{locker: lock.New(open(t, network), lock.WithLogger(quiet), lock.WithKeep(laterKeep))}
-				d.http = once(d.locker)(d.then(d.accept))
-				run(t, d, network)
-				network.set(nil, 0)
-				require.NoError(t, d.locker.Close(t.Context()))
-			})
+		inBubble(t, name, func(t *testing.T) {
+			network := newLine()
+			d := &desk{locker: lock.New(open(network), lock.WithLogger(quiet), lock.WithKeep(laterKeep))}
+			d.http = once(d.locker)(d.then(d.accept))
+			run(t, d, network)
+			network.set(nil, 0)
+			require.NoError(t, d.locker.Close(t.Context()))
 		})
 	}
+}
+
+func (d *desk) ticket(t *testing.T, r *http.Request) {
+	t.Helper()
+	d.tickets = append(d.tickets, must.Get(latch.Later(r.Context()))(t))
 }
 
 func (d *desk) accept(w http.ResponseWriter, r *http.Request) {
@@ -234,16 +186,11 @@ func TestFinalAnswerComesLater(t *testing.T) {
 	})
 }
 
-// A worker can be done before the handler is. The 202 comes first: Finish waits for it, and is
-// refused if it takes too long.
+// A worker can be done before the handler is: Finish waits for the 202, and is refused if that takes too long.
 func TestFinishBeforeTheHandlerHasReturned(t *testing.T) {
 	t.Parallel()
 	laterOver(t, func(t *testing.T, d *desk, _ *line) {
-		for _, slow := range []bool{false, true} {
-			pause := 100 * time.Millisecond
-			if slow {
-				pause = 2 * time.Second
-			}
+		for slow, pause := range map[bool]time.Duration{false: 100 * time.Millisecond, true: 2 * time.Second} {
 			var worker sync.WaitGroup
 			h := once(d.locker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				d.accept(w, r)
@@ -271,9 +218,7 @@ func TestTicketOfARequestThatFails(t *testing.T) {
 	t.Parallel()
 	laterOver(t, func(t *testing.T, d *desk, _ *line) {
 		fails := once(d.locker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ticket, err := latch.Later(r.Context())
-			require.NoError(t, err)
-			d.tickets = append(d.tickets, ticket)
+			d.ticket(t, r)
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}))
 		require.Equal(t, 503, serve(fails, keyed("k")).Code)
@@ -290,8 +235,8 @@ func TestTicketOfARequestThatFails(t *testing.T) {
 func TestLostReplyOfFinish(t *testing.T) {
 	t.Parallel()
 	laterOver(t, func(t *testing.T, d *desk, network *line) {
-		for name, f := range map[string]meets{
-			"reply": loseReply, "request": loseRequest, "silence": hangReply, "not-applied": hangRequest, "refused": refuse,
+		for name, f := range map[string]faketx.Fault{
+			"reply": faketx.LoseReply, "request": faketx.LoseRequest, "silence": faketx.HangReply, "not-applied": faketx.Hang, "refused": faketx.Refuse(nil),
 		} {
 			requireAccepted(t, serve(d.http, keyed(name)))
 			network.set(f, 1, "amend")
@@ -311,7 +256,7 @@ func TestLostReplyOfFinish(t *testing.T) {
 			requireFinal(t, serve(d.http, keyed(name)))
 			require.ErrorIs(t, d.finish(t.Context(), latch.Answer{Status: 500}), lock.ErrSettled)
 		}
-		network.set(hangReply, -1, "get")
+		network.set(faketx.HangReply, -1, "get")
 		if err := d.finish(t.Context(), finalAnswer); err != nil {
 			require.ErrorIs(t, err, lock.ErrUnavailable)
 			require.NotErrorIs(t, err, lock.ErrUnknown, "it has only read")
@@ -319,30 +264,25 @@ func TestLostReplyOfFinish(t *testing.T) {
 	})
 }
 
-// The final answer also replaces the record of an answer that was too long to be kept, or of a
-// handler that failed after its effect.
+// The final answer also replaces the record of an answer that was too long to be kept, or of a handler that failed after its
+// effect. Once an answer has begun to leave, Later fails, in place of a ticket that could never be finished.
 func TestFinishAfterAnAnswerThatIsNotKept(t *testing.T) {
 	t.Parallel()
 	laterOver(t, func(t *testing.T, d *desk, _ *line) {
 		for name, answer := range map[string]http.HandlerFunc{
-			"long": func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(http.StatusAccepted)
-				_, _ = io.WriteString(w, strings.Repeat("a", 2<<20))
-			},
-			"streamed": func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(http.StatusAccepted)
-				_ = http.NewResponseController(w).Flush()
-			},
+			"long":     acts(status(http.StatusAccepted), write(strings.Repeat("a", 2<<20))),
+			"streamed": acts(status(http.StatusAccepted), flush),
 			"failed": func(w http.ResponseWriter, r *http.Request) {
 				require.NoError(t, lock.Commit(r.Context()))
 				w.WriteHeader(http.StatusInternalServerError)
 			},
 		} {
 			h := once(d.locker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				ticket, err := latch.Later(r.Context())
-				require.NoError(t, err)
-				d.tickets = append(d.tickets, ticket)
-				answer(w, r)
+				d.ticket(t, r)
+				if answer(w, r); name != "failed" {
+					_, err := latch.Later(r.Context())
+					require.ErrorContains(t, err, "has begun to leave")
+				}
 			}))
 			serve(h, keyed(name))
 			switch again := serve(h, keyed(name)); name {
@@ -371,12 +311,10 @@ func TestFinishAfterACrash(t *testing.T) {
 		}
 		h := once(crashing)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			d.accept(w, r)
-			network.set(refuse, -1, "settle", "release", "renew")
+			network.set(faketx.Refuse(nil), -1, "settle", "release", "renew")
 		}))
 		requireAccepted(t, serve(h, keyed("k")))
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_ = crashing.Close(ctx)
+		_ = crashing.Close(canceled(t))
 		time.Sleep(5 * time.Second)
 		network.set(nil, 0)
 		time.Sleep(time.Minute)
@@ -401,8 +339,7 @@ func TestHostileFinish(t *testing.T) {
 			require.ErrorContains(t, err, "no ticket of Later", name)
 			require.Less(t, len(err.Error()), 200)
 		}
-		forged := forge(tickettext.Answer, "user=42")
-		requireNoRecord(t, latch.Finish(t.Context(), d.locker, forged, finalAnswer))
+		requireNoRecord(t, latch.Finish(t.Context(), d.locker, forge(tickettext.Answer, "user=42"), finalAnswer))
 		_, err := d.locker.Resume(t.Context(), good)
 		require.ErrorContains(t, err, "something else")
 		amends := network.count("amend")
@@ -414,12 +351,9 @@ func TestHostileFinish(t *testing.T) {
 		}
 		require.Equal(t, amends, network.count("amend"))
 		requireAccepted(t, serve(d.http, keyed("k")))
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.ErrorIs(t, d.finish(ctx, finalAnswer), context.Canceled)
+		require.ErrorIs(t, d.finish(canceled(t), finalAnswer), context.Canceled)
 		require.NoError(t, d.finish(t.Context(), latch.Answer{Status: 204}))
 		require.Equal(t, 204, serve(d.http, keyed("k")).Code)
-		require.Panics(t, func() { _ = latch.Finish(t.Context(), nil, good, finalAnswer) })
 	})
 }
 
@@ -436,16 +370,8 @@ func requireNoRecord(t *testing.T, err error) {
 // errors for which no worker ends its job: the worker with the right store finishes it. Before, the
 // first of them got ErrSettled, as if there were another final answer, and the others got ErrLost.
 func TestFinishInTheWrongPlace(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		block, err := aes.NewCipher(make([]byte, 32))
-		require.NoError(t, err)
-		seal, err := cipher.NewGCMWithRandomNonce(block)
-		require.NoError(t, err)
-		block, err = aes.NewCipher([]byte("another secret of 32 bytes here."))
-		require.NoError(t, err)
-		otherSeal, err := cipher.NewGCMWithRandomNonce(block)
-		require.NoError(t, err)
+	parallel.Bubble(t, func(t *testing.T) {
+		seal, otherSeal := newSeal(t, "one secret of 32 bytes, or more."), newSeal(t, "another secret of 32 bytes here.")
 		plain := memstore.New()
 		open := func(s lock.Store) *lock.Locker {
 			l := lock.New(s, lock.WithLogger(quiet), lock.WithKeep(laterKeep))
@@ -482,32 +408,6 @@ func TestFinishInTheWrongPlace(t *testing.T) {
 	})
 }
 
-// An answer that has begun to leave has its record, which no final answer can replace. So Later fails
-// then, in place of a ticket that could never be finished. Before it begins to leave, the ticket is
-// good.
-func TestLaterAfterTheAnswerHasBegunToLeave(t *testing.T) {
-	t.Parallel()
-	laterOver(t, func(t *testing.T, d *desk, _ *line) {
-		for name, leave := range map[string]func(w http.ResponseWriter){
-			"flushed": func(w http.ResponseWriter) { require.NoError(t, http.NewResponseController(w).Flush()) },
-			"long":    func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, 2<<20)) },
-		} {
-			h := once(d.locker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				ticket, err := latch.Later(r.Context())
-				require.NoError(t, err)
-				d.tickets = append(d.tickets, ticket)
-				w.WriteHeader(http.StatusAccepted)
-				leave(w)
-				_, err = latch.Later(r.Context())
-				require.ErrorContains(t, err, "has begun to leave")
-			}))
-			serve(h, keyed(name))
-			require.NoError(t, d.finish(t.Context(), finalAnswer))
-			requireFinal(t, serve(h, keyed(name)))
-		}
-	})
-}
-
 // Later has a record to amend, or is an error.
 func TestLaterOutside(t *testing.T) {
 	t.Parallel()
@@ -540,8 +440,7 @@ func TestFinalAnswerThatDoesNotFit(t *testing.T) {
 	d := &desk{locker: l}
 	h := once(l)(http.HandlerFunc(d.accept))
 	requireAccepted(t, serve(h, keyed("k")))
-	err := d.finish(t.Context(), latch.Answer{Status: 200, Body: make([]byte, 1<<20)})
-	require.ErrorIs(t, err, lock.ErrFull)
+	require.ErrorIs(t, d.finish(t.Context(), latch.Answer{Status: 200, Body: make([]byte, 1<<20)}), lock.ErrFull)
 	requireAccepted(t, serve(h, keyed("k")))
 	require.NoError(t, d.finish(t.Context(), finalAnswer))
 	requireFinal(t, serve(h, keyed("k")))

@@ -30,24 +30,20 @@ import (
 // With a Locker that has [lock.WithDetached], the work of the first request goes on, as behind
 // [Idempotent] and [Dedupe].
 //
-// The key is free when the handler returns. [http.TimeoutHandler] returns before the
-// handler that it runs, so it goes outside of Lock: inside, its 503 frees the key, and
-// another request runs while the handler is still running. Lock logs an error, once, if
-// it wraps a TimeoutHandler, or if a handler behind it asks its context for a value, or
-// for its lease, after Lock has returned. A goroutine of the handler that goes on after the
-// answer does not hold the lock either.
+// The key is free when the handler returns, even if a goroutine of the handler goes on. So
+// [http.TimeoutHandler], which returns before the handler that it runs, goes outside of Lock. Lock logs
+// an error, once, if it wraps a TimeoutHandler, or if a handler behind it asks its context for a value,
+// or for its lease, after Lock has returned.
 //
 // Options are listed at [LockOption].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that is empty
 // or begins with "once:".
 func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) func(http.Handler) http.Handler {
-	if key == nil {
-		panic("middleware.Lock: nil key function")
-	}
+	mustNot(key == nil, "Lock: nil key function")
 	g := newLockGuard("Lock", l, name, opts)
 	g.key = key
-	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
+	return g.around(g.serveLocked)
 }
 
 // LockAll is [Lock] for several keys of one request: the handler runs only while all of them are
@@ -63,13 +59,9 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 //
 // Everything else is as for Lock. LockAll panics where Lock does, and with [WithPermits].
 func LockAll(l *lock.Locker, name string, keys keyfunc.Set, opts ...LockOption) func(http.Handler) http.Handler {
-	if keys == nil {
-		panic("middleware.LockAll: nil key function")
-	}
+	mustNot(keys == nil, "LockAll: nil key function")
 	g := newLockGuard("LockAll", l, name, opts)
-	if g.permits > 0 {
-		panic("middleware.LockAll: WithPermits is for Lock")
-	}
+	mustNot(g.permits > 0, "LockAll: WithPermits is for Lock")
 	g.keys = keys
-	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
+	return g.around(g.serveLocked)
 }

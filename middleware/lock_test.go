@@ -2,9 +2,12 @@ package middleware_test
 
 import (
 	"context"
+	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -22,7 +27,6 @@ import (
 
 var bySKU = keyfunc.Each("/items/*/sku")
 
-// cart is a submission of these items.
 func cart(skus ...string) *http.Request {
 	items := make([]string, len(skus))
 	for i, sku := range skus {
@@ -77,19 +81,14 @@ func TestLockAllSpec(t *testing.T) {
 		"keys in too large a body":  {bySKU, []latch.LockOption{latch.WithBodyFirst(3)}, wantProblem{status: 413, kind: "body-too-large"}},
 		"store out, other key held": {values([]string{"held", "a"}, nil), []latch.LockOption{latch.WithFailOpen()}, wantProblem{status: 409, kind: "held", retryAfter: "1"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLocker(t, memstore.New(), lock.WithLogger(quiet))
-				held, err := l.Acquire(t.Context(), "item=held")
-				require.NoError(t, err)
-				cools, err := l.Acquire(t.Context(), "item=cools")
-				require.NoError(t, err)
-				require.NoError(t, cools.Settle(t.Context(), nil, 5*time.Second))
-				requireProblem(t, tt.want, serve(latch.LockAll(l, "item", tt.keys, tt.opts...)(mustNotRun(t)), cart()))
-				requireFree(t, l, "item=a")
-				require.NoError(t, held.Release(t.Context()))
-			})
+		inBubble(t, name, func(t *testing.T) {
+			l := newLocker(t, memstore.New(), lock.WithLogger(quiet))
+			held := must.Get(l.Acquire(t.Context(), "item=held"))(t)
+			cools := must.Get(l.Acquire(t.Context(), "item=cools"))(t)
+			require.NoError(t, cools.Settle(t.Context(), nil, 5*time.Second))
+			requireProblem(t, tt.want, serve(latch.LockAll(l, "item", tt.keys, tt.opts...)(mustNotRun(t)), cart()))
+			requireFree(t, l, "item=a")
+			require.NoError(t, held.Release(t.Context()))
 		})
 	}
 }
@@ -121,10 +120,7 @@ func TestLockAllInsideOtherGuards(t *testing.T) {
 // Without the store the handler runs, and knows that nothing protects it.
 func TestLockAllFailsOpen(t *testing.T) {
 	t.Parallel()
-	down := &stubStore{Store: memstore.New(), OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
-		return lock.Entry{}, lock.ErrNotApplied
-	}}
-	l := newLocker(t, down, lock.WithLogger(quiet))
+	l := newLocker(t, unreachable(), lock.WithLogger(quiet))
 	runs := 0
 	h := latch.LockAll(l, "item", bySKU, latch.WithFailOpen())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		runs++
@@ -138,8 +134,7 @@ func TestLockAllFailsOpen(t *testing.T) {
 
 // Three requests of a user run at the same time, in two processes, and no fourth.
 func TestWithPermits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		store := memstore.New()
 		finish := make(chan struct{})
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -149,10 +144,10 @@ func TestWithPermits(t *testing.T) {
 			<-finish
 			created(w, r)
 		})
-		processes := []http.Handler{
-			latch.Lock(newLocker(t, store), "export", byUser, latch.WithPermits(3))(handler),
-			latch.Lock(newLocker(t, store), "export", byUser, latch.WithPermits(3))(handler),
+		process := func() http.Handler {
+			return latch.Lock(newLocker(t, store), "export", byUser, latch.WithPermits(3))(handler)
 		}
+		processes := []http.Handler{process(), process()}
 		var requests sync.WaitGroup
 		for i := range 3 {
 			requests.Go(func() { require.Equal(t, http.StatusCreated, serve(processes[i%2], post("42")).Code) })
@@ -189,9 +184,7 @@ func TestPermitsInsideOtherGuards(t *testing.T) {
 		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			slots := 0
 			for _, key := range append(lock.Slots("export", 3, "42"), lock.Key("export", "42")) {
-				e, err := l.Store().Get(r.Context(), key)
-				require.NoError(t, err)
-				if e.State == lock.Held {
+				if must.Get(l.Store().Get(r.Context(), key))(t).State == lock.Held {
 					slots++
 				}
 			}
@@ -217,61 +210,143 @@ func TestLongKeyOfAPermit(t *testing.T) {
 	requireProblem(t, wantProblem{status: 400, kind: "key-invalid"}, serve(by(user+"k"), post("42")))
 }
 
+// TestCooldown has the answers that no row of docs/evidence/semantics.md has.
 func TestCooldown(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name    string
+	for name, tt := range map[string]struct {
 		handler http.HandlerFunc
 		cools   bool
 	}{
-		{"only a body", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }, true},
-		{"399", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(399) }, true},
-		{"400", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(400) }, false},
-		{"103, then a body", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); _, _ = w.Write(nil) }, true},
-		{"201, then a superfluous 500", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.WriteHeader(500) }, true},
-		{"500, then a superfluous 201", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); w.WriteHeader(201) }, false},
-		{"copied body, then a superfluous 500", func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.Copy(w, strings.NewReader("ok"))
-			w.WriteHeader(500)
-		}, true},
-		{"flushed, then a superfluous 500", func(w http.ResponseWriter, _ *http.Request) {
-			_ = http.NewResponseController(w).Flush()
-			w.WriteHeader(500)
-		}, true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLocker(t, memstore.New())
-				guard := latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second))
-				serve(guard(tt.handler), post("42"))
-				next := guard(http.HandlerFunc(created))
-				if !tt.cools {
-					require.Equal(t, http.StatusCreated, serve(next, post("42")).Code, "the key is free at once")
-					return
-				}
-				time.Sleep(500 * time.Millisecond)
-				requireProblem(t, wantProblem{status: 429, kind: "cooling-down", retryAfter: "3"}, serve(next, post("42")))
-				require.Equal(t, http.StatusCreated, serve(next, post("43")).Code, "another key is not concerned")
-				time.Sleep(2501 * time.Millisecond)
-				require.Equal(t, http.StatusCreated, serve(next, post("42")).Code)
-			})
+		"only a body":                 {acts(write("ok")), true},
+		"399":                         {acts(status(399)), true},
+		"103, then a body":            {acts(status(103), write("")), true},
+		"201, then a superfluous 500": {acts(status(201), status(500)), true},
+		"500, then a superfluous 201": {acts(status(500), status(201)), false},
+		"copied, then a 500":          {acts(func(w http.ResponseWriter) { _, _ = io.Copy(w, strings.NewReader("ok")) }, status(500)), true},
+		"flushed, then a 500":         {acts(flush, status(500)), true},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			guard := latch.Lock(newLocker(t, memstore.New()), "user", byUser, latch.WithCooldown(3*time.Second))
+			serve(guard(tt.handler), post("42"))
+			next := guard(http.HandlerFunc(created))
+			if !tt.cools {
+				require.Equal(t, http.StatusCreated, serve(next, post("42")).Code, "the key is free at once")
+				return
+			}
+			time.Sleep(500 * time.Millisecond)
+			requireProblem(t, wantProblem{status: 429, kind: "cooling-down", retryAfter: "3"}, serve(next, post("42")))
+			time.Sleep(2501 * time.Millisecond)
+			require.Equal(t, http.StatusCreated, serve(next, post("42")).Code)
 		})
 	}
 }
 
-// TestCooldownSurvivesRequest: a client that left still has its cool-down.
 func TestCooldownSurvivesRequest(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		l := newLocker(t, &stubStore{Store: memstore.New()})
 		guard := latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second))
-		ctx, cancel := newCancel(t)
+		ctx, cancel := context.WithCancel(t.Context())
 		serve(guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			cancel()
 			w.WriteHeader(http.StatusCreated)
 		})), post("42").WithContext(ctx))
 		require.Equal(t, http.StatusTooManyRequests, serve(guard(mustNotRun(t)), post("42")).Code)
 	})
+}
+
+// startServer serves h over TCP, with the panics of its handlers unlogged.
+func startServer(t *testing.T, h http.Handler) *httptest.Server {
+	t.Helper()
+	return startServerOf(t, h, false)
+}
+
+func startServerOf(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if http2 {
+		server.EnableHTTP2 = true
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	// On one connection a request is not read before the handler of the last one
+	// has returned, which would hide a late release.
+	transport, ok := server.Client().Transport.(*http.Transport)
+	require.True(t, ok)
+	transport.DisableKeepAlives = true
+	t.Cleanup(func() {
+		server.Client().CloseIdleConnections()
+		server.Close()
+	})
+	return server
+}
+
+func TestPanicIsUnchanged(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	for name, guard := range map[string]func(http.Handler) http.Handler{
+		"lock":            latch.Lock(l, "plain", byUser),
+		"lock, cool-down": latch.Lock(l, "cool-down", byUser, latch.WithCooldown(time.Hour)),
+		"idempotent":      once(l),
+	} {
+		parallel.Run(t, name, func(t *testing.T) {
+			value := errors.New("boom")
+			h := guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panicsFarDown(value) }))
+			for range 2 { // the second runs, since the first has freed the key
+				func() {
+					defer func() {
+						require.Same(t, value, recover())
+						require.Contains(t, string(debug.Stack()), "panicsFarDown", "the stack is the handler's")
+					}()
+					serve(h, keyed("k"))
+				}()
+			}
+		})
+	}
+}
+
+func panicsFarDown(value error) { panic(value) }
+
+func TestClientGoneBeforeTheClaim(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]latch.LockOption{"plain": nil, "fail open": {latch.WithFailOpen()}} {
+		l := newLocker(t, &stubStore{Store: memstore.New()})
+		w := serve(latch.Lock(l, "user", byUser, opts...)(mustNotRun(t)), post("42").WithContext(canceled(t)))
+		require.Equal(t, http.StatusServiceUnavailable, w.Code, name)
+	}
+}
+
+// TestReleasedBeforeAnswer submits again as soon as an answer was read. A
+// release that is not over at that time shows as a 409.
+func TestReleasedBeforeAnswer(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	server := startServer(t, latch.Lock(l, "user", byUser)(acts(status(http.StatusCreated), write(strings.Repeat("x", 1000)))))
+	for i := range 1000 {
+		require.Equal(t, http.StatusCreated, exchanged(t, server, clientRequest(t, server.URL, "k")).status, "submission %d", i)
+	}
+}
+
+// TestReleasedTooLateIsSeen is the twin of TestReleasedBeforeAnswer: the same
+// check notices a guard that releases after the answer was sent.
+func TestReleasedTooLateIsSeen(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	again := make(chan struct{})
+	server := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lease, err := l.Acquire(r.Context(), lock.Key("user", "42"))
+		if err != nil {
+			w.WriteHeader(http.StatusConflict)
+			return
+		}
+		defer func() { _ = lease.Release(r.Context()) }()
+		w.Header().Set("Content-Length", "0")
+		w.WriteHeader(http.StatusCreated)
+		require.NoError(t, http.NewResponseController(w).Flush())
+		<-again
+	}))
+	require.Equal(t, http.StatusCreated, exchanged(t, server, clientRequest(t, server.URL, "k")).status)
+	require.Equal(t, http.StatusConflict, exchanged(t, server, clientRequest(t, server.URL, "k")).status)
+	close(again)
 }

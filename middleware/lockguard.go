@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/internal/guardkey"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -19,47 +20,28 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// lockGuard is the state of one call of Lock or LockAll.
-type lockGuard struct {
-	key  keyfunc.Func // of Lock
-	keys keyfunc.Set  // of LockAll
-	guardCore
-	lockConfig
-}
-
 // newLockGuard returns a guard without its key function, which the caller sets.
-func newLockGuard(constructor string, l *lock.Locker, name string, opts []LockOption) *lockGuard {
-	if l == nil {
-		panic("middleware." + constructor + ": nil *lock.Locker")
-	}
+func newLockGuard(constructor string, l *lock.Locker, name string, opts []LockOption) *guard {
+	mustNot(l == nil, constructor+": nil *lock.Locker")
 	must(setting.ValidateName(name), constructor)
-	g := &lockGuard{
-		guardCore:  guardCore{hints: hint.Hints{Name: name}},
-		lockConfig: lockDefaults,
-	}
-	for _, o := range opts {
-		if o == nil {
-			panic("middleware." + constructor + ": nil option")
-		}
-		o.applyLock(&g.lockConfig)
-	}
-	g.conf = &g.settings
+	g := new(guard)
+	applyAll(constructor, &g.config, opts, LockOption.applyLock)
 	if g.unknownHold > 0 {
 		must(setting.ValidateReceipts(l), "%s: WithUnknownHold", constructor)
 	}
-	g.locker = g.lockerWith(l)
-	g.hints.Init(g.locker)
+	g.setUp(l, name)
 	return g
 }
 
-// serve guards one request. The handler runs unguarded if the key function returns ErrSkip, or if
+// serveLocked guards one request. The handler runs unguarded if the key function returns ErrSkip, or if
 // outer guards of the request already hold the keys.
-func (g *lockGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (g *guard) serveLocked(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	ctx := r.Context()
-	x := &guarded{guard: &g.guardCore, outer: outerOf(ctx), request: *r}
+	x := &guarded{guard: g, request: *r}
+	x.outer, _ = ctx.Value(guardkey.Outer{}).(*guarded)
 	own := &x.request
 	defer handBack(r, own)
-	err := g.identify(x)
+	err := g.identifyKeys(x)
 	own.Trailer = r.Trailer // after reading the body, trailers that were not announced are in the server's request only
 	if err != nil {
 		g.serveUnclaimed(w, own, next, err)
@@ -69,24 +51,24 @@ func (g *lockGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		x.keys = slices.DeleteFunc(x.keys, x.heldOutside)
 	}
 	if len(x.keys) == 0 {
-		g.hints.MountedTwice(ctx)
+		g.hints.Log(ctx, hint.MountedTwice, nil)
 		next.ServeHTTP(w, own)
 		return
 	}
 	switch lease, protected, err := g.acquire(ctx, x.keys); {
 	case err != nil:
-		g.refuse(w, own, lockProblem(err, &g.lockConfig))
+		g.refuse(w, own, lockProblem(err, &g.config))
 	case !protected: // the store did not answer, and the Locker fails open
 		defer func() { _ = lease.Release(ctx) }()
 		x.serveUnprotected(w, next)
 	default:
-		g.runHandler(w, x, next, lease)
+		g.runLocked(w, x, next, lease)
 	}
 }
 
-// identify sets the keys of x, and with WithBodyFirst reads the body before they are claimed. The error
+// identifyKeys sets the keys of x, and with WithBodyFirst reads the body before they are claimed. The error
 // comes from the key function, or says that a key or the body is not acceptable.
-func (g *lockGuard) identify(x *guarded) (err error) {
+func (g *guard) identifyKeys(x *guarded) (err error) {
 	r := &x.request
 	if g.bodyFirst > 0 {
 		bodybuf.Limit(r, g.bodyFirst)
@@ -122,7 +104,7 @@ func (g *lockGuard) identify(x *guarded) (err error) {
 const permitMark = "#"
 
 // keyOf returns the key of a value.
-func (g *lockGuard) keyOf(value string) (string, error) {
+func (g *guard) keyOf(value string) (string, error) {
 	key, most, mark := keytext.Compose(g.hints.Name, value), keytext.MaxBytes, ""
 	if g.permits > 0 {
 		most, mark = most-keytext.SlotBytes, permitMark
@@ -146,7 +128,7 @@ type hold interface {
 
 // acquire claims all keys, or a permit. protected is false if the store did not answer and the
 // Locker fails open.
-func (g *lockGuard) acquire(ctx context.Context, keys []string) (_ hold, protected bool, err error) {
+func (g *guard) acquire(ctx context.Context, keys []string) (_ hold, protected bool, err error) {
 	if g.keys != nil {
 		set, err := g.locker.AcquireAll(ctx, keys)
 		if err != nil {
@@ -168,11 +150,10 @@ func (g *lockGuard) acquire(ctx context.Context, keys []string) (_ hold, protect
 	return lease, found == lease, nil
 }
 
-// runHandler runs next under lease. The lease ends in a deferred call that does not recover: panics keep
-// their value and their stack, and runtime.Goexit also ends the lease. The lease ends before
-// net/http sends the end of a buffered answer. Its errors do not change the answer: the Locker completes
-// a call that the store does not answer, and reports a lost lease itself.
-func (g *lockGuard) runHandler(w http.ResponseWriter, x *guarded, next http.Handler, lease hold) {
+// runLocked runs next under lease, which ends in a deferred call: panics keep their value and their stack,
+// and runtime.Goexit also ends it. It ends before net/http sends the end of a buffered answer. Its errors do
+// not change the answer: the Locker completes a call without a reply, and reports a lost lease itself.
+func (g *guard) runLocked(w http.ResponseWriter, x *guarded, next http.Handler, lease hold) {
 	ctx := x.request.Context()
 	x.Context = lease.Context()
 	x.request = *x.request.WithContext(x) // no handler has seen it yet
@@ -208,7 +189,7 @@ func (g *lockGuard) runHandler(w http.ResponseWriter, x *guarded, next http.Hand
 	if watched.Code == 0 {
 		var outside bool
 		if watched.Code, outside = recorder.AnsweredOutside(watched.ResponseWriter); outside {
-			g.hints.AnsweredOutside(x.Context)
+			g.hints.Log(x.Context, hint.AnsweredOutside, nil)
 		}
 	}
 	answered = watched.Code < http.StatusBadRequest

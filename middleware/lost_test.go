@@ -3,20 +3,23 @@ package middleware_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -24,8 +27,7 @@ import (
 
 // TestLostLeaseEndsHandler, and gives it the cause, by the end of the lease.
 func TestLostLeaseEndsHandler(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		store := memstore.New()
 		l := newLocker(t, store, lock.WithLease(time.Second), lock.WithMaxHold(2*time.Second))
 		for name, ends := range map[string]func(r *http.Request){
@@ -33,7 +35,7 @@ func TestLostLeaseEndsHandler(t *testing.T) {
 			"sleeps": func(*http.Request) { time.Sleep(3 * time.Second) },
 			"freed":  func(r *http.Request) { operatorFrees(t, store); <-r.Context().Done() },
 		} {
-			for _, guard := range []func(http.Handler) http.Handler{once(l), latch.Lock(l, "user", byUser)} {
+			for _, guard := range []guardFunc{once(l), latch.Lock(l, "user", byUser)} {
 				began := time.Now()
 				h := guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					ends(r)
@@ -50,8 +52,7 @@ func TestLostLeaseEndsHandler(t *testing.T) {
 	})
 }
 
-// TestLostStream: a lease that was lost while the answer was held back. It is
-// the other's turn to answer, so nothing of this one leaves.
+// TestLostStream: the lease was lost while the answer was held back. Another run answers, and nothing of this one leaves.
 func TestLostStream(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(rc *http.ResponseController, w http.ResponseWriter) error{
@@ -64,50 +65,46 @@ func TestLostStream(t *testing.T) {
 	} {
 		for _, won := range []bool{true, false} {
 			for _, noticed := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s won=%v noticed=%v", name, won, noticed), func(t *testing.T) {
-					t.Parallel()
-					synctest.Test(t, func(t *testing.T) {
-						store, operatorRemoves := removable(t)
-						l, other := newLocker(t, store), newLocker(t, store.Store)
-						guarded := once(l, latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-							w.Header().Set("X-Mine", "1")
-							operatorRemoves()
-							if noticed {
-								<-r.Context().Done()
-							}
-							if won {
-								serve(once(other)(http.HandlerFunc(theirs)), keyed("k"))
-							}
-							rc := http.NewResponseController(w)
-							require.ErrorIs(t, leave(rc, w), lock.ErrLost)
-							if name != "hijack" {
-								_, err := io.WriteString(w, "mine")
-								require.ErrorIs(t, err, lock.ErrLost)
-								require.ErrorIs(t, rc.Flush(), lock.ErrLost)
-							}
-							_, _, err := rc.Hijack()
-							require.ErrorIs(t, err, lock.ErrLost)
+				inBubble(t, fmt.Sprintf("%s won=%v noticed=%v", name, won, noticed), func(t *testing.T) {
+					memory := memstore.New()
+					l, other := newLocker(t, &stubStore{Store: memory}), newLocker(t, memory)
+					guarded := once(l, latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						w.Header().Set("X-Mine", "1")
+						operatorFrees(t, memory)
+						if noticed {
 							<-r.Context().Done()
-							require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost)
-						}))
-						res, err := servePipes(t, guarded).Do(clientRequest(t, "http://pipe", "k"))
-						if name == "hijack" {
-							require.Error(t, err, "the connection was taken, and is closed")
-							return
 						}
-						require.NoError(t, err)
-						body, err := io.ReadAll(res.Body)
-						require.NoError(t, err)
-						require.NoError(t, res.Body.Close())
-						require.Empty(t, res.Header.Get("X-Mine"))
 						if won {
-							require.Equal(t, "theirs", string(body))
-							require.Equal(t, "true", res.Header.Get("Idempotent-Replayed"))
-							return
+							serve(once(other)(http.HandlerFunc(theirs)), keyed("k"))
 						}
-						require.Equal(t, 409, res.StatusCode)
-						require.Contains(t, string(body), "#outcome-unknown")
-					})
+						rc := http.NewResponseController(w)
+						require.ErrorIs(t, leave(rc, w), lock.ErrLost)
+						if name != "hijack" {
+							_, err := io.WriteString(w, "mine")
+							require.ErrorIs(t, err, lock.ErrLost)
+							require.ErrorIs(t, rc.Flush(), lock.ErrLost)
+						}
+						_, _, err := rc.Hijack()
+						require.ErrorIs(t, err, lock.ErrLost)
+						<-r.Context().Done()
+						require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost)
+					}))
+					res, err := servePipes(t, guarded).Do(clientRequest(t, "http://pipe", "k"))
+					if name == "hijack" {
+						require.Error(t, err, "the connection was taken, and is closed")
+						return
+					}
+					require.NoError(t, err)
+					body, err := io.ReadAll(res.Body)
+					require.NoError(t, errors.Join(err, res.Body.Close()))
+					require.Empty(t, res.Header.Get("X-Mine"))
+					if won {
+						require.Equal(t, "theirs", string(body))
+						require.Equal(t, "true", res.Header.Get("Idempotent-Replayed"))
+						return
+					}
+					require.Equal(t, 409, res.StatusCode)
+					require.Contains(t, string(body), "#outcome-unknown")
 				})
 			}
 		}
@@ -116,29 +113,6 @@ func TestLostStream(t *testing.T) {
 
 func theirs(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "theirs") }
 
-// removable returns a memory store, and a function that removes its last claim, as an operator
-// would.
-func removable(t *testing.T) (store *stubStore, remove func()) {
-	t.Helper()
-	memory := memstore.New()
-	var mu sync.Mutex // a claim may be sent twice
-	var stored struct{ key, token string }
-	store = &stubStore{Store: memory, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		stored.key, stored.token = key, c.Token
-		return memory.Claim(ctx, key, c)
-	}}
-	return store, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		ok, err := memory.Release(t.Context(), stored.key, lock.Claim{Token: stored.token})
-		require.NoError(t, err)
-		require.True(t, ok)
-	}
-}
-
-// operatorFrees removes all entries of store.
 func operatorFrees(t *testing.T, store lock.Store) {
 	t.Helper()
 	inspector, ok := store.(lock.Inspector)
@@ -146,9 +120,7 @@ func operatorFrees(t *testing.T, store lock.Store) {
 	n := 0
 	for e, err := range inspector.List(t.Context()) {
 		require.NoError(t, err)
-		freed, err := inspector.Forget(t.Context(), e.Key, e.Token)
-		require.NoError(t, err)
-		require.True(t, freed)
+		must.Yes(t)(inspector.Forget(t.Context(), e.Key, e.Token))
 		n++
 	}
 	require.NotZero(t, n)
@@ -158,13 +130,11 @@ func operatorFrees(t *testing.T, store lock.Store) {
 // sent, and its context stays as the handler has found it.
 func TestContextStaysEndedWhenALostRunIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New(), lock.WithMaxHold(time.Minute))
 		var e effects
-		h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
+		h := once(newLocker(t, memstore.New(), lock.WithMaxHold(time.Minute)))(e.then(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(2 * time.Minute)
 			require.Error(t, r.Context().Err())
-			_, err := w.Write(make([]byte, 2<<20))
-			require.NoError(t, err)
+			must.Get(w.Write(make([]byte, 2<<20)))(t)
 			require.Error(t, r.Context().Err())
 		}))
 		require.Equal(t, http.StatusOK, serve(h, keyed("k")).Code)
@@ -191,8 +161,7 @@ func answering(next http.Handler) http.Handler {
 	})
 }
 
-// A handler behind a TimeoutHandler, or a goroutine of a handler, may still work after the guard
-// has freed the key.
+// A handler behind a TimeoutHandler, or a goroutine of a handler, may still work after the guard has freed the key.
 func TestHandlerOutlivesItsGuard(t *testing.T) {
 	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Second, "") }
 	plain := func(h http.Handler) http.Handler { return h }
@@ -210,17 +179,16 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 	none := func(context.Context) {}
 	value := func(ctx context.Context) { ctx.Value(traceKey{}) }
 	lease := func(ctx context.Context) { lock.FromContext(ctx) }
-	tests := []struct {
-		name    string
-		inside  func(h http.Handler) http.Handler
-		outside func(h http.Handler) http.Handler
-		handler http.HandlerFunc
-		once    bool // said of Idempotent as well
-		lock    bool
+	for _, tt := range []struct {
+		name            string
+		inside, outside guardFunc
+		handler         http.HandlerFunc
+		once            bool // said of Idempotent as well
+		lock            bool
 	}{
 		{"TimeoutHandler, context unused", timeout, plain, slow(none), true, true},
-		{"hidden TimeoutHandler, a value", func(h http.Handler) http.Handler { return inTheMiddle(timeout(h)) }, plain, slow(value), true, true},
-		{"hidden TimeoutHandler, the lease", func(h http.Handler) http.Handler { return inTheMiddle(timeout(h)) }, plain, slow(lease), true, true},
+		{"hidden TimeoutHandler, a value", nest(inTheMiddle, timeout), plain, slow(value), true, true},
+		{"hidden TimeoutHandler, the lease", nest(inTheMiddle, timeout), plain, slow(lease), true, true},
 		{"TimeoutHandler outside", plain, timeout, slow(value), false, false},
 		{"slow handler", plain, plain, slow(lease), false, false},
 		{"goroutine, its context", plain, plain, behind(value), false, false},
@@ -231,19 +199,14 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 			go func() { time.Sleep(time.Second); cancel() }()
 		}, false, false},
 		{"why it ended, asked by middleware outside", plain, func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				h.ServeHTTP(w, r)
-				after()
-			})
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r); after() })
 		}, func(_ http.ResponseWriter, r *http.Request) { after = func() { _ = context.Cause(r.Context()) } }, false, false},
-	}
-	for _, tt := range tests {
+	} {
 		for guard, logged := range map[string]bool{"user": tt.lock, "idempotent": tt.once} {
 			t.Run(guard+", "+tt.name, func(t *testing.T) {
 				var out bytes.Buffer
-				logger := lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil)))
 				synctest.Test(t, func(t *testing.T) {
-					l := newLocker(t, memstore.New(), logger)
+					l := newLocker(t, memstore.New(), logging(&out))
 					guards := map[string]func(http.Handler) http.Handler{"user": latch.Lock(l, "user", byUser), "idempotent": once(l)}
 					h := tt.outside(guards[guard](answering(tt.inside(tt.handler))))
 					for range 3 {
@@ -266,9 +229,8 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 // context that has ended. The next request does too, if a program keeps a context for it.
 func TestRequestLeftToOuterMiddleware(t *testing.T) {
 	out := &bytes.Buffer{} // a server has answered before it is read
-	logger := lock.WithLogger(slog.New(slog.NewJSONHandler(out, nil)))
 	for _, http2 := range []bool{false, true} {
-		l := newLocker(t, memstore.New(), logger)
+		l := newLocker(t, memstore.New(), logging(out))
 		for name, guard := range map[string]func(http.Handler) http.Handler{"Lock": latch.Lock(l, "user", byUser), "Idempotent": once(l)} {
 			var left atomic.Pointer[http.Request]
 			guarded := guard(answering(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { left.Store(r) })))
@@ -280,9 +242,111 @@ func TestRequestLeftToOuterMiddleware(t *testing.T) {
 				left.Load().Context().Value(traceKey{})
 			}), http2)
 			for _, key := range []string{"a", "b"} {
-				require.Equal(t, 200, over(t.Context(), t, server, keyed(name+key)).status)
+				require.Equal(t, 200, over(t, server, keyed(name+key)).status)
 			}
 		}
 	}
 	require.Empty(t, out.String())
+}
+
+// Once a stream has begun, only the client needs it. Before, the handler goes on even if the client leaves.
+func TestStreamEndsWithItsClient(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
+		l := newLocker(t, memstore.New())
+		ctx, leave := context.WithCancel(t.Context())
+		returned := false
+		h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			before := r.Context().Done()
+			derived, cancel := context.WithTimeout(r.Context(), 24*time.Hour)
+			defer cancel()
+			require.NoError(t, http.NewResponseController(w).Flush())
+			time.Sleep(time.Hour) // longer than any lease
+			require.NoError(t, r.Context().Err())
+			require.NoError(t, context.Cause(r.Context()))
+			require.Equal(t, 1, lock.Attempt(r.Context()))
+			leave()
+			<-before
+			<-derived.Done()
+			require.ErrorIs(t, r.Context().Err(), context.Canceled)
+			returned = true
+		}))
+		serve(h, keyed("k").WithContext(ctx))
+		require.True(t, returned)
+	})
+}
+
+// TestStreamOutlivesItsLease: a goroutine that first asks for the end of the context during the
+// flush that begins the stream does not make it end with the lease again.
+func TestStreamOutlivesItsLease(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	ended := 0
+	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start, asked := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(asked)
+			<-start
+			r.Context().Done()
+		}()
+		close(start)
+		assert.NoError(t, http.NewResponseController(w).Flush())
+		<-asked
+		if r.Context().Err() != nil {
+			ended++
+		}
+	}))
+	for i := range 20_000 {
+		serve(h, keyed(strconv.Itoa(i)))
+	}
+	require.Zero(t, ended, "streams ended with their leases")
+}
+
+// TestContextOfHandler: it is detached from the client, keeps its values, and ends when the handler has returned.
+func TestContextOfHandler(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
+		type key struct{}
+		l := newLocker(t, memstore.New())
+		ctx, leave := context.WithCancel(t.Context())
+		ctx = context.WithValue(ctx, key{}, "value")
+		var after context.Context
+		h := once(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			after = r.Context()
+			leave()
+			synctest.Wait()
+			require.NoError(t, r.Context().Err())
+			select {
+			case <-r.Context().Done():
+				t.Error("the client's leaving must not end it")
+			default:
+			}
+			require.Equal(t, "value", r.Context().Value(key{}))
+			_, has := r.Context().Deadline()
+			require.False(t, has)
+		}))
+		serve(h, keyed("k").WithContext(ctx))
+		<-after.Done()
+		require.ErrorIs(t, after.Err(), context.Canceled)
+	})
+}
+
+// TestContextIsPrintedBesideItsUse: mocks print their arguments, a context among
+// them, while other goroutines of the handler wait for its end. Run with -race.
+func TestContextIsPrintedBesideItsUse(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	for _, guard := range []func(http.Handler) http.Handler{once(l), latch.Lock(l, "user", byUser)} {
+		h := guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			asked := make(chan struct{})
+			go func() {
+				defer close(asked)
+				r.Context().Done()
+			}()
+			require.Equal(t, "middleware.Context", fmt.Sprint(r.Context()))
+			<-asked
+			derived, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			require.Equal(t, "middleware.Context.WithCancel", fmt.Sprint(derived))
+		}))
+		require.Equal(t, 200, serve(h, keyed("k")).Code)
+	}
 }

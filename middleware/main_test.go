@@ -1,21 +1,27 @@
 package middleware_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestMain(m *testing.M) {
@@ -23,11 +29,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 
-// patient is for tests with real time and stores that may be late: a store on a busy machine
-// answers within this budget too.
+// patient is for real time: a store on a busy machine answers within this budget too.
 var patient = lock.WithBudget(10 * time.Second)
 
-// requireFree checks that key can be taken now.
 func requireFree(t *testing.T, l *lock.Locker, key string) {
 	t.Helper()
 	require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
@@ -49,10 +53,41 @@ var (
 	post       = guardtest.Post
 	keyed      = guardtest.Keyed
 	keyedBody  = guardtest.KeyedBody
+	newSeal    = guardtest.NewSeal
 	serve      = guardtest.Serve
 	created    = guardtest.Created
 	mustNotRun = guardtest.MustNotRun
 )
+
+type guardFunc = func(http.Handler) http.Handler
+
+func nest(outer, inner guardFunc) guardFunc {
+	return func(h http.Handler) http.Handler { return outer(inner(h)) }
+}
+
+// inBubble runs f in parallel to other subtests, and in virtual time.
+func inBubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	parallel.Run(t, name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// unreachable returns a store that does not get a claim.
+func unreachable() lock.Store {
+	return &stubStore{Store: memstore.New(), OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		return lock.Entry{}, lock.ErrNotApplied
+	}}
+}
+
+func logging(out *bytes.Buffer) lock.Option {
+	return lock.WithLogger(slog.New(slog.NewJSONHandler(out, nil)))
+}
+
+func canceled(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
 
 // wantProblem is an expected refusal, absent headers included.
 type wantProblem struct {
@@ -91,8 +126,7 @@ func requireProblem(t *testing.T, want wantProblem, w *httptest.ResponseRecorder
 	require.NotEmpty(t, body["title"])
 }
 
-// requireLine requires out to be one line of a log, of this level, about the guard of this
-// name.
+// requireLine requires out to be one line of a log, of this level, about the guard of this name.
 func requireLine(t *testing.T, out fmt.Stringer, level, name, says string) {
 	t.Helper()
 	var line struct{ Level, Msg, Name string }
@@ -105,7 +139,12 @@ func requireLine(t *testing.T, out fmt.Stringer, level, name, says string) {
 // hold takes the key of user 42 until the test ends.
 func hold(tb testing.TB, l *lock.Locker) {
 	tb.Helper()
-	lease, err := l.Acquire(tb.Context(), lock.Key("user", "42"))
-	require.NoError(tb, err)
+	lease := must.Get(l.Acquire(tb.Context(), lock.Key("user", "42")))(tb)
 	tb.Cleanup(func() { require.NoError(tb, lease.Release(context.Background())) })
+}
+
+// redisStore is on a real server that all tests share, under its own keys.
+func redisStore(t *testing.T) lock.Store {
+	t.Helper()
+	return openRedis(t, redistest.Shared(t).URL())
 }

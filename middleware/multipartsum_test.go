@@ -2,11 +2,9 @@ package middleware_test
 
 import (
 	"bytes"
-	"io"
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -27,14 +26,14 @@ func TestMultipartBodiesDoNotCollide(t *testing.T) {
 	t.Parallel()
 	const form, related = "multipart/form-data; boundary=b", "multipart/related; boundary=b"
 	const part = "--b\r\n" + formPart + "\r\n"
-	requests := []struct{ contentType, body string }{
-		{form, part + "--b--\r\n"}, // as browsers send it
-	}
+	var requests [][2]string
+	add := func(contentType, body string) { requests = append(requests, [2]string{contentType, body}) }
+	add(form, part+"--b--\r\n") // as browsers send it
 	for _, end := range []string{"--b--\nX", "--b--\n", "--b-- \r\n", "--b--\t\r\nX", "--b--\r\nX", "--b--X", "--b--\r\n\r\n", "--b--\r", "--b", "--b-", "--b\r\n", "--b--\r\n--b--\r\n", "--b--\r\n" + part + "--b--\r\n", ""} {
-		requests = append(requests, struct{ contentType, body string }{form, part + end})
+		add(form, part+end)
 	}
 	for _, front := range []string{"X\r\n", "X", "\n", "\r\n\r\n", "X\n", "--c\r\n", "--", part, "--b \r\n", "--b--\r\n"} {
-		requests = append(requests, struct{ contentType, body string }{form, front + part + "--b--\r\n"})
+		add(form, front+part+"--b--\r\n")
 	}
 	for _, other := range []string{
 		"--b\n" + formPart + "\r\n--b--\r\n", "--b\r\n" + formPart + "\n--b--\r\n", "--b \r\n" + formPart + "\r\n--b--\r\n",
@@ -42,7 +41,7 @@ func TestMultipartBodiesDoNotCollide(t *testing.T) {
 		strings.ReplaceAll(part, "name", "Name") + "--b--\r\n", strings.ReplaceAll(part, "\r\n\r\n", "\r\nX: 1\r\n\r\n") + "--b--\r\n",
 		strings.ReplaceAll(part, "tea", "tea\r\n--b") + "--b--\r\n", strings.ReplaceAll(part, "tea", "tea\n--bc") + "--b--\r\n",
 	} {
-		requests = append(requests, struct{ contentType, body string }{form, other})
+		add(form, other)
 	}
 	disposition := "--b\r\nContent-Disposition: form-data; name="
 	const file = `"photo"; filename="a.png"` + "\r\nContent-Type: image/png\r\n\r\nbytes\r\n"
@@ -51,7 +50,7 @@ func TestMultipartBodiesDoNotCollide(t *testing.T) {
 		part + disposition + file, disposition + file + part,
 		strings.ReplaceAll(part, "sku", "SKU"), strings.ReplaceAll(part, "tea", "te") + strings.ReplaceAll(part, "tea", "a"),
 	} {
-		requests = append(requests, struct{ contentType, body string }{form, other + "--b--\r\n"})
+		add(form, other+"--b--\r\n")
 	}
 	for _, contentType := range []string{
 		"multipart/form-data; =", "multipart/related; start=a; =", "multipart/related; start=b; =",
@@ -59,28 +58,27 @@ func TestMultipartBodiesDoNotCollide(t *testing.T) {
 		"multipart/mixed; boundary=b", "multipart/form-data; boundary=c", form + "; charset=utf-8", form + "; charset=latin1",
 		"multipart/form-data", "multipart/form-data; boundary=\"\"",
 	} {
-		requests = append(requests, struct{ contentType, body string }{contentType, part + "--b--\r\n"})
+		add(contentType, part+"--b--\r\n")
 	}
 	for _, b := range []string{"b", "c"} { // a line of the content begins like a boundary
-		requests = append(requests, struct{ contentType, body string }{"multipart/form-data; boundary=" + b, "--" + b + "\r\n" + formPart + "\r\n--" + b + "ar\r\n--" + b + "--\r\n"})
+		add("multipart/form-data; boundary="+b, "--"+b+"\r\n"+formPart+"\r\n--"+b+"ar\r\n--"+b+"--\r\n")
 	}
 	for _, front := range []string{"", "\r\n"} { // without a boundary, nothing says what the parts are
-		requests = append(requests, struct{ contentType, body string }{"multipart/form-data", front + "--\r\n" + formPart + "\r\n----"})
+		add("multipart/form-data", front+"--\r\n"+formPart+"\r\n----")
 	}
 
-	l := newLocker(t, memstore.New())
 	var e effects
-	h := latch.Dedupe(l, byUser, time.Hour)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { e.n.Add(1) }))
+	h := latch.Dedupe(newLocker(t, memstore.New()), byUser, time.Hour)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { e.n.Add(1) }))
 	for i, r := range requests {
-		require.Empty(t, serve(h, typed(r.contentType, r.body, false)).Header().Get("Idempotent-Replayed"), "%q %q", r.contentType, r.body)
+		replayed := func() string { return serve(h, typed(r[0], r[1], false)).Header().Get("Idempotent-Replayed") }
+		require.Empty(t, replayed(), "%q", r)
 		e.require(t, int64(i+1))
-		require.Equal(t, "true", serve(h, typed(r.contentType, r.body, false)).Header().Get("Idempotent-Replayed"))
+		require.Equal(t, "true", replayed())
 	}
 }
 
-// FuzzMultipart: two bodies of one boundary are one request only if they are
-// equal, and a body that is written again with another boundary is the same
-// request only if it has the same content.
+// FuzzMultipart: two bodies of one boundary are one request only if they are equal, and a body that is written again
+// with another boundary is the same request only if it has the same content.
 func FuzzMultipart(f *testing.F) {
 	f.Add("--b\r\n"+formPart+"\r\n--b--\r\n", "--b\r\n"+formPart+"\r\n--b--\nX", "b", "c")
 	f.Add("--b\r\n\r\n1\r\n--b\r\n\r\n2\r\n--b--", "--b\r\n\r\n1\r\n--b--\r\n--b\r\n\r\n2\r\n--b--", "b", "cc")
@@ -128,39 +126,23 @@ func read(body, boundary string) (parts []string) {
 	}
 }
 
-// Temp files of a multipart upload behind Lock.
+// The guard hands on the request that the server removes the temporary files of.
 func TestMultipartTempFiles(t *testing.T) {
-	for _, guarded := range []string{"bare", "lock", "idempotent"} {
-		t.Run(guarded, func(t *testing.T) {
-			dir := t.TempDir()
-			t.Setenv("TMPDIR", dir)
-			l := newLocker(t, memstore.New())
-			var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if err := r.ParseMultipartForm(1 << 10); err != nil {
-					http.Error(w, err.Error(), 500)
-				}
-			})
-			switch guarded {
-			case "lock":
-				h = latch.Lock(l, "u", keyfunc.Global)(h)
-			case "idempotent":
-				h = latch.Idempotent(l, keyfunc.Global, keyfunc.Global)(h)
+	l := newLocker(t, memstore.New())
+	for name, guard := range map[string]guardFunc{
+		"bare":       func(h http.Handler) http.Handler { return h },
+		"lock":       latch.Lock(l, "u", keyfunc.Global),
+		"idempotent": latch.Idempotent(l, keyfunc.Global, keyfunc.Global),
+	} {
+		dir := t.TempDir()
+		t.Setenv("TMPDIR", dir)
+		server := startServer(t, guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := r.ParseMultipartForm(1 << 10); err != nil {
+				http.Error(w, err.Error(), 500)
 			}
-			s := httptest.NewServer(h)
-			defer s.Close()
-			var b bytes.Buffer
-			m := multipart.NewWriter(&b)
-			f, _ := m.CreateFormFile("f", "f")
-			_, _ = f.Write(make([]byte, 200<<10))
-			_ = m.Close()
-			resp, err := http.Post(s.URL, m.FormDataContentType(), &b)
-			require.NoError(t, err)
-			_, _ = io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-			require.Equal(t, 200, resp.StatusCode)
-			s.Close()
-			left, _ := os.ReadDir(dir)
-			require.Empty(t, left)
-		})
+		})))
+		require.Equal(t, 200, over(t, server, upload(t, "tea", "f", "f", strings.Repeat("x", 200<<10), false)).status, name)
+		server.Close()
+		require.Empty(t, must.Get(os.ReadDir(dir))(t), name)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/jsonrpc"
@@ -16,12 +17,12 @@ import (
 // LockOption configures [Lock] and [LockAll]: [WithPermits] (of Lock alone), [WithCooldown],
 // [WithCooldownStatus], [WithContentionStatus], [WithUnknownHold], [WithBodyFirst], and every
 // [Option].
-type LockOption interface{ applyLock(c *lockConfig) }
+type LockOption interface{ applyLock(c *config) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal], [WithFingerprint],
 // [WithInProgressStatus], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel],
 // [WithLifetimeHeader], [WithReplay], [JSONRPC], [UCPOverMCP], [A2A], and every [Option].
-type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
+type IdempotentOption interface{ applyIdempotent(c *config) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
 // [WithFailClosed], [WithErrorHandler], [WithKeySecret], and the sets of options for contracts,
@@ -31,41 +32,22 @@ type Option interface {
 	IdempotentOption
 }
 
-// settings are the settings of every guard.
-type settings struct {
+// config are the settings of a guard. The zero config is the one without options.
+type config struct {
 	outage  lock.Option // fail open or closed; nil: the Locker's setting
 	onError func(http.ResponseWriter, *http.Request, *Problem)
-	once    bool   // the guard is Idempotent or Dedupe
 	secret  []byte // of derived keys; nil: none
-}
 
-// lockerWith returns l with the guard's own settings.
-func (s *settings) lockerWith(l *lock.Locker) *lock.Locker {
-	if s.outage == nil {
-		return l
-	}
-	return l.With(s.outage)
-}
-
-type lockConfig struct {
-	settings
+	// Of Lock and LockAll.
 	cooldown       time.Duration // 0: none
 	cooldownStatus int
-	contention     int
+	contention     int           // the status for a key that is held
 	bodyFirst      int64         // 0: the body is the handler's
 	permits        int           // 0: one request at a time
 	unknownHold    time.Duration // 0: none
-}
 
-// lockDefaults is the configuration of a lock without options.
-var lockDefaults = lockConfig{
-	settings:       settings{onError: sendProblem},
-	cooldownStatus: kinds[ProblemCoolingDown].status,
-	contention:     kinds[ProblemHeld].status,
-}
-
-type idempotentConfig struct {
-	settings
+	// Of Idempotent and Dedupe.
+	once         bool                               // the guard is one of them
 	guardName    string                             // "" unless set
 	label        func(*http.Request) string         // nil: the scope
 	onReplay     func(*http.Request, *Answer) error // nil: replays are sent as they are
@@ -90,46 +72,32 @@ type rpc struct {
 	onlyBody bool           // the key function does not count
 }
 
-// bothOption is an option of any guard.
-type bothOption struct {
-	lock       func(c *lockConfig)
-	idempotent func(c *idempotentConfig)
-}
+// option is an option of any guard.
+type option func(c *config)
 
-func (o bothOption) applyLock(c *lockConfig)             { o.lock(c) }
-func (o bothOption) applyIdempotent(c *idempotentConfig) { o.idempotent(c) }
+func (o option) applyLock(c *config)       { o(c) }
+func (o option) applyIdempotent(c *config) { o(c) }
 
-// option returns an option that sets what all guards have.
-func option(set func(s *settings)) Option {
-	return bothOption{func(c *lockConfig) { set(&c.settings) }, func(c *idempotentConfig) { set(&c.settings) }}
-}
+type lockOption func(c *config)
 
-type lockOption func(c *lockConfig)
+func (o lockOption) applyLock(c *config) { o(c) }
 
-func (o lockOption) applyLock(c *lockConfig) { o(c) }
+type idempotentOption func(c *config)
 
-type idempotentOption func(c *idempotentConfig)
-
-func (o idempotentOption) applyIdempotent(c *idempotentConfig) { o(c) }
+func (o idempotentOption) applyIdempotent(c *config) { o(c) }
 
 // With combines several options into one, such as the defaults of an application for all of its
 // routes. If two options set the same thing, the last one counts.
 func With(opts ...Option) Option {
 	for _, o := range opts {
-		if o == nil {
-			panic("middleware.With: nil option")
-		}
+		mustNot(o == nil, "With: nil option")
 	}
 	opts = slices.Clone(opts)
-	return bothOption{func(c *lockConfig) {
+	return option(func(c *config) {
 		for _, o := range opts {
 			o.applyLock(c)
 		}
-	}, func(c *idempotentConfig) {
-		for _, o := range opts {
-			o.applyIdempotent(c)
-		}
-	}}
+	})
 }
 
 // WithFailOpen runs the handler unprotected if the store does not answer, or denies the
@@ -138,13 +106,13 @@ func With(opts ...Option) Option {
 // but duplicates in other processes are not. All guards of a Locker with [lock.WithFailOpen]
 // do the same. A guard of a Locker with [lock.WithTransaction] panics with this option.
 func WithFailOpen() Option {
-	return option(func(s *settings) { s.outage = lock.WithFailOpen() })
+	return option(func(c *config) { c.outage = lock.WithFailOpen() })
 }
 
 // WithFailClosed answers 503 if the store does not answer, which is the default. For one route, it
 // overrides the [WithFailOpen] of an application's defaults ([With]), or of the Locker.
 func WithFailClosed() Option {
-	return option(func(s *settings) { s.outage = lock.WithFailClosed() })
+	return option(func(c *config) { c.outage = lock.WithFailClosed() })
 }
 
 // WithErrorHandler makes f write the answers to refused requests. Latch-Problem, Retry-After,
@@ -154,10 +122,8 @@ func WithFailClosed() Option {
 // all others. With p.Page, f can change the texts of the page, or show them in its own page.
 // WithErrorHandler panics if f is nil.
 func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)) Option {
-	if f == nil {
-		panic("middleware.WithErrorHandler: nil function")
-	}
-	return option(func(s *settings) { s.onError = f })
+	mustNot(f == nil, "WithErrorHandler: nil function")
+	return option(func(c *config) { c.onError = f })
 }
 
 // WithCooldown keeps the key taken for d after an answer below 400. Requests during this
@@ -173,7 +139,7 @@ func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)
 // below 400.
 func WithCooldown(d time.Duration) LockOption {
 	must(setting.ValidatePositive(d), "WithCooldown(%v)", d)
-	return lockOption(func(c *lockConfig) { c.cooldown = d })
+	return lockOption(func(c *config) { c.cooldown = d })
 }
 
 // WithCooldownStatus sets the status for a request during a cool-down: 429 unless set, or 409 for
@@ -183,7 +149,7 @@ func WithCooldown(d time.Duration) LockOption {
 // WithCooldownStatus panics on any other status.
 func WithCooldownStatus(code int) LockOption {
 	must(setting.CooldownStatuses.Validate(code), "WithCooldownStatus(%d)", code)
-	return lockOption(func(c *lockConfig) { c.cooldownStatus = code })
+	return lockOption(func(c *config) { c.cooldownStatus = code })
 }
 
 // WithBodyFirst reads the whole body, of up to limit bytes, before the key is claimed, so that a
@@ -195,7 +161,7 @@ func WithCooldownStatus(code int) LockOption {
 // positive.
 func WithBodyFirst(limit int64) LockOption {
 	must(setting.ValidateLimits(limit), "WithBodyFirst(%d)", limit)
-	return lockOption(func(c *lockConfig) { c.bodyFirst = limit })
+	return lockOption(func(c *config) { c.bodyFirst = limit })
 }
 
 // WithPermits lets n requests with one key run at the same time, in all processes that share the
@@ -207,15 +173,15 @@ func WithBodyFirst(limit int64) LockOption {
 // Use the same n in all processes. While they differ, as during a deployment, the largest n is the
 // limit. WithPermits panics if n is not 1 to 64.
 func WithPermits(n int) LockOption {
-	must(setting.ValidatePermits(n), "WithPermits(%d)", n)
-	return lockOption(func(c *lockConfig) { c.permits = n })
+	mustNot(n < 1 || n > keytext.MaxSlots, fmt.Sprintf("WithPermits(%d): a key has 1 to %d permits", n, keytext.MaxSlots))
+	return lockOption(func(c *config) { c.permits = n })
 }
 
 // WithContentionStatus sets the status for a request whose key is held by another one:
 // 409 unless set, or 423, 425 or 429. It panics on any other.
 func WithContentionStatus(code int) LockOption {
 	must(setting.ContentionStatuses.Validate(code), "WithContentionStatus(%d)", code)
-	return lockOption(func(c *lockConfig) { c.contention = code })
+	return lockOption(func(c *config) { c.contention = code })
 }
 
 // WithUnknownHold keeps the key taken for d after a call through [Upstream] whose answer is lost
@@ -232,7 +198,7 @@ func WithContentionStatus(code int) LockOption {
 // quorum).
 func WithUnknownHold(d time.Duration) LockOption {
 	must(setting.ValidatePositive(d), "WithUnknownHold(%v)", d)
-	return lockOption(func(c *lockConfig) { c.unknownHold = d })
+	return lockOption(func(c *config) { c.unknownHold = d })
 }
 
 // WithFinal sets which answers are kept and replayed, by their status alone. The others
@@ -263,10 +229,8 @@ func WithUnknownHold(d time.Duration) LockOption {
 //
 //	latch.WithFinal(func(status int) bool { return status < 300 })
 func WithFinal(final func(status int) bool) IdempotentOption {
-	if final == nil {
-		panic("middleware.WithFinal: nil function")
-	}
-	return idempotentOption(func(c *idempotentConfig) { c.answers.Final = final })
+	mustNot(final == nil, "WithFinal: nil function")
+	return idempotentOption(func(c *config) { c.answers.Final = final })
 }
 
 // WithFingerprint sets what two requests with one key must have in common, in addition to the
@@ -280,10 +244,8 @@ func WithFinal(final func(status int) bool) IdempotentOption {
 //	latch.WithFingerprint(keyfunc.Join(keyfunc.JSON("/amount"), keyfunc.JSON("/currency")))
 //	latch.WithFingerprint(keyfunc.CanonicalJSON) // for clients that serialise again when they repeat
 func WithFingerprint(f keyfunc.Func) IdempotentOption {
-	if f == nil {
-		panic("middleware.WithFingerprint: nil key function")
-	}
-	return idempotentOption(func(c *idempotentConfig) { c.fingerprint = f })
+	mustNot(f == nil, "WithFingerprint: nil key function")
+	return idempotentOption(func(c *config) { c.fingerprint = f })
 }
 
 // WithInProgressStatus sets the status for a repeat that has waited in vain for the first answer, or
@@ -292,7 +254,7 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 // WithInProgressStatus panics on any other status.
 func WithInProgressStatus(code int) IdempotentOption {
 	must(setting.InProgressStatuses.Validate(code), "WithInProgressStatus(%d)", code)
-	return idempotentOption(func(c *idempotentConfig) { c.inProgress = code })
+	return idempotentOption(func(c *config) { c.inProgress = code })
 }
 
 // WithKeepHeaders names headers that belong to the answer even if middleware outside the
@@ -300,25 +262,19 @@ func WithInProgressStatus(code int) IdempotentOption {
 // A replay has the value at the time when the handler began its answer, in place of the
 // value of its own request.
 //
-// Without it, a record has the headers that the handler set, changed or removed. Of the headers
-// that outer middleware has set, it has only the ones that describe the body: ETag,
-// Last-Modified, and all of Content-* except Content-Encoding. Outer middleware sets all others
-// anew for each request.
+// Without it, a record has the headers that the handler set, and the ones that describe the body, as the
+// package's documentation says.
 //
 // The case of names has no meaning. WithKeepHeaders panics without a name, on a malformed name,
 // and on a header that is never recorded, such as Set-Cookie, which is for the first client only.
 func WithKeepHeaders(names ...string) IdempotentOption {
-	if len(names) == 0 {
-		panic("middleware.WithKeepHeaders: no name")
-	}
-	keep := make(recorder.HeaderNames, len(names))
+	mustNot(len(names) == 0, "WithKeepHeaders: no name")
+	keep := make([]string, len(names))
 	for i, name := range names {
 		keep[i] = http.CanonicalHeaderKey(name)
-		if recorder.NeverKept(keep[i]) {
-			panic(fmt.Sprintf("middleware.WithKeepHeaders(%q): no answer is kept with this header", name))
-		}
+		mustNot(recorder.NeverKept(keep[i]), fmt.Sprintf("WithKeepHeaders(%q): no answer is kept with this header", name))
 	}
-	return idempotentOption(func(c *idempotentConfig) { c.answers.Keep = append(slices.Clip(c.answers.Keep), keep...) })
+	return idempotentOption(func(c *config) { c.answers.Keep = append(slices.Clip(c.answers.Keep), keep...) })
 }
 
 // WithBodyLimits sets two limits. A request whose body, compressed or decompressed, is longer than
@@ -329,7 +285,7 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 // positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
 	must(setting.ValidateLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
-	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.answers.Limit = request, response })
+	return idempotentOption(func(c *config) { c.requestLimit, c.answers.Limit = request, response })
 }
 
 // WithName sets the name of the guard in metrics, logs, records and the console: "idempotent" or
@@ -338,7 +294,7 @@ func WithBodyLimits(request, response int64) IdempotentOption {
 // control character.
 func WithName(name string) IdempotentOption {
 	must(setting.ValidateGuardName(name), "WithName(%q)", name)
-	return idempotentOption(func(c *idempotentConfig) { c.guardName = name })
+	return idempotentOption(func(c *config) { c.guardName = name })
 }
 
 // WithLabel sets the text by which operators find a record (package console): the result of f, such
@@ -348,34 +304,22 @@ func WithName(name string) IdempotentOption {
 // with the guard's own request before the handler runs, and must be safe for concurrent use.
 // WithLabel panics if f is nil.
 func WithLabel(f func(r *http.Request) string) IdempotentOption {
-	if f == nil {
-		panic("middleware.WithLabel: nil function")
-	}
-	return idempotentOption(func(c *idempotentConfig) { c.label = f })
+	mustNot(f == nil, "WithLabel: nil function")
+	return idempotentOption(func(c *config) { c.label = f })
 }
 
-// WithReplay calls f before each answer of an earlier request is sent to a repeat. f can authorise
-// again, because a right may have been revoked since, and it can change a, a copy of the answer. A new
-// body needs a new ETag and Content-Digest, if the answer has them. The record stays as it is, and the
-// next repeat gets it.
+// WithReplay calls f before each answer of an earlier request is sent to a repeat, to authorise again,
+// because a right may have been revoked since, or to change a, a copy of the answer. A new body needs a new
+// ETag and Content-Digest, if the answer has them. The record stays as it is, and the next repeat gets it.
 //
-//	latch.WithReplay(func(r *http.Request, a *latch.Answer) error {
-//		if !mayOrder(r.Context()) {
-//			return &keyfunc.Error{Status: http.StatusForbidden}
-//		}
-//		return nil
-//	})
-//
-// If f returns a [keyfunc.Error], the repeat is refused with its status, header and detail, and after every
+// After a [keyfunc.Error] of f, the repeat is refused with its status, header and detail, and after every
 // other error, with 500. The handler does not run. r is the guard's own request, with the context of the
 // repeat and a body that was read. f is not called for an answer that cannot be replayed, nor for the first
 // answer, so check before the handler too. It must be safe for concurrent use, and a must not be used
 // afterwards. Unless set, replays are sent as they are. WithReplay panics if f is nil.
 func WithReplay(f func(r *http.Request, a *Answer) error) IdempotentOption {
-	if f == nil {
-		panic("middleware.WithReplay: nil function")
-	}
-	return idempotentOption(func(c *idempotentConfig) { c.onReplay = f })
+	mustNot(f == nil, "WithReplay: nil function")
+	return idempotentOption(func(c *config) { c.onReplay = f })
 }
 
 // WithLifetimeHeader adds the header Idempotency-Key-Lifetime to the answers that are kept, and to
@@ -384,12 +328,27 @@ func WithReplay(f func(r *http.Request, a *Answer) error) IdempotentOption {
 // that is left of [lock.WithKeep]. Over Redis, a repeat costs one more round trip for this time,
 // and lacks the header if that call fails. Unless set, there is no such header.
 func WithLifetimeHeader() IdempotentOption {
-	return idempotentOption(func(c *idempotentConfig) { c.saysLifetime = true })
+	return idempotentOption(func(c *config) { c.saysLifetime = true })
 }
 
 // must panics if err is not nil. err is a mistake in the arguments of a constructor.
 func must(err error, format string, args ...any) {
 	if err != nil {
 		panic(fmt.Sprintf("middleware."+format+": %v", append(args, err)...))
+	}
+}
+
+// mustNot panics if the arguments of a constructor are wrong.
+func mustNot(wrong bool, mistake string) {
+	if wrong {
+		panic("middleware." + mistake)
+	}
+}
+
+// applyAll applies the options of a constructor to c.
+func applyAll[C, O any](constructor string, c *C, opts []O, apply func(o O, c *C)) {
+	for _, o := range opts {
+		mustNot(any(o) == nil, constructor+": nil option")
+		apply(o, c)
 	}
 }

@@ -3,7 +3,6 @@ package middleware
 import (
 	"html"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +76,7 @@ func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
 // ServeHTTP sends the page. It sets no Content-Security-Policy. If the site's own policy
 // forbids inline style, the page has the colours and fonts of the browser.
 func (page *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	page.problem.send(w, r, refusal.PageType+"; charset=utf-8", page.body())
+	page.problem.send(w, r, "text/html; charset=utf-8", page.body())
 }
 
 const pageStyle = `:root{color-scheme:light dark}` +
@@ -90,51 +89,39 @@ const pageStyle = `:root{color-scheme:light dark}` +
 	`@media(prefers-color-scheme:dark){body{color:#e7e9ee;background:#15171b}button{color:#10131a;background:#8db4ff}a{color:#8db4ff}}`
 
 func (page *Page) body() []byte {
-	b := append(make([]byte, 0, 4<<10), refusal.PageStart...)
-	b = append(appendText(b, page.Lang), "\">\n<head>\n<meta charset=\"utf-8\">\n"...)
+	var b strings.Builder
+	b.WriteString("<!doctype html>\n<html lang=\"" + escaped(page.Lang) + "\">\n<head>\n<meta charset=\"utf-8\">\n")
 	if page.Kind != "" {
-		b = append(appendText(append(b, refusal.PageMark...), string(page.Kind)), "\">\n"...)
+		// Scripts look for it near the beginning, before all text that a client has sent.
+		b.WriteString(`<meta name="latch-problem" content="` + escaped(string(page.Kind)) + "\">\n")
 	}
-	b = append(b, `<meta name="viewport" content="width=device-width, initial-scale=1">
+	b.WriteString(`<meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="strict-origin">
-<title>`...)
-	b = append(appendText(b, page.Title), "</title>\n<style>"+pageStyle+"</style>\n</head>\n<body>\n<main>\n<h1>"...)
-	b = append(appendText(b, page.Title), "</h1>\n"...)
+<title>` + escaped(page.Title) + "</title>\n<style>" + pageStyle + "</style>\n</head>\n<body>\n<main>\n<h1>" + escaped(page.Title) + "</h1>\n")
 	for _, paragraph := range page.Text {
-		b = append(appendText(append(b, "<p>"...), paragraph), "</p>\n"...)
+		b.WriteString("<p>" + escaped(paragraph) + "</p>\n")
 	}
 	if page.resend && page.Again != "" {
-		// Without an action, the browser sends the form to the same URL.
-		b = append(b, "<form method=\"post\">\n"...)
+		b.WriteString("<form method=\"post\">\n") // without an action, the browser sends the form to the same URL
 		for _, f := range page.Fields {
-			b = appendText(append(b, `<input type="hidden" name="`...), f.Name)
-			b = append(appendText(append(b, `" value="`...), f.Value), "\">\n"...)
+			b.WriteString(`<input type="hidden" name="` + escaped(f.Name) + `" value="` + escaped(f.Value) + "\">\n")
 		}
-		b = append(appendText(append(b, "<button>"...), page.Again), "</button>\n</form>\n"...)
+		b.WriteString("<button>" + escaped(page.Again) + "</button>\n</form>\n")
 	}
 	if page.Back != "" && page.BackTo != "" {
-		b = appendText(append(b, `<p><a href="`...), page.BackTo)
 		// The Referer shows the script of the form that the user has seen this page.
-		b = append(appendText(append(b, `" referrerpolicy="same-origin">`...), page.Back), "</a></p>\n"...)
+		b.WriteString(`<p><a href="` + escaped(page.BackTo) + `" referrerpolicy="same-origin">` + escaped(page.Back) + "</a></p>\n")
 	}
-	return append(b, "</main>\n</body>\n</html>\n"...)
+	b.WriteString("</main>\n</body>\n</html>\n")
+	return []byte(b.String())
 }
 
 // lineEnds escapes the line ends of a value, which an HTML parser would unify.
 var lineEnds = strings.NewReplacer("\r", "&#13;", "\n", "&#10;")
 
-// appendText appends s for an element, or for an attribute in double quotes.
-func appendText(b []byte, s string) []byte {
-	return append(b, lineEnds.Replace(html.EscapeString(s))...)
-}
-
-// varyByAccept adds Accept to the Vary header.
-func varyByAccept(h http.Header) {
-	if !slices.Contains(h["Vary"], "Accept") {
-		h["Vary"] = append(slices.Clip(h["Vary"]), "Accept")
-	}
-}
+// escaped returns s as the text of an element, or of an attribute in double quotes.
+func escaped(s string) string { return lineEnds.Replace(html.EscapeString(s)) }
 
 // inWords returns d in words. It rounds up, as Retry-After does.
 func inWords(d time.Duration) string {

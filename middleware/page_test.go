@@ -1,6 +1,8 @@
 package middleware_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"flag"
 	"fmt"
 	"io"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -28,7 +31,6 @@ var updatePages = flag.Bool("update-pages", false, "write testdata/pages")
 // chromiumAccept is the header of a browser that loads a page.
 const chromiumAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 
-// submission is a form that a browser has sent.
 func submission(body string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
 	r.Header.Set("X-User-ID", "42")
@@ -36,6 +38,12 @@ func submission(body string) *http.Request {
 	r.Header.Set("Accept", chromiumAccept)
 	r.Header.Set("Sec-Fetch-Mode", "navigate")
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	return r
+}
+
+func byParts(submission func(body string) *http.Request) *http.Request {
+	r := submission("--b\r\nContent-Disposition: form-data; name=\"once\"\r\n\r\nk\r\n--b--\r\n")
+	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 	return r
 }
 
@@ -47,8 +55,7 @@ func byField(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) 
 // refusals returns a refusal of each kind, in the order of the constants.
 func refusals(t *testing.T) (all []*latch.Problem) {
 	t.Helper()
-	source, err := os.ReadFile("problemkind.go")
-	require.NoError(t, err)
+	source := must.Get(os.ReadFile("problemkind.go"))(t)
 	for _, m := range regexp.MustCompile(`ProblemKind = "([^"]*)"`).FindAllStringSubmatch(string(source), -1) {
 		p := latch.ProblemKind(m[1]).Problem()
 		require.NotEmpty(t, p.Title, "problemkind.go: kinds lacks %s, or its title", m[1])
@@ -97,17 +104,14 @@ func golden(t *testing.T, name, got string) {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
+	want := must.Get(os.ReadFile(path))(t)
 	require.Equal(t, string(want), got, "%s: go test ./middleware -run %s -update-pages writes it", name, t.Name())
 }
 
-// TestOnlySafeButtons: a page offers to send a form again only where that cannot process
-// it twice, as docs/problems.md says.
+// A page offers to send a form again only where that cannot process it twice, as docs/problems.md says.
 func TestOnlySafeButtons(t *testing.T) {
 	t.Parallel()
-	docs, err := os.ReadFile("../docs/problems.md")
-	require.NoError(t, err)
+	docs := must.Get(os.ReadFile("../docs/problems.md"))(t)
 	labels := map[string]string{}
 	for _, row := range regexp.MustCompile(`(?m)^\| \*([^*]*)\* \| (.*) \|$`).FindAllStringSubmatch(string(docs), -1) {
 		for _, kind := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[2], -1) {
@@ -138,8 +142,7 @@ func TestOnlySafeButtons(t *testing.T) {
 	require.Empty(t, page.Again, "it would end in the same way")
 }
 
-// TestPageOfARefusal goes through the guards: headers, and the button, which sends the same form
-// again.
+// TestPageOfARefusal goes through the guards: headers, and the button, which sends the same form again.
 func TestPageOfARefusal(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New(), lock.WithWait(0))
@@ -209,8 +212,7 @@ func TestHeadHasNoBody(t *testing.T) {
 	require.JSONEq(t, `{"status":409}`, w.Body.String(), "no request, no preference")
 }
 
-// TestPageSaysNothingOfTheServer: a page shows neither the cause, nor parts of the request except
-// for the form.
+// TestPageSaysNothingOfTheServer: a page shows neither the cause, nor parts of the request except for the form.
 func TestPageSaysNothingOfTheServer(t *testing.T) {
 	t.Parallel()
 	r := submission("once=k")
@@ -228,16 +230,15 @@ func TestPageSaysNothingOfTheServer(t *testing.T) {
 	}
 }
 
-// TestStyleHashIsDocumented: sites whose policy forbids inline style may allow this one by its
-// hash.
+// TestStyleHashIsDocumented: sites whose policy forbids inline style may allow this one by its hash.
 func TestStyleHashIsDocumented(t *testing.T) {
 	t.Parallel()
-	docs, err := os.ReadFile("../docs/problems.md")
-	require.NoError(t, err)
+	docs := must.Get(os.ReadFile("../docs/problems.md"))(t)
 	body := serve(&latch.Problem{Status: 409}, submission("")).Body.String()
 	style := regexp.MustCompile(`(?s)<style>(.*)</style>`).FindStringSubmatch(body)
 	require.Len(t, style, 2)
-	require.Contains(t, string(docs), "'sha256-"+base64Sum(style[1])+"'")
+	sum := sha256.Sum256([]byte(style[1]))
+	require.Contains(t, string(docs), "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
 	require.NotContains(t, body, "style=", "no hash allows an attribute")
 }
 
@@ -256,7 +257,7 @@ func TestPageInWords(t *testing.T) {
 // TestWayBack: each page links to the page from which the form was sent, if both have one origin.
 func TestWayBack(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		referer, site string
 		want          string
 	}{
@@ -266,21 +267,15 @@ func TestWayBack(t *testing.T) {
 		"behind a proxy":             {"https://shop.example/new", "same-origin", "/new"},
 		"behind a proxy, old":        {"https://shop.example/new", "", "/"},
 		"old browser":                {"http://example.com/new", "", "/new"},
-		"its origin only":            {"http://example.com/", "same-origin", "/"},
-		"none":                       {"", "same-origin", "/"},
 		"other site":                 {"https://evil.example/new", "cross-site", "/"},
 		"other origin":               {"https://evil.example.com/new", "same-site", "/"},
-		"a user's own request":       {"", "none", "/"},
 		"a path that names a host":   {"http://example.com//evil.example/x", "same-origin", "/"},
 		"the same by a backslash":    {`http://example.com/\evil.example`, "same-origin", "/%5Cevil.example"},
-		"no path":                    {"http://example.com", "same-origin", "/"},
-		"a script":                   {"javascript:alert(1)", "same-origin", "/"},
 		"a script with a host":       {"javascript://example.com/%0Aalert(1)", "same-origin", "/"},
 		"no URL":                     {"http://[", "same-origin", "/"},
 		"opaque":                     {"http:new", "same-origin", "/"},
 		"longer than a page repeats": {"http://example.com/" + strings.Repeat("a", 2<<10), "same-origin", "/"},
-	}
-	for name, tt := range tests {
+	} {
 		r := submission("once=k")
 		for header, value := range map[string]string{"Referer": tt.referer, "Sec-Fetch-Site": tt.site} {
 			if r.Header.Del(header); value != "" {
@@ -300,9 +295,8 @@ func TestWayBack(t *testing.T) {
 	}
 }
 
-// TestPageRepeatsNoSecret: a page has no field of a form with a secret, and asks to be reloaded
-// instead: the browser itself then sends the form. Tokens against cross-site requests are in the
-// page of the form too.
+// TestPageRepeatsNoSecret: a page has no field of a form with a secret, and asks to be reloaded instead: the browser
+// itself then sends the form. Tokens against cross-site requests are in the page of the form too.
 func TestPageRepeatsNoSecret(t *testing.T) {
 	t.Parallel()
 	for _, secret := range []string{
@@ -331,4 +325,70 @@ func TestPageRepeatsNoSecret(t *testing.T) {
 		require.True(t, ok)
 		require.NotEmpty(t, page.Again, plain)
 	}
+}
+
+func wantsPage(accept ...string) bool {
+	r, _ := http.NewRequest(http.MethodPost, "/", nil)
+	r.Header["Accept"] = accept
+	_, ok := (&latch.Problem{Status: 409}).Page(r)
+	return ok
+}
+
+func TestPrefersPage(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		who    string
+		accept []string
+		page   bool
+	}{
+		{"no Accept", nil, false},
+		{"curl, Go, fetch", []string{"*/*"}, false},
+		{"Chromium", []string{chromiumAccept}, true},
+		{"Firefox", []string{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}, true},
+		{"Turbo", []string{"text/vnd.turbo-stream.html, text/html, application/xhtml+xml"}, true},
+		{"axios", []string{"application/json, text/plain, */*"}, false},
+		{"old Java", []string{"text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"}, true},
+		{"HTML named, JSON not", []string{"text/html, */*"}, true},
+		{"kind named", []string{"text/*, */*"}, true},
+		{"both, no preference", []string{"text/html, application/json"}, false},
+		{"HTML less", []string{"text/html;q=0.9, application/json"}, false},
+		{"problem less, json more", []string{"text/html;q=0.5, application/problem+json;q=0.4, application/json;q=0.6"}, false},
+		{"problem more, json less", []string{"text/html;q=0.5, application/problem+json;q=0.6, application/json;q=0.4"}, false},
+		{"both less", []string{"text/html;q=0.5, application/problem+json;q=0.4, application/json;q=0.3"}, true},
+		{"HTML refused", []string{"text/html;q=0, */*"}, false},
+		{"refused by kind, wanted by name", []string{"text/*;q=0, text/html, */*;q=0.1"}, true},
+		{"wanted by kind, refused by name", []string{"text/*, text/html;q=0, */*;q=0.1"}, false},
+		{"specific before weight", []string{"*/*;q=1, text/html;q=0.2, application/*;q=0.3"}, false},
+		{"JSON only by rest", []string{"text/html;q=0.2, */*;q=0.1"}, true},
+		{"several lines", []string{"application/json;q=0.5", "text/html"}, true},
+		{"case and white space", []string{" TEXT/HTML ; Q=0.9 ,\tApplication/JSON ; q=0.8"}, true},
+		{"charset of the page", []string{`text/html;charset="UTF-8"`}, true},
+		{"another page", []string{"text/html;level=1, */*;q=0.1"}, false},
+		{"JSON with parameters", []string{"text/html;q=0.9, application/json;odata=verbose"}, false},
+		{"weight with three places", []string{"text/html;q=0.501, application/json;q=0.5"}, true},
+		{"malformed weights count for nothing", []string{"text/html;q=2, text/html;q=-1, text/html;q=1.001, text/html;q=0.1234, text/html;q=, text/html;q=x, text/html;q=0.x"}, false},
+		{"malformed weight of JSON", []string{"text/html;q=0.5, application/json;q=high"}, true},
+		{"rubbish", []string{";;,,=,/,text/,/html,\"", "\\"}, false},
+	} {
+		require.Equal(t, tt.page, wantsPage(tt.accept...), tt.who)
+	}
+}
+
+// FuzzAccept: no header is a reason to fail. A header that names no text and no */* never asks for
+// a page, and a client that prefers JSON gets JSON.
+func FuzzAccept(f *testing.F) {
+	f.Add(chromiumAccept)
+	f.Add(`a/b;c="d\",e";q=0.5,*/*;q=0`)
+	f.Fuzz(func(t *testing.T, accept string) {
+		page := wantsPage(accept)
+		if page {
+			require.Contains(t, strings.ToLower(accept), "text/")
+		}
+		require.Equal(t, page, wantsPage(accept, ""), "an empty line changes nothing")
+		if strings.Count(accept, `"`) == 0 {
+			require.Equal(t, page, wantsPage(strings.Split(accept, ",")...), "lines are one list")
+		}
+		require.False(t, wantsPage("application/problem+json", accept), "named, at its full weight")
+		require.False(t, wantsPage("text/html;q=0", "text/*;q=0", "application/json"))
+	})
 }

@@ -1,11 +1,9 @@
 package middleware
 
 import (
-	"maps"
 	"mime"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -55,7 +53,12 @@ func fieldsOf(r *http.Request) (fields []Field, ok bool) {
 	if bodybuf.MultipartParsed(r) {
 		return nil, false
 	}
-	return listFields(r.PostForm)
+	// The form was parsed outside the guard, which compares its values, in any order of their names.
+	form := asBrowsers.Replace(r.PostForm.Encode())
+	if form == "" || len(form) > maxFormBytes {
+		return nil, false
+	}
+	return parseFields(form)
 }
 
 // parseFields returns the fields of an encoded form, if browsers encode them exactly as
@@ -78,32 +81,10 @@ func parseFields(body string) (fields []Field, ok bool) {
 		if len(fields) == maxFormFields || !f.survives() || refusal.Secret(f.Name) {
 			return nil, false
 		}
-		if len(fields) > 0 {
-			again.WriteByte('&')
-		}
-		appendEncoded(&again, name)
-		again.WriteByte('=')
-		appendEncoded(&again, value)
+		again.WriteString("&" + url.QueryEscape(name) + "=" + url.QueryEscape(value))
 		fields = append(fields, f)
 	}
-	return fields, again.String() == body
-}
-
-// listFields returns the fields of a form that was parsed outside the guard. The guard
-// then compares the values, in any order of their names.
-func listFields(form url.Values) (fields []Field, ok bool) {
-	size := 0
-	for _, name := range slices.Sorted(maps.Keys(form)) {
-		for _, value := range form[name] {
-			f := Field{name, value}
-			size += len(name) + len(value)
-			if len(fields) == maxFormFields || size > maxFormBytes || !f.survives() || refusal.Secret(f.Name) {
-				return nil, false
-			}
-			fields = append(fields, f)
-		}
-	}
-	return fields, len(fields) > 0
+	return fields, asBrowsers.Replace(again.String()[1:]) == body
 }
 
 // survives reports whether a hidden field sends f unchanged. A browser does not send a field
@@ -122,20 +103,6 @@ func (f Field) survives() bool {
 	return true
 }
 
-// appendEncoded appends s as browsers encode forms (URL Standard, section
-// application/x-www-form-urlencoded). url.QueryEscape differs a little.
-func appendEncoded(b *strings.Builder, s string) {
-	const digits = "0123456789ABCDEF"
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == ' ':
-			b.WriteByte('+')
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("*-._", c) >= 0:
-			b.WriteByte(c)
-		default:
-			b.WriteByte('%')
-			b.WriteByte(digits[c>>4])
-			b.WriteByte(digits[c&15])
-		}
-	}
-}
+// asBrowsers makes an encoded form one as browsers encode it (URL Standard, section
+// application/x-www-form-urlencoded).
+var asBrowsers = strings.NewReplacer("~", "%7E", "%2A", "*")

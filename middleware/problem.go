@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
-	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
 // Problem is a refusal in the format of RFC 9457. It is an [http.Handler] that sends itself as
@@ -37,14 +37,26 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		page.ServeHTTP(w, r)
 		return
 	}
-	p.send(w, r, refusal.ProblemType, refusal.JSON(p.Type, p.Title, p.Detail, p.status()))
+	body, _ := json.Marshal(struct { //nolint:errchkjson // texts and a number have no error
+		Type   string `json:"type,omitempty"`
+		Title  string `json:"title,omitempty"`
+		Detail string `json:"detail,omitempty"`
+		Status int    `json:"status"`
+	}{inUTF8(p.Type), inUTF8(p.Title), inUTF8(p.Detail), p.status()})
+	p.send(w, r, "application/problem+json", append(body, '\n'))
 }
+
+// inUTF8 replaces each byte of s that is not UTF-8. Go 1.26 would escape the replacement, and Go 1.27 would not.
+func inUTF8(s string) string { return string([]rune(s)) }
 
 // send sends p with this body, which a HEAD request does not get.
 func (p *Problem) send(w http.ResponseWriter, r *http.Request, contentType string, body []byte) {
-	p.writeHeader(w.Header())
-	varyByAccept(w.Header())
-	w.Header()["Content-Type"] = []string{contentType}
+	h := w.Header()
+	p.writeHeader(h)
+	if !slices.Contains(h["Vary"], "Accept") {
+		h["Vary"] = append(slices.Clip(h["Vary"]), "Accept")
+	}
+	h["Content-Type"] = []string{contentType}
 	w.WriteHeader(p.status())
 	if r != nil && r.Method == http.MethodHead {
 		return
@@ -84,27 +96,17 @@ func (p *Problem) writeHeader(h http.Header) {
 		}
 	}
 	if mark := p.mark(); mark != "" {
-		setOnce(h, recorder.ProblemHeader, mark)
+		h[recorder.ProblemHeader] = []string{mark}
 	}
-	setOnce(h, "Cache-Control", "no-store")
+	h["Cache-Control"] = []string{"no-store"}
 	if errors.Is(p.Err, lock.ErrClosed) {
 		// The client's next request has to go to a process that is not shutting down.
-		setOnce(h, "Connection", "close")
+		h["Connection"] = []string{"close"}
 	}
 	if p.RetryAfter > 0 {
-		setOnce(h, "Retry-After", strconv.FormatInt(p.retrySeconds(), 10))
+		h["Retry-After"] = []string{strconv.FormatInt(p.retrySeconds(), 10)}
 	}
 }
 
 // retrySeconds is RetryAfter in seconds, rounded up: a client that repeats too early is refused again.
 func (p *Problem) retrySeconds() int64 { return int64((p.RetryAfter + time.Second - 1) / time.Second) }
-
-// setOnce sets the header with this canonical name unless it already has this value: a guard sets
-// the headers before ServeHTTP.
-func setOnce(h http.Header, name, value string) {
-	if is := h[name]; len(is) != 1 || is[0] != value {
-		h[name] = []string{value}
-	}
-}
-
-func sendProblem(w http.ResponseWriter, r *http.Request, p *Problem) { p.ServeHTTP(w, r) }

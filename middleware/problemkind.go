@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
 // ProblemKind is the case of a [Problem]: the last part of its Type, and the name of its
@@ -36,9 +34,12 @@ const (
 	ProblemShuttingDown        ProblemKind = "shutting-down"         // [lock.ErrClosed]
 )
 
+// kindBase begins the type of each problem. Its kind follows.
+const kindBase = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
+
 // Kind returns the kind of p, "" for a Type of another package.
 func (p *Problem) Kind() ProblemKind {
-	name, ok := strings.CutPrefix(p.Type, refusal.KindBase)
+	name, ok := strings.CutPrefix(p.Type, kindBase)
 	if !ok {
 		return ""
 	}
@@ -49,7 +50,7 @@ func (p *Problem) Kind() ProblemKind {
 type kindRow struct {
 	status     int           // unless an option or the cause chooses another
 	retryAfter time.Duration // 0: no Retry-After, unless the time left is known
-	endsKey    bool          // reported to the script of package form: no answer to the key will come; for refusals by the store, js/repeat.js has a longer list
+	endsKey    bool          // the script of package form forgets its key; js/repeat.js lists refusals by the store, too
 	title      string        // a fixed sentence, true for every guard: behind Dedupe the client has sent no key
 	next       string        // says to a program what to do, unless Retry-After says when to repeat; "" for refusals of Lock and Refuse
 	page       words
@@ -142,9 +143,5 @@ var kinds = map[ProblemKind]kindRow{
 // problem returns a refusal because of err, with the status and the Retry-After of its kind.
 func (k ProblemKind) problem(err error) *Problem {
 	row := kinds[k]
-	return k.problemWith(row.status, row.retryAfter, err)
-}
-
-func (k ProblemKind) problemWith(status int, retryAfter time.Duration, err error) *Problem {
-	return &Problem{Status: status, Type: refusal.KindBase + string(k), Title: kinds[k].title, RetryAfter: retryAfter, Err: err}
+	return &Problem{Status: row.status, Type: kindBase + string(k), Title: row.title, RetryAfter: row.retryAfter, Err: err}
 }

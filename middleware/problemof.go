@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"time"
@@ -34,7 +35,7 @@ func ProblemOf(err error) *Problem {
 	case errors.Is(err, lock.ErrLost): // even if it matches other errors: the work has begun
 		return ProblemOutcomeUnknown.problem(err)
 	case refused != nil && (errors.Is(err, lock.ErrSettled) || errors.Is(err, lock.ErrHeld)):
-		return lockProblem(err, &lockDefaults)
+		return lockProblem(err, &config{})
 	case refused != nil, errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrClosed):
 		return onceProblem(err, nil)
 	case isA[*keyfunc.Error](err), errors.Is(err, keyfunc.ErrMissing):
@@ -54,29 +55,30 @@ func unservedProblem(err error) *Problem {
 }
 
 // lockProblem returns the answer to a request whose lock was not acquired because of err.
-func lockProblem(err error, c *lockConfig) *Problem {
+func lockProblem(err error, c *config) *Problem {
 	refused, ok := errors.AsType[*lock.RefusedError](err)
-	switch {
-	case !ok:
+	if !ok {
 		return unservedProblem(err)
-	case !errors.Is(err, lock.ErrSettled):
-		// The time left of a renewed lease does not show when its work ends, so it is not used
-		// as the time to wait.
-		return ProblemHeld.problemWith(c.contention, time.Second, err)
-	case record.IsUnknown(refused.Entry.Receipt):
-		return ProblemHeld.problemWith(c.contention, max(refused.Entry.Left, time.Second), err)
-	case c.cooldownStatus != http.StatusTooManyRequests:
-		// This status is for clients that must not repeat, and some clients repeat whenever there
-		// is a Retry-After.
-		return ProblemCoolingDown.problemWith(c.cooldownStatus, 0, err)
-	default:
-		return ProblemCoolingDown.problemWith(c.cooldownStatus, max(refused.Entry.Left, time.Second), err)
 	}
+	settled, left := errors.Is(err, lock.ErrSettled), max(refused.Entry.Left, time.Second)
+	if !settled || record.IsUnknown(refused.Entry.Receipt) {
+		p := ProblemHeld.problem(err)
+		p.Status = cmp.Or(c.contention, p.Status)
+		if settled { // the time left of a renewed lease does not show when its work ends
+			p.RetryAfter = left
+		}
+		return p
+	}
+	p := ProblemCoolingDown.problem(err)
+	p.Status = cmp.Or(c.cooldownStatus, p.Status)
+	if p.Status == http.StatusTooManyRequests { // some clients repeat whenever there is a Retry-After
+		p.RetryAfter = left
+	}
+	return p
 }
 
-// onceProblem returns the answer to a request that [lock.Locker.Once] has neither run nor
-// replayed, or whose run lost its lease, because of err. fingerprint is the fingerprint of the
-// request.
+// onceProblem returns the answer to a request with this fingerprint that [lock.Locker.Once] has neither
+// run nor replayed, or whose run lost its lease, because of err.
 func onceProblem(err error, fingerprint []byte) *Problem {
 	refused, _ := errors.AsType[*lock.RefusedError](err)
 	switch {
@@ -99,7 +101,9 @@ func transactionProblem(err error) *Problem {
 	tx, _ := errors.AsType[*lock.TransactionError](err)
 	switch {
 	case tx != nil && tx.Aborted, isA[*recorder.EarlyError](err):
-		return ProblemRolledBack.problemWith(http.StatusInternalServerError, 0, err)
+		p := ProblemRolledBack.problem(err)
+		p.Status, p.RetryAfter = http.StatusInternalServerError, 0
+		return p
 	case errors.Is(err, lock.ErrLost):
 		// Everything was rolled back. The other request has the key.
 		return ProblemInProgress.problem(err)
@@ -134,57 +138,40 @@ type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
 
-// identityProblem returns the answer to a request that could not be identified because of err.
-func identityProblem(err error) *Problem {
-	body, ok := errors.AsType[*bodyError](err)
-	switch {
-	case !ok, errors.Is(body, bodybuf.ErrConsumed):
-		return keyProblem(err)
-	case errors.Is(body, bodybuf.ErrTooLarge):
-		return ProblemBodyTooLarge.problem(body)
-	default:
-		return ProblemBodyUnreadable.problem(body)
-	}
-}
-
-// keyProblem returns the answer to a request whose key, scope or fingerprint function failed
-// with err. It is a failure of the server, unless err matches [keyfunc.ErrMissing] or is
-// a [keyfunc.Error].
+// keyProblem returns the answer to a request that could not be identified, because its body cannot be
+// read, or because a key, scope or fingerprint function failed with err. It is a failure of the server,
+// unless err matches [keyfunc.ErrMissing] or is a [keyfunc.Error].
 func keyProblem(err error) *Problem {
-	own, ok := errors.AsType[*keyfunc.Error](err)
+	body, own := isA[*bodyError](err), new(keyfunc.Error)
+	refused := errors.As(err, &own)
+	status := http.StatusBadRequest
+	if own.Status >= 400 && own.Status <= 599 {
+		status = own.Status
+	}
+	var p *Problem
 	switch {
 	case errors.Is(err, bodybuf.ErrConsumed):
 		return ProblemBodyConsumed.problem(err)
-	case !ok && !errors.Is(err, keyfunc.ErrMissing):
-		return ProblemKeyFailed.problem(err)
-	}
-	p := refusedKey(own, err)
-	if own != nil {
-		p.Header, p.Detail = own.Header.Clone(), own.Detail
-	}
-	return p
-}
-
-// refusedKey returns the answer to a request that a key function has refused with err. own is the
-// [keyfunc.Error] in err, nil if there is none.
-func refusedKey(own *keyfunc.Error, err error) *Problem {
-	status := http.StatusBadRequest
-	if own != nil && own.Status >= 400 && own.Status <= 599 {
-		status = own.Status
-	}
-	switch {
-	case status == http.StatusUnauthorized:
-		return ProblemUnauthenticated.problem(err)
-	case status == http.StatusRequestEntityTooLarge:
+	case body && errors.Is(err, bodybuf.ErrTooLarge):
 		return ProblemBodyTooLarge.problem(err)
+	case body:
+		return ProblemBodyUnreadable.problem(err)
+	case !refused && !errors.Is(err, keyfunc.ErrMissing):
+		return ProblemKeyFailed.problem(err)
+	case status == http.StatusUnauthorized:
+		p = ProblemUnauthenticated.problem(err)
+	case status == http.StatusRequestEntityTooLarge:
+		p = ProblemBodyTooLarge.problem(err)
 	case status != http.StatusBadRequest:
 		// The key function has chosen the status, for which no kind has a text.
-		return &Problem{Status: status, Title: http.StatusText(status), Err: err}
+		p = &Problem{Status: status, Title: http.StatusText(status), Err: err}
 	case errors.Is(err, keyfunc.ErrMissing):
-		return ProblemKeyMissing.problem(err)
+		p = ProblemKeyMissing.problem(err)
 	default:
-		return ProblemKeyInvalid.problem(err)
+		p = ProblemKeyInvalid.problem(err)
 	}
+	p.Header, p.Detail = own.Header.Clone(), own.Detail
+	return p
 }
 
 // isA reports whether err is or wraps an E.

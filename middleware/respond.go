@@ -23,12 +23,12 @@ import (
 // before it calls f. r is the request of the handler.
 func (p *Problem) Respond(w http.ResponseWriter, r *http.Request, f func(w http.ResponseWriter, r *http.Request, p *Problem)) {
 	if f == nil {
-		f = sendProblem
+		f = func(w http.ResponseWriter, r *http.Request, p *Problem) { p.ServeHTTP(w, r) }
 	}
 	p.writeHeader(w.Header())
-	setOnce(w.Header(), recorder.ProblemHeader, cmp.Or(p.mark(), markOfOthers))
-	if runOf(r.Context()) == nil {
-		f(w, r, p)
+	w.Header()[recorder.ProblemHeader] = []string{cmp.Or(p.mark(), markOfOthers)}
+	if guardedOf(r.Context()) == nil {
+		f(w, r, p) // with the server's own writer
 		return
 	}
 	watched := &recorder.StatusWriter{ResponseWriter: w}

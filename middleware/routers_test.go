@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,93 +13,26 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	chimiddleware "github.com/go-chi/chi/v5/middleware"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestOneRouteOfSeveralPathsIsOneRequest: routers serve paths that differ in slashes by one route,
-// and most leave the URL of the request as it came. One key makes one order there, and so does one
-// content without a key.
-func TestOneRouteOfSeveralPathsIsOneRequest(t *testing.T) {
-	t.Parallel()
-	chiBehind := func(outside ...func(http.Handler) http.Handler) func(h http.Handler) http.Handler {
-		return func(h http.Handler) http.Handler {
-			r := chi.NewRouter()
-			r.Use(outside...)
-			r.Method(http.MethodPost, "/orders", h)
-			return r
-		}
-	}
-	both := []string{"/orders", "/orders/", "//orders", "//orders/", "/./orders", "/x/../orders"}
-	routers := map[string]struct {
-		route func(h http.Handler) http.Handler
-		paths []string // which the route serves
-	}{
-		"chi, StripSlashes":               {chiBehind(chimiddleware.StripSlashes), []string{"/orders", "/orders/"}},
-		"chi, CleanPath":                  {chiBehind(chimiddleware.CleanPath), []string{"/orders", "//orders", "/orders/.", "/./orders"}},
-		"chi, CleanPath and StripSlashes": {chiBehind(chimiddleware.CleanPath, chimiddleware.StripSlashes), both},
-		"chi, RedirectSlashes":            {chiBehind(chimiddleware.RedirectSlashes), []string{"/orders"}},
-		"ServeMux": {func(h http.Handler) http.Handler {
-			mux := http.NewServeMux()
-			mux.Handle("POST /orders", h)
-			mux.Handle("POST /orders/{$}", h)
-			return mux
-		}, []string{"/orders", "/orders/"}},
-		"ServeMux, stripped": {func(h http.Handler) http.Handler {
-			mux := http.NewServeMux()
-			mux.Handle("POST /api/{rest...}", http.StripPrefix("/api/", h))
-			mux.Handle("POST /v1/{rest...}", http.StripPrefix("/v1", h))
-			return mux
-		}, []string{"/api/orders", "/v1/orders", "/v1/orders/"}},
-		"no router": {func(h http.Handler) http.Handler { return h }, both},
-	}
-	for name, tt := range routers {
-		l := newLocker(t, memstore.New())
-		for guardName, guard := range map[string]func(http.Handler) http.Handler{
-			"Idempotent": once(l),
-			"Dedupe":     latch.Dedupe(l, byUser, time.Hour),
-		} {
-			t.Run(name+", "+guardName, func(t *testing.T) {
-				t.Parallel()
-				var e effects
-				h := tt.route(guard(http.HandlerFunc(e.answer)))
-				var first *httptest.ResponseRecorder
-				for _, path := range tt.paths {
-					r, ok := parsed(path)
-					require.True(t, ok)
-					w := serve(h, r)
-					if first == nil {
-						first = w
-						require.Equal(t, http.StatusCreated, w.Code, path)
-						continue
-					}
-					requireReplay(t, first, w)
-				}
-				e.require(t, 1)
-			})
-		}
-	}
-}
-
-// aroundRouters are the guards that may stand around a router.
-func aroundRouters(t *testing.T) map[string]func(http.Handler) http.Handler {
+func aroundRouters(t *testing.T) map[string]guardFunc {
 	t.Helper()
 	l := newLocker(t, memstore.New())
-	downs := newLocker(t, &stubStore{Store: memstore.New(), OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
-		return lock.Entry{}, errors.New("down")
-	}}, lock.WithLogger(quiet))
+	downs := newLocker(t, unreachable(), lock.WithLogger(quiet))
 	idempotent, order := once(l), latch.Lock(l, "order", byUser)
-	return map[string]func(http.Handler) http.Handler{
+	return map[string]guardFunc{
 		"none":                     func(h http.Handler) http.Handler { return h },
 		"Lock":                     order,
 		"Lock with a cool-down":    latch.Lock(l, "cooled", keyfunc.IdempotencyKey, latch.WithCooldown(time.Nanosecond)),
 		"Idempotent":               idempotent,
-		"Idempotent around Lock":   func(h http.Handler) http.Handler { return idempotent(order(h)) },
+		"Idempotent around Lock":   nest(idempotent, order),
 		"Dedupe":                   latch.Dedupe(l, keyfunc.IdempotencyKey, time.Hour),
 		"skipped":                  latch.Lock(l, "other", keyfunc.Optional(keyfunc.Header("X-Absent"))),
 		"skipped, Idempotent":      latch.Idempotent(l, byUser, keyfunc.Optional(keyfunc.Header("X-Absent"))),
@@ -113,19 +45,19 @@ func aroundRouters(t *testing.T) map[string]func(http.Handler) http.Handler {
 // the pattern in its request, as it does without the guard.
 func TestPatternIsSeenOutside(t *testing.T) {
 	t.Parallel()
-	routers := map[string]func(log, guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler{
-		"stdlib": func(log, guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
+	routers := map[string]func(log, guard guardFunc, h http.HandlerFunc) http.Handler{
+		"stdlib": func(log, guard guardFunc, h http.HandlerFunc) http.Handler {
 			mux := http.NewServeMux()
 			mux.HandleFunc("POST /orders/{id}/pay", h)
 			return log(guard(mux))
 		},
-		"stdlib, nested": func(log, guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
+		"stdlib, nested": func(log, guard guardFunc, h http.HandlerFunc) http.Handler {
 			inner, outer := http.NewServeMux(), http.NewServeMux()
 			inner.HandleFunc("POST /orders/{id}/pay", h)
 			outer.Handle("/orders/", guard(inner))
 			return log(outer)
 		},
-		"chi": func(log, guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
+		"chi": func(log, guard guardFunc, h http.HandlerFunc) http.Handler {
 			r := chi.NewRouter()
 			r.Use(log, guard)
 			r.Post("/orders/{id}/pay", h)
@@ -140,8 +72,7 @@ func TestPatternIsSeenOutside(t *testing.T) {
 				"fails":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
 				"panics":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 			} {
-				t.Run(name+", "+kind+", "+end, func(t *testing.T) {
-					t.Parallel()
+				parallel.Run(t, name+", "+kind+", "+end, func(t *testing.T) {
 					var inside, outside string
 					log := func(next http.Handler) http.Handler {
 						return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -153,18 +84,10 @@ func TestPatternIsSeenOutside(t *testing.T) {
 						inside = r.Pattern
 						answer(w, r)
 					}))
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/orders/7/pay", nil)
-					require.NoError(t, err)
-					key := fmt.Sprint(keys.Add(1))
-					req.Header.Set("X-User-ID", key)
-					req.Header.Set("Idempotency-Key", key)
-					resp, err := srv.Client().Do(req)
-					if end == "panics" {
-						require.Error(t, err)
-					} else {
-						require.NoError(t, err)
-						resp.Body.Close()
-					}
+					r := clientRequest(t, srv.URL, fmt.Sprint(keys.Add(1)))
+					r.URL.Path = "/orders/7/pay"
+					r.Header.Set("X-User-ID", r.Header.Get("Idempotency-Key"))
+					require.Equal(t, end == "panics", exchanged(t, srv, r).status == 0)
 					srv.Close() // waits for the handlers
 					require.NotEmpty(t, inside)
 					require.Equal(t, inside, outside)
@@ -174,8 +97,7 @@ func TestPatternIsSeenOutside(t *testing.T) {
 	}
 }
 
-// TestPatternOfAHandlerThatGoesOn: behind a TimeoutHandler, the router writes to its own request
-// while the guard returns. It is for the race detector.
+// Behind a TimeoutHandler, the router writes to its own request while the guard returns. It is for the race detector.
 func TestPatternOfAHandlerThatGoesOn(t *testing.T) {
 	t.Parallel()
 	for kind, guard := range aroundRouters(t) {
@@ -222,9 +144,8 @@ func parsed(target string) (r *http.Request, ok bool) {
 	return r, err == nil
 }
 
-// TestPathsInTwoSpellingsAreOneRecord sends every byte raw, where HTTP allows
-// that, and in its escapes. ServeMux decides which of them are one path:
-// spellings that lead to one pattern with equal wildcards.
+// TestPathsInTwoSpellingsAreOneRecord sends every byte raw, where HTTP allows that, and in its escapes. ServeMux
+// decides which of them are one path: spellings that lead to one pattern with equal wildcards.
 func TestPathsInTwoSpellingsAreOneRecord(t *testing.T) {
 	t.Parallel()
 	store := &recordStore{Store: memstore.New()}
@@ -270,8 +191,7 @@ func TestPathsInTwoSpellingsAreOneRecord(t *testing.T) {
 	require.Greater(t, len(byRecord), 900)
 }
 
-// TestPathsKeepTheirRecords: records from before a deployment are found after
-// it, for all paths except paths with an unnecessary escape.
+// Records from before a deployment are found after it, for all paths except paths with an unnecessary escape.
 func TestPathsKeepTheirRecords(t *testing.T) {
 	t.Parallel()
 	store := &recordStore{Store: memstore.New()}

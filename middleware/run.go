@@ -36,7 +36,7 @@ type run struct {
 	submission lock.Submission
 	named      submission.Submission // for the keys of the handler's calls
 	cookie     string                // see formCookie
-	remembered time.Duration         // how long the key of a kept answer is remembered
+	remembered time.Duration         // how long the key of the answer is remembered, 0 if it is not known
 	answer     recorder.Answer
 	awaited    []byte // the id of a JSON-RPC call, to which a response belongs; nil: there is none
 
@@ -50,19 +50,17 @@ type run struct {
 	both bool        // see Hold
 }
 
-// failure is the end of a run whose answer was not recorded, for requests that have waited
-// for it.
+// failure is the end of a run whose answer was not recorded.
 type failure struct {
 	record []byte // of its answer; nil if that cannot be replayed
 }
 
 func (*failure) Error() string { return "middleware: the first request failed" }
 
-// failure returns a copy of an answer that is not kept, for the requests that have waited for it. Without
-// it, each of them would do the same work and fail. It is nil for an answer that depends on the
-// caller: the next caller may be signed in.
+// failure returns a copy of an answer that is not kept, for the requests that have waited for it, each of
+// which would do the same work and fail. It is nil if the answer depends on the caller.
 func (x *run) failure() error {
-	if recorder.OfCaller(x.answer.Code()) {
+	if recorder.OfCaller(x.answer.Status) {
 		return nil
 	}
 	return &failure{x.answer.Copy()}
@@ -76,19 +74,15 @@ func (x *run) discard(r *http.Request) {
 	x.own = x.own.WithContext(r.Context())
 }
 
-// addHeaders adds the guard's own headers to a final answer whose key is remembered for this time. They
-// are not recorded.
-func (x *run) addHeaders(h http.Header, remembered time.Duration) {
+// AddHeaders implements recorder.Run: it adds the guard's own headers to a final answer. They are not recorded.
+func (x *run) AddHeaders(h http.Header) {
 	if x.cookie != "" {
 		h["Set-Cookie"] = append(slices.Clip(h["Set-Cookie"]), x.cookie)
 	}
-	if seconds := int64(remembered / time.Second); seconds > 0 && x.submission.AskLeft { // rounded down
+	if seconds := int64(x.remembered / time.Second); seconds > 0 && x.submission.AskLeft { // rounded down
 		h[recorder.LifetimeHeader] = []string{strconv.FormatInt(seconds, 10)}
 	}
 }
-
-// AddHeaders implements recorder.Run.
-func (x *run) AddHeaders(h http.Header) { x.addHeaders(h, x.remembered) }
 
 // Settle implements recorder.Run: it records receipt as the outcome while the handler still runs. A store
 // that does not answer is no error: the claim stays, its lease is renewed, and it is settled in the
@@ -143,7 +137,7 @@ func (x *run) follow(parent context.Context) {
 	x.followLocked(parent)
 }
 
-func (x *run) followLocked(parent context.Context) *cancelctx.Context {
+func (x *run) followLocked(parent context.Context) {
 	lease, end := x.guarded.Context, x.end.Load()
 	if end == nil {
 		end = cancelctx.New(context.WithoutCancel(lease))
@@ -157,39 +151,33 @@ func (x *run) followLocked(parent context.Context) *cancelctx.Context {
 	}
 	if parent.Err() != nil {
 		end.Cancel(context.Cause(parent)) // now, and not on the goroutine of an AfterFunc
-		return end
+		return
 	}
 	x.stop = context.AfterFunc(parent, func() { x.follow(parent) })
-	return end
 }
-
-// Deadline returns none: neither a lease nor a client's presence has one.
-func (x *run) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
 func (x *run) Done() <-chan struct{} {
-	if end := x.end.Load(); end != nil {
-		return end.Done()
-	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if end := x.end.Load(); end != nil {
-		return end.Done()
+	if x.end.Load() == nil {
+		x.followLocked(x.guarded.Context)
 	}
-	return x.followLocked(x.guarded.Context).Done()
+	return x.end.Load().Done()
 }
 
-func (x *run) Err() error { return x.current().Err() }
+func (x *run) Err() error {
+	if end := x.end.Load(); end != nil {
+		return end.Err()
+	}
+	return x.guarded.Err()
+}
 
 func (x *run) Value(key any) any {
 	if _, ok := key.(submission.ContextKey); ok {
 		return &x.named
 	}
-	return x.value(x.current(), key)
-}
-
-func (x *run) current() context.Context {
 	if end := x.end.Load(); end != nil {
-		return end.Context
+		return x.value(end.Context, key)
 	}
-	return x.guarded.Context
+	return x.value(x.guarded.Context, key)
 }

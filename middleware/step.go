@@ -18,10 +18,10 @@ import (
 // it from DeriveKey. So fn makes one call, which has one effect even if fn runs again. Give a second call in
 // fn another name (client.Step), or make it a step of its own.
 //
-// The result is what its JSON says, in the first attempt too, so that all attempts go on with the same: fields
-// that are not exported are lost. If a result that an earlier version of the program has kept does not fit T, or
-// has a field that T lacks, Step returns an error, and the result stays: have T read it. Other errors
-// are as in lock.Step. In work of [lock.Locker.Once] without a handler, Step is the same, without the key.
+// The result is read from its JSON, in the first attempt too, so that all attempts go on with the same: fields
+// that are not exported are lost. If it does not fit T, as after a change of the program, or has a field that T
+// lacks, Step returns an error, and the result stays: have T read it. Other errors are as in lock.Step. In work
+// of [lock.Locker.Once] without a handler, Step is the same, without the key.
 func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error)) (T, error) {
 	var result, none T
 	kept, err := lock.Step(ctx, name, func(ctx context.Context) ([]byte, error) {
@@ -29,27 +29,16 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 		if err != nil {
 			return nil, err
 		}
-		kept, err := json.Marshal(value)
-		if err == nil {
-			err = readResult(kept, new(T))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("middleware.Step: %q has run, and its result is not kept, because a %T is not read from its own JSON: %w", name, value, err)
-		}
-		return kept, nil
+		return json.Marshal(value)
 	})
 	if err != nil {
 		return none, err
 	}
-	if err := readResult(kept, &result); err != nil {
-		return none, fmt.Errorf("middleware.Step: the result of %q, kept by another version of the program, does not fit a %T: %w; "+
-			"it stays: have the type read it, and do not rename the step, which would then run again", name, result, err)
-	}
-	return result, nil
-}
-
-func readResult(kept []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(kept))
 	d.DisallowUnknownFields() // a renamed field would be lost
-	return d.Decode(into)
+	if err := d.Decode(&result); err != nil {
+		return none, fmt.Errorf("middleware.Step: the result of %q, which may be from another version of the program, does not fit a %T: %w; "+
+			"it stays: have the type read it, and do not rename the step, which would then run again", name, &result, err)
+	}
+	return result, nil
 }

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/client"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -39,8 +43,7 @@ func TestAStepOfAHandler(t *testing.T) {
 	h := once(newLocker(t, memstore.New(), lock.WithRerunAbandoned()), keySecret)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := latch.Step(r.Context(), "charge", func(ctx context.Context) (charge, error) {
 			derivedKey, _ = latch.DeriveKey(ctx, "charge")
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, provider.URL, http.NoBody)
-			require.NoError(t, err)
+			req := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, provider.URL, http.NoBody))(t)
 			resp, err := calls.Do(req)
 			if err != nil {
 				return charge{}, err
@@ -68,93 +71,61 @@ func TestAStepOfAHandler(t *testing.T) {
 	require.Equal(t, []charge{{ID: "ch_1", Cents: 20_00}, {ID: "ch_1", Cents: 20_00}}, results)
 }
 
+// charges makes the step "charge". ran reports whether its function has run.
+func charges[T any](ctx context.Context, result T) (got T, ran bool, err error) {
+	got, err = latch.Step(ctx, "charge", func(context.Context) (T, error) { ran = true; return result, nil })
+	return got, ran, err
+}
+
 // A result that the type cannot read is an error, and stays for a type that can.
 func TestAStepWhoseTypeHasChanged(t *testing.T) {
 	t.Parallel()
 	attempts := 0
-	run := func(steps ...func(ctx context.Context) error) {
-		l := newLocker(t, memstore.New(), lock.WithRerunAbandoned())
-		h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	guard := once(newLocker(t, memstore.New(), lock.WithRerunAbandoned()))
+	attempt := func(key string, step func(ctx context.Context)) {
+		serve(guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			attempts++
-			if err := steps[0](r.Context()); err != nil {
-				t.Error(err)
-			}
-			steps = steps[1:]
+			step(r.Context())
 			w.WriteHeader(http.StatusServiceUnavailable)
-		}))
-		for range len(steps) {
-			serve(h, keyed("k"))
-		}
+		})), keyed(key))
 	}
-	keeps := func(ctx context.Context) error {
-		_, err := latch.Step(ctx, "charge", func(context.Context) (charge, error) { return charge{ID: "ch_1"}, nil })
-		return err
-	}
-	refused := func(says string, step func(ctx context.Context) error) func(ctx context.Context) error {
-		return func(ctx context.Context) error {
-			require.ErrorContains(t, step(ctx), says)
-			return nil
-		}
-	}
-	run(keeps,
-		refused(`the result of "charge", kept by another version`, func(ctx context.Context) error {
-			_, err := latch.Step(ctx, "charge", func(context.Context) (int, error) { t.Error("it ran"); return 0, nil })
-			return err
-		}),
-		refused(`unknown field "Cents"`, func(ctx context.Context) error {
-			_, err := latch.Step(ctx, "charge", func(context.Context) (struct{ ID string }, error) {
-				t.Error("it ran")
-				return struct{ ID string }{}, nil
-			})
-			return err
-		}),
-		func(ctx context.Context) error {
-			c, err := latch.Step(ctx, "charge", func(context.Context) (charge, error) { t.Error("it ran"); return charge{}, nil })
-			require.Equal(t, "ch_1", c.ID)
-			return err
-		})
-	run(refused("is not read from its own JSON", func(ctx context.Context) error {
-		_, err := latch.Step(ctx, "charge", func(context.Context) (fmt.Stringer, error) { return time.Second, nil })
-		return err
-	}))
+	attempt("k", func(ctx context.Context) {
+		_, ran, err := charges(ctx, charge{ID: "ch_1"})
+		require.NoError(t, err)
+		require.True(t, ran)
+	})
+	attempt("k", func(ctx context.Context) {
+		_, ran, err := charges(ctx, 0)
+		require.ErrorContains(t, err, `the result of "charge"`)
+		require.False(t, ran)
+	})
+	attempt("k", func(ctx context.Context) {
+		_, ran, err := charges(ctx, struct{ ID string }{})
+		require.ErrorContains(t, err, `unknown field "Cents"`)
+		require.False(t, ran)
+	})
+	attempt("k", func(ctx context.Context) {
+		c, ran, err := charges(ctx, charge{})
+		require.NoError(t, err)
+		require.False(t, ran)
+		require.Equal(t, "ch_1", c.ID)
+	})
+	attempt("other", func(ctx context.Context) {
+		_, _, err := charges[fmt.Stringer](ctx, time.Second)
+		require.ErrorContains(t, err, "does not fit a *fmt.Stringer")
+	})
 	require.Equal(t, 5, attempts)
 }
 
 // Behind Dedupe, tomorrow's equal order would find the step of today's done.
 func TestAStepBehindDedupe(t *testing.T) {
 	t.Parallel()
-	var err error
 	h := latch.Dedupe(newLocker(t, memstore.New()), byUser, time.Minute)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, err = latch.Step(r.Context(), "charge", func(context.Context) (int, error) { t.Error("it ran"); return 0, nil })
+		_, ran, err := charges(r.Context(), 0)
+		require.ErrorContains(t, err, "behind Dedupe")
+		require.False(t, ran)
 	}))
-	serve(h, keyed(""))
-	require.ErrorContains(t, err, "behind Dedupe")
-}
-
-// After a takeover the handler goes on with the steps that its dead process has made.
-func TestAStepAfterATakeover(t *testing.T) {
-	t.Parallel()
-	memory := memstore.New()
-	dying := &mortalStore{Store: memory}
-	dead := lock.New(dying, lock.WithLease(100*time.Millisecond), lock.WithBudget(50*time.Millisecond))
-	t.Cleanup(func() { end(dead) })
-	calls := 0
-	step := func(ctx context.Context) (int, error) {
-		return latch.Step(ctx, "charge", func(context.Context) (int, error) { calls++; return calls, nil })
-	}
-	serve(once(dead)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, err := step(r.Context())
-		require.NoError(t, err)
-		dying.Dead.Store(true)
-	})), keyed("k"))
-	alive := once(newLocker(t, memory, lock.WithRerunAbandoned(), lock.WithWait(10*time.Second)))
-	w := serve(alive(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n, err := step(r.Context())
-		require.NoError(t, err)
-		require.Equal(t, 2, lock.Attempt(r.Context()))
-		_, _ = fmt.Fprint(w, n)
-	})), keyed("k"))
-	require.Equal(t, "1", w.Body.String())
+	require.Equal(t, 200, serve(h, keyed("")).Code)
 }
 
 // A job answers submissions that were begun and not finished: a request whose handler has failed after a step, and
@@ -162,14 +133,13 @@ func TestAStepAfterATakeover(t *testing.T) {
 func TestFinishOfAnUnfinishedSubmission(t *testing.T) {
 	t.Parallel()
 	for name, dies := range map[string]bool{"failed": false, "vanished": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			memory := memstore.New()
 			dying := &mortalStore{Store: memory}
 			first := lock.New(dying, lock.WithLease(100*time.Millisecond), lock.WithBudget(50*time.Millisecond), lock.WithLogger(quiet))
 			t.Cleanup(func() { end(first) })
 			serve(once(first, keySecret)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, err := latch.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
+				_, _, err := charges(r.Context(), "ch_1")
 				require.NoError(t, err)
 				dying.Dead.Store(dies)
 				w.WriteHeader(http.StatusServiceUnavailable)
@@ -210,7 +180,7 @@ func TestFinishOfASubmissionThatWasRepeated(t *testing.T) {
 	l := newLocker(t, memstore.New(), lock.WithRerunAbandoned())
 	status := http.StatusServiceUnavailable
 	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := latch.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
+		_, _, err := charges(r.Context(), "ch_1")
 		require.NoError(t, err)
 		w.WriteHeader(status)
 	}))
@@ -231,12 +201,9 @@ func TestStepsOfAWorker(t *testing.T) {
 	l := newLocker(t, memstore.New(), lock.WithRerunAbandoned())
 	var job struct{ ticket, key string }
 	h := once(l, keySecret)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := latch.Step(r.Context(), "courier", func(context.Context) (string, error) { return "of the handler", nil })
-		require.NoError(t, err)
-		job.key, err = latch.DeriveKey(r.Context(), "parcel")
-		require.NoError(t, err)
-		job.ticket, err = latch.Later(r.Context())
-		require.NoError(t, err)
+		must.Get(latch.Step(r.Context(), "courier", func(context.Context) (string, error) { return "of the handler", nil }))(t)
+		job.key = must.Get(latch.DeriveKey(r.Context(), "parcel"))(t)
+		job.ticket = must.Get(latch.Later(r.Context()))(t)
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	require.Equal(t, http.StatusAccepted, serve(h, keyed("k")).Code)
@@ -261,4 +228,145 @@ func TestStepsOfAWorker(t *testing.T) {
 	w := serve(h, keyed("k"))
 	require.Equal(t, http.StatusCreated, w.Code)
 	require.Equal(t, "p_1", w.Body.String())
+}
+
+var keySecret = latch.WithKeySecret([]byte("0123456789abcdef"))
+
+// derived holds a handler's view of its submission.
+type derived struct {
+	key     string // of the submission
+	ok      bool
+	charge  string // derived
+	refund  string
+	err     error // of charge
+	attempt int
+}
+
+func derivedIn(ctx context.Context) (d derived) {
+	d.key, d.ok = latch.Key(ctx)
+	d.charge, d.err = latch.DeriveKey(ctx, "charge")
+	d.refund, _ = latch.DeriveKey(ctx, "refund")
+	d.attempt = lock.Attempt(ctx)
+	return d
+}
+
+// deriving notes the keys of each run, and answers with the next status.
+func deriving(seen *[]derived, statuses ...int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*seen = append(*seen, derivedIn(r.Context()))
+		w.WriteHeader(statuses[min(len(*seen), len(statuses))-1])
+	})
+}
+
+// A process of another version, or of another build, has to derive the same keys. They must never change.
+func TestDerivedKeysArePinned(t *testing.T) {
+	t.Parallel()
+	var seen []derived
+	serve(once(newLocker(t, memstore.New()), keySecret)(deriving(&seen, 201)), keyed("k"))
+	require.Equal(t, []derived{{
+		key: "hj_UsHC_AZQxXT4H7sXIe8IZaa7bcZbuIEULpVY6Y10", ok: true,
+		charge: "OZ5ZTJ5HACFDUTKUH2MZEOBGFC5U2FG2", refund: "MCWSDKAKA7FAHKNM2XNVHJ6VRST7XEUP", attempt: 1,
+	}}, seen)
+}
+
+// TestDerivedKeyOfEachAttempt: a handler that failed, or whose process died, derives the same keys when it runs again, in
+// another process and over another store, too, and without its store, since no guard then keeps a repeat from running.
+func TestDerivedKeyOfEachAttempt(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
+		var seen []derived
+		h := deriving(&seen, 503, 500, 201)
+		guard := once(newLocker(t, memstore.New()), keySecret)
+		for _, key := range []string{"k", `"k"`, "k"} {
+			serve(guard(h), keyed(key))
+		}
+		serve(once(newLocker(t, unreachable()), latch.With(latch.WithFailOpen(), keySecret))(h), keyed("k"))
+
+		memory := memstore.New()
+		dying := &mortalStore{Store: memory}
+		dead, alive := lock.New(dying), lock.New(memory, lock.WithRerunAbandoned())
+		t.Cleanup(func() { end(dead); end(alive) })
+		serve(once(dead, keySecret)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			seen = append(seen, derivedIn(r.Context()))
+			dying.Dead.Store(true)
+			time.Sleep(time.Minute)
+			serve(once(alive, keySecret)(h), keyed("k"))
+		})), keyed("k"))
+		time.Sleep(25 * time.Hour) // the dead process gives up its clean-up
+
+		require.Len(t, seen, 6)
+		require.Equal(t, 2, seen[5].attempt)
+		for _, d := range seen {
+			d.attempt = seen[0].attempt
+			require.Equal(t, seen[0], d)
+		}
+		require.NoError(t, seen[0].err)
+		require.Regexp(t, "^[A-Z2-7]{32}$", seen[0].charge)
+		require.NotEqual(t, seen[0].charge, seen[0].refund)
+	})
+}
+
+// TestDerivedKeysDiffer: each difference that makes another submission makes other keys, and so
+// does another secret: an attacker who knows everything else cannot compute a key.
+func TestDerivedKeysDiffer(t *testing.T) {
+	t.Parallel()
+	path := func(r *http.Request) *http.Request { r.URL.Path += "/7"; return r }
+	method := func(r *http.Request) *http.Request { r.Method = http.MethodPut; return r }
+	var seen []derived
+	for _, c := range []struct {
+		scope   string
+		secret  latch.Option
+		request *http.Request
+	}{
+		{"42", keySecret, keyed("k")},
+		{"42", keySecret, keyed("l")},
+		{"43", keySecret, keyed("k")},
+		{"42", keySecret, path(keyed("k"))},
+		{"42", keySecret, method(keyed("k"))},
+		{"42", latch.WithKeySecret([]byte("0123456789abcdeg")), keyed("k")},
+	} {
+		scope := func(*http.Request) (string, error) { return c.scope, nil }
+		guard := latch.Idempotent(newLocker(t, memstore.New()), scope, keyfunc.IdempotencyKey, c.secret)
+		serve(guard(deriving(&seen, 201)), c.request)
+	}
+	keys, ids := map[string]bool{}, map[string]bool{}
+	for _, d := range seen {
+		require.NoError(t, d.err)
+		keys[d.charge], keys[d.refund], ids[d.key] = true, true, true
+	}
+	require.Len(t, keys, 2*len(seen))
+	require.Len(t, ids, len(seen)-1, "without the secret")
+}
+
+// TestNoDerivedKey: a key that would be another one in the next run, or the same for the next submission, is none.
+func TestNoDerivedKey(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	for name, c := range map[string]struct {
+		guard func(http.Handler) http.Handler
+		says  string
+		ok    bool
+	}{
+		"no guard": {func(h http.Handler) http.Handler { return h }, "not of a handler under Idempotent", false},
+		"a lock":   {latch.Lock(l, "user", byUser, keySecret), "not of a handler under Idempotent", false},
+		"no key":   {latch.Idempotent(l, byUser, keyfunc.Optional(keyfunc.Header("X-Absent")), keySecret), "not of a handler under Idempotent", false},
+		"Dedupe":   {latch.Dedupe(l, byUser, time.Second, keySecret), "Dedupe", false},
+		"without":  {once(l), "WithKeySecret", true},
+		"Dedupe within": {func(h http.Handler) http.Handler {
+			return once(l, keySecret)(latch.Dedupe(l, byUser, time.Second, keySecret)(h))
+		}, "Dedupe", false},
+	} {
+		parallel.Run(t, name, func(t *testing.T) {
+			var seen []derived
+			serve(c.guard(deriving(&seen, 201)), keyedBody(strings.ReplaceAll(name, " ", "-"), name))
+			require.Len(t, seen, 1)
+			require.ErrorContains(t, seen[0].err, c.says)
+			require.Equal(t, c.ok, seen[0].ok)
+			require.Equal(t, c.ok, seen[0].key != "")
+			require.Empty(t, seen[0].charge)
+		})
+	}
+	serve(once(l, keySecret)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := latch.DeriveKey(r.Context(), "")
+		require.ErrorContains(t, err, "no name")
+	})), keyed("empty"))
 }

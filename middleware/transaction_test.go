@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -27,23 +29,22 @@ const (
 )
 
 // txGuards are the guards whose handlers run in a transaction.
-var txGuards = map[string]func(*lock.Locker, ...latch.IdempotentOption) func(http.Handler) http.Handler{
+var txGuards = map[string]func(*lock.Locker, ...latch.IdempotentOption) guardFunc{
 	"idempotent": once,
-	"dedupe": func(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) http.Handler {
+	"dedupe": func(l *lock.Locker, opts ...latch.IdempotentOption) guardFunc {
 		return latch.Dedupe(l, byUser, time.Hour, opts...)
 	},
 }
 
-// txBubble runs a test of each guard over two processes and one database, and checks that
-// no transaction is open at its end.
-func txBubble(t *testing.T, run func(t *testing.T, s *faketx.Store, guards [2]func(http.Handler) http.Handler), opts ...latch.IdempotentOption) {
+// txBubble runs a test of each guard over two processes and a database, in which no transaction is open at its end.
+func txBubble(t *testing.T, run func(t *testing.T, s *faketx.Store, guards [2]guardFunc), opts ...latch.IdempotentOption) {
 	t.Helper()
 	for name, guard := range txGuards {
 		t.Run(name, func(t *testing.T) {
 			t.Helper()
 			synctest.Test(t, func(t *testing.T) {
 				s := faketx.New()
-				var guards [2]func(http.Handler) http.Handler
+				var guards [2]guardFunc
 				var lockers [2]*lock.Locker
 				for i := range guards {
 					lockers[i] = lock.New(s, lock.WithLogger(quiet), lock.WithLease(txLease), lock.WithBudget(txBudget), lock.WithMaxHold(time.Minute),
@@ -77,38 +78,14 @@ func order(t *testing.T, row string, then http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// afterCommit fails a test if something leaves while a transaction is open.
-type afterCommit struct {
-	*httptest.ResponseRecorder
-	t *testing.T
-	s *faketx.Store
-}
-
-func (w *afterCommit) look() {
-	w.t.Helper()
-	require.Zero(w.t, w.s.Open(), "it leaves before the transaction has ended")
-}
-
-func (w *afterCommit) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		w.look()
-		w.ResponseRecorder.WriteHeader(status) // it takes an informational one for the last
-	}
-}
-
-func (w *afterCommit) Write(p []byte) (int, error) { w.look(); return w.ResponseRecorder.Write(p) }
-
-func (w *afterCommit) Flush() { w.look(); w.ResponseRecorder.Flush() }
-
-// txServe returns what h answers, nil if it panics. No answer is sent before the transaction has
-// ended.
+// txServe returns what h answers, nil if it panics. No answer is sent before the transaction has ended.
 func txServe(t *testing.T, s *faketx.Store, h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
 	panicked := true
 	func() {
 		defer func() { _ = recover() }()
-		h.ServeHTTP(&afterCommit{w, t, s}, r)
+		h.ServeHTTP(writerFunc{w, func() { require.Zero(t, s.Open(), "it leaves before the transaction has ended") }}, r)
 		panicked = false
 	}()
 	if panicked {
@@ -121,9 +98,7 @@ func txServe(t *testing.T, s *faketx.Store, h http.Handler, r *http.Request) *ht
 // do not have. Nothing is sent before the transaction has ended.
 func TestTransactionOfARequest(t *testing.T) {
 	t.Parallel()
-	status := func(code int) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code); _, _ = io.WriteString(w, "mine") }
-	}
+	long := write(strings.Repeat("x", 101))
 	commits := func(f faketx.Fault) func(*faketx.Store) { return func(s *faketx.Store) { s.Next(faketx.Commit, f) } }
 	rolledBack, tryAgain := &wantProblem{500, "rolled-back", "", ""}, &wantProblem{503, "rolled-back", "1", ""}
 	for _, tt := range []struct {
@@ -134,19 +109,19 @@ func TestTransactionOfARequest(t *testing.T) {
 		problem *wantProblem
 		kept    bool // else the next try runs
 	}{
-		{name: "created", status: 201, kept: true},
-		{name: "not found", then: status(404), status: 404, kept: true},
-		{name: "not final", then: status(429), status: 429},
+		{name: "not found", then: acts(status(404), write("mine")), status: 404, kept: true},
+		{name: "not final", then: acts(status(429), write("mine")), status: 429},
+		{name: "not to be kept", status: 202, then: func(w http.ResponseWriter, r *http.Request) {
+			latch.DoNotKeep(r.Context())
+			w.WriteHeader(202)
+		}},
 		{name: "a panic behind an answer", then: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); panic(http.ErrAbortHandler) }},
-		{name: "the commit's answer is lost", status: 201, kept: true, arrange: commits(faketx.HangReply)},
 		{name: "the commit comes late", problem: tryAgain, arrange: commits(faketx.Late(time.Second))},
 		{name: "flushed", status: 201, kept: true, then: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(201)
 			for range 3 {
 				_, _ = io.WriteString(w, "part")
-				if err := http.NewResponseController(w).Flush(); err != nil {
-					panic(err)
-				}
+				require.NoError(t, http.NewResponseController(w).Flush())
 			}
 		}},
 		{name: "too long", problem: rolledBack, then: func(w http.ResponseWriter, _ *http.Request) {
@@ -158,30 +133,23 @@ func TestTransactionOfARequest(t *testing.T) {
 			_, _ = io.WriteString(w, "more")
 			_ = http.NewResponseController(w).Flush()
 		}},
-		{name: "an error that is too long", problem: rolledBack, then: func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(502)
-			_, _ = io.WriteString(w, strings.Repeat("x", 101))
-		}},
+		{name: "an error that is too long", problem: rolledBack, then: acts(status(502), long)},
 		{name: "too long, and it panics", then: func(w http.ResponseWriter, _ *http.Request) {
 			if _, err := io.WriteString(w, strings.Repeat("x", 101)); err != nil {
 				panic(http.ErrAbortHandler)
 			}
 		}},
-		{name: "another protocol", problem: rolledBack, then: status(101)},
+		{name: "another protocol", problem: rolledBack, then: acts(status(101), write("mine"))},
 		{name: "a hijack", status: 201, kept: true, then: func(w http.ResponseWriter, _ *http.Request) {
 			if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
 				panic("it was hijacked")
 			}
 			w.WriteHeader(201)
 		}},
-		{name: "an early hint", status: 201, kept: true, then: func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(103)
-			w.WriteHeader(201)
-		}},
+		{name: "an early hint", status: 201, kept: true, then: acts(status(103), status(201))},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]func(http.Handler) http.Handler) {
+		parallel.Run(t, tt.name, func(t *testing.T) {
+			txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]guardFunc) {
 				if tt.arrange != nil {
 					tt.arrange(s)
 				}
@@ -223,9 +191,8 @@ func TestTransactionOfARequest(t *testing.T) {
 func TestTransactionThatIsUnconfirmed(t *testing.T) {
 	t.Parallel()
 	for name, commit := range map[string]faketx.Fault{"applied": faketx.HangReply, "not applied": faketx.Hang} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]func(http.Handler) http.Handler) {
+		parallel.Run(t, name, func(t *testing.T) {
+			txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]guardFunc) {
 				s.Next(faketx.Commit, commit)
 				s.Every(faketx.Outcome, faketx.Hang)
 				time.AfterFunc(5*time.Second, func() { s.Every(faketx.Outcome, nil) })
@@ -256,8 +223,7 @@ func TestTransactionThatIsUnconfirmed(t *testing.T) {
 
 // Requests that wait behind a request that is rolled back get its answer, or run.
 func TestWaitersBehindATransaction(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		s := faketx.New()
 		l := newLocker(t, s, lock.WithTransaction(), lock.WithWait(time.Minute), lock.WithLogger(quiet))
 		runs := 0
@@ -285,12 +251,10 @@ func TestWaitersBehindATransaction(t *testing.T) {
 // A refusal by a guard further in is rolled back, with all that was written around it.
 func TestRefusalInATransaction(t *testing.T) {
 	t.Parallel()
-	txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]func(http.Handler) http.Handler) {
+	txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]guardFunc) {
 		locks := newLocker(t, s, lock.WithLogger(quiet))
-		e, err := locks.Acquire(t.Context(), lock.Key("user", "42"))
-		require.NoError(t, err)
-		inner := latch.Lock(locks, "user", byUser)(order(t, "mine", nil))
-		h := guards[0](order(t, "before", inner.ServeHTTP))
+		e := must.Get(locks.Acquire(t.Context(), lock.Key("user", "42")))(t)
+		h := guards[0](order(t, "before", latch.Lock(locks, "user", byUser)(order(t, "mine", nil)).ServeHTTP))
 		requireProblem(t, wantProblem{409, "held", "1", ""}, txServe(t, s, h, keyed("k")))
 		require.Empty(t, s.Effects())
 		require.NoError(t, e.Release(t.Context()))
@@ -304,13 +268,11 @@ func TestRefusalInATransaction(t *testing.T) {
 func TestCommitOfARequestInATransaction(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]http.HandlerFunc{
-		"an error": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
 		"a panic":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"too long": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 101)) },
+		"too long": acts(write(strings.Repeat("x", 101))),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]func(http.Handler) http.Handler) {
+		parallel.Run(t, name, func(t *testing.T) {
+			txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]guardFunc) {
 				first := txServe(t, s, guards[0](order(t, "mine", func(w http.ResponseWriter, r *http.Request) {
 					require.Empty(t, s.Effects())
 					require.NoError(t, lock.Commit(r.Context()))
@@ -321,9 +283,7 @@ func TestCommitOfARequestInATransaction(t *testing.T) {
 					requireProblem(t, wantProblem{409, "result-not-replayable", "", ""}, again)
 				}
 				require.Empty(t, s.Effects())
-				if first != nil {
-					require.Equal(t, 500, first.Code)
-				}
+				require.True(t, first == nil || first.Code == 500)
 			}, latch.WithBodyLimits(100, 100))
 		})
 	}
@@ -340,13 +300,8 @@ func TestTransactionTooLongIsLogged(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	l := newLocker(t, faketx.New(), lock.WithTransaction(), lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), patient, lock.WithLease(time.Minute))
-	h := func(fails func(ctx context.Context)) http.Handler {
-		return once(l, latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			fails(r.Context())
-			_, _ = io.WriteString(w, strings.Repeat("x", 101))
-		}))
-	}
-	require.Equal(t, 500, serve(h(func(context.Context) {}), keyed("k")).Code)
+	long := once(l, latch.WithBodyLimits(100, 100))(acts(write(strings.Repeat("x", 101))))
+	require.Equal(t, 500, serve(long, keyed("k")).Code)
 	require.Contains(t, log.String(), "WithBodyLimits")
 	require.NotContains(t, log.String(), "savepoint")
 	log.Reset()
@@ -356,13 +311,12 @@ func TestTransactionTooLongIsLogged(t *testing.T) {
 	require.NotContains(t, log.String(), "WithBodyLimits")
 }
 
-// A run that has lost its lease leaves nothing, whatever it answers: its client gets the answer of its
-// successor, or has to ask again.
+// A run that has lost its lease leaves nothing: its client gets the answer of its successor, or has to ask again.
 func TestTransactionThatLostItsLease(t *testing.T) {
 	t.Parallel()
 	for name, status := range map[string]int{"it succeeds": 201, "it fails": 503, "it does not begin": 0} {
 		for _, settled := range []bool{true, false} {
-			txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]func(http.Handler) http.Handler) {
+			txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]guardFunc) {
 				proceed := make(chan struct{})
 				their := make(chan *httptest.ResponseRecorder, 1)
 				pause := func() {

@@ -7,12 +7,13 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
 	"github.com/httplatch/httplatch/internal/httpmethod"
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/record"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
 // Upstream returns a round tripper for a handler behind [Idempotent] or [Dedupe] whose effect
@@ -45,8 +46,9 @@ import (
 // they are whole.
 //
 // Headers of a request that begin with Latch- or Latch_ are not sent, and Latch-Commit is removed
-// from answers, trailers and informational answers. So a client cannot pretend to be the gateway,
-// and a service cannot answer a client with such a header: see [WithUpstreamHeaders].
+// from answers. So a client cannot pretend to be the gateway, and a service cannot answer a client
+// with such a header: see [WithUpstreamHeaders]. As a trailer, or in an informational answer, it says
+// nothing, and passes like any other.
 //
 // With [lock.WithRerunAbandoned] and [lock.WithTransaction], the store notes the request
 // before it is sent, which costs a round trip. RoundTrip returns an error and has sent
@@ -70,12 +72,7 @@ func Upstream(base http.RoundTripper, opts ...UpstreamOption) http.RoundTripper 
 		base = http.DefaultTransport
 	}
 	u := &upstream{base: base}
-	for _, o := range opts {
-		if o == nil {
-			panic("middleware.Upstream: nil option")
-		}
-		o.applyUpstream(u)
-	}
+	applyAll("Upstream", u, opts, UpstreamOption.applyUpstream)
 	return u
 }
 
@@ -94,60 +91,59 @@ func (u *upstream) CloseIdleConnections() {
 func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = withoutLatch(r)
 	if httpmethod.Safe(cmp.Or(r.Method, http.MethodGet)) {
-		answer, _, err := u.send(r)
-		return answer, err
-	}
-	sender := runOf(r.Context())
-	if sender == nil {
-		return u.underLock(r)
-	}
-	err := context.Cause(r.Context())
-	var notSent func()
-	if err == nil {
-		notSent, err = sender.noteInEachRun(r.Context())
-	}
-	if err != nil {
-		if r.Body != nil {
-			_ = r.Body.Close()
+		answer, err := u.base.RoundTrip(r)
+		if err == nil {
+			delete(answer.Header, commitHeader)
 		}
-		return nil, fmt.Errorf("middleware: a request to another service was not sent: %w", err)
+		return answer, err //nolint:wrapcheck // of base
 	}
-	var dial connecting
-	answer, says, err := u.send(u.prepared(httptrace.WithClientTrace(r.Context(), dial.trace()), r))
-	unprocessed := err != nil && (dial.failed() || refusesStream(err))
-	if err == nil {
-		err = readWhole(answer, sender.answer.Limit())
+	ctx, notSent := r.Context(), func() {}
+	sender := runOf(ctx)
+	if sender != nil {
+		err := context.Cause(ctx)
+		if err == nil {
+			notSent, err = sender.noteInEachRun(ctx)
+		}
+		if err != nil {
+			if r.Body != nil {
+				_ = r.Body.Close()
+			}
+			return nil, fmt.Errorf("middleware: a request to another service was not sent: %w", err)
+		}
+	}
+	var asked, got atomic.Bool // for a connection
+	answer, err := u.base.RoundTrip(u.prepared(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
+	}), r))
+	// A base that does not call the hooks may have written the request.
+	unprocessed := err != nil && (asked.Load() && !got.Load() || refusesStream(err))
+	if err == nil && sender != nil {
+		err = readWhole(answer, sender.guard.answers.Limit)
 	}
 	switch {
 	case unprocessed:
 		notSent()
 		return nil, err
 	case err != nil:
-		holdUnknown(r.Context())
+		holdUnknown(ctx)
 		return nil, err
-	case says.noEffect(answer):
+	}
+	switch u.commitmentOf(answer) {
+	case notCommitted:
 		notSent()
-	case says.isUnknown(answer):
-		holdUnknown(r.Context())
-	default:
-		says.commit(r.Context())
+	case uncertain:
+		holdUnknown(ctx)
+	case committed:
+		if sender != nil {
+			_ = lock.Commit(ctx) // if this fails, the outcome of the request stays unknown
+		}
+	case unsaid:
 	}
-	sender.watch(answer)
+	if sender != nil {
+		sender.watch(answer)
+	}
 	return answer, nil
-}
-
-// underLock sends r outside of Idempotent and Dedupe.
-func (u *upstream) underLock(r *http.Request) (*http.Response, error) {
-	if guardedOf(r.Context()) == nil {
-		answer, _, err := u.send(u.prepared(r.Context(), r))
-		return answer, err
-	}
-	var dial connecting
-	answer, says, err := u.send(u.prepared(httptrace.WithClientTrace(r.Context(), dial.trace()), r))
-	if err != nil && !dial.failed() && !refusesStream(err) || err == nil && says.isUnknown(answer) {
-		holdUnknown(r.Context())
-	}
-	return answer, err
 }
 
 // holdUnknown notes, in the locks around ctx, that a service may still be working.
@@ -157,35 +153,34 @@ func holdUnknown(ctx context.Context) {
 	}
 }
 
-// send sends r as it is, and takes from its answer the header that is for the gateway alone.
-func (u *upstream) send(r *http.Request) (*http.Response, commitment, error) {
-	answer, err := u.base.RoundTrip(withoutEarly(r))
-	if err != nil {
-		return nil, unsaid, err
-	}
-	says := takeCommitment(answer)
-	if !u.headers {
-		says = unsaid
-	}
-	return answer, says, nil
-}
-
-// prepared returns r with ctx, as the upstream gets it.
+// prepared returns r with ctx, as the upstream gets it, spelled so that net/http sends it once: the
+// headers that allow a repeat have names in lower case, where net/http does not look. net/http still
+// repeats a request of which it has written no byte.
 func (u *upstream) prepared(ctx context.Context, r *http.Request) *http.Request {
-	r = unrepeated(ctx, r)
-	if u.headers {
-		r.Header = maps.Clone(r.Header)
-		if r.Header == nil {
-			r.Header = make(http.Header)
+	r = r.WithContext(ctx)
+	if r.Header = maps.Clone(r.Header); r.Header == nil {
+		r.Header = make(http.Header)
+	}
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, has := r.Header[name]; has {
+			delete(r.Header, name)
+			r.Header[strings.ToLower(name)] = values
 		}
-		announce(r)
+	}
+	if !u.headers {
+		return r
+	}
+	if key, ok := Key(ctx); ok {
+		r.Header[keyHeader] = []string{key}
+	}
+	if n := lock.Attempt(ctx); n > 0 {
+		r.Header[attemptHeader] = []string{strconv.Itoa(n)}
 	}
 	return r
 }
 
-// noteInEachRun notes an effect that may happen, in x and in the runs of the guards around it: without
-// the note, each of these guards would free its key after a failure. none takes the notes back: there
-// was certainly no effect.
+// noteInEachRun notes an effect that may happen, in x and in the runs of the guards around it, which would
+// free their keys after a failure. none takes the notes back: there was certainly no effect.
 func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
 	var notes []func()
 	none = func() {
@@ -207,63 +202,9 @@ func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
 	return none, nil
 }
 
-// connecting is the progress of a request on its way to a connection.
-type connecting struct{ asked, got atomic.Bool }
-
-func (c *connecting) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		GetConn: func(string) { c.asked.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { c.got.Store(true) },
-	}
-}
-
-// failed reports whether there was no connection to write to. It is false for a base that does not
-// call the hooks, which may have written the request.
-func (c *connecting) failed() bool { return c.asked.Load() && !c.got.Load() }
-
 // refusesStream reports whether the upstream has refused the stream of a request over HTTP/2, as a server that shuts down
 // does, and has not processed it (RFC 9113, section 8.7). net/http exports neither error.
 func refusesStream(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "REFUSED_STREAM") || strings.Contains(text, "Server's graceful shutdown GOAWAY")
-}
-
-// noEffect reports whether the answer says that the request had no effect.
-func (c commitment) noEffect(answer *http.Response) bool {
-	return c == notCommitted || c == unsaid && saysNoEffect(answer)
-}
-
-// isUnknown reports whether the answer says that a gateway further on has lost the answer of the
-// service.
-func (c commitment) isUnknown(answer *http.Response) bool {
-	return c == unsaid && answer.StatusCode >= 400 && !saysNoEffect(answer)
-}
-
-// saysNoEffect reports whether the status says that the request had no effect. A 502 or 504 comes
-// from a gateway that may have lost the answer of the service, and a 499 from a service that has
-// stopped in the middle.
-func saysNoEffect(answer *http.Response) bool {
-	switch status := answer.StatusCode; status {
-	case http.StatusBadGateway, http.StatusGatewayTimeout, recorder.StatusClientGone:
-		return false
-	case http.StatusServiceUnavailable:
-		return answer.Header.Get("Retry-After") != ""
-	default:
-		return status >= 400 && status <= http.StatusNetworkAuthenticationRequired
-	}
-}
-
-// unrepeated returns r with ctx, spelled so that net/http sends it once: the headers that allow a
-// repeat have names in lower case, where net/http does not look. net/http still repeats a
-// request of which it has written no byte.
-func unrepeated(ctx context.Context, r *http.Request) *http.Request {
-	r = r.WithContext(ctx)
-	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
-		if values, has := r.Header[name]; has {
-			r.Header = maps.Clone(r.Header)
-			delete(r.Header, name)
-			r.Header[strings.ToLower(name)] = values
-		}
-	}
-	return r
 }

@@ -26,7 +26,10 @@ func readWhole(answer *http.Response, limit int64) error {
 		return errors.Join(fmt.Errorf("middleware: the answer of another service was cut off: %w", err), answer.Body.Close())
 	}
 	if int64(len(body)) > limit {
-		answer.Body = &begun{io.MultiReader(bytes.NewReader(body), answer.Body), answer.Body}
+		answer.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(body), answer.Body), answer.Body}
 		return nil
 	}
 	_ = answer.Body.Close()
@@ -65,12 +68,6 @@ func (w *watched) Read(p []byte) (int, error) {
 		w.run.markCutOff()
 	}
 	return n, err
-}
-
-// begun is a body that was read in part.
-type begun struct {
-	io.Reader
-	io.Closer
 }
 
 // streams reports whether the answer may go on for long, or its end cannot be distinguished from a

@@ -1,17 +1,11 @@
 package middleware
 
 import (
-	"context"
-	"io"
 	"maps"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
-	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
 const (
@@ -47,54 +41,39 @@ func WithUpstreamHeaders() UpstreamOption {
 	return upstreamOption(func(u *upstream) { u.headers = true })
 }
 
-// announce sets the headers that the upstream reads. r has its own header map.
-func announce(r *http.Request) {
-	if key, ok := Key(r.Context()); ok {
-		r.Header[keyHeader] = []string{key}
-	}
-	if n := lock.Attempt(r.Context()); n > 0 {
-		r.Header[attemptHeader] = []string{strconv.Itoa(n)}
-	}
-}
-
-// commitment is the Latch-Commit of an upstream.
+// commitment says whether a request had its effect.
 type commitment int
 
 const (
 	unsaid commitment = iota
 	committed
 	notCommitted
+	uncertain
 )
 
-// takeCommitment removes Latch-Commit from an answer and returns its value. Only the header counts:
-// when a trailer comes, the answer may already be on its way to the client.
-func takeCommitment(answer *http.Response) commitment {
-	if mayTrail(answer) {
-		delete(answer.Trailer, commitHeader) // the answer may have announced it as a trailer
-		answer.Body = &untrailed{answer.Body, answer}
-	}
+// commitmentOf returns what the Latch-Commit of an answer says, and else what its status says, and removes
+// the header. A trailer does not count: when it comes, the answer may already be on its way to the client. A
+// 502 or 504 comes from a gateway that may have lost the answer of the service, and a 499 from a service that
+// has stopped in the middle.
+func (u *upstream) commitmentOf(answer *http.Response) commitment {
 	values := answer.Header[commitHeader]
-	if values == nil {
-		return unsaid
-	}
 	delete(answer.Header, commitHeader)
-	switch {
-	case len(values) != 1:
-		return unsaid // two services have set the header
-	case strings.EqualFold(values[0], "yes"):
-		return committed
-	case strings.EqualFold(values[0], "no"):
-		return notCommitted
+	if u.headers && len(values) == 1 { // more than one may come from two services
+		switch {
+		case strings.EqualFold(values[0], "yes"):
+			return committed
+		case strings.EqualFold(values[0], "no"):
+			return notCommitted
+		}
 	}
-	return unsaid
-}
-
-// commit makes the guard keep the answer of the handler of ctx. If this fails, the outcome of the
-// request stays unknown.
-func (c commitment) commit(ctx context.Context) {
-	if c == committed {
-		_ = lock.Commit(ctx)
+	switch status := answer.StatusCode; {
+	case status < http.StatusBadRequest:
+		return unsaid
+	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout, status == recorder.StatusClientGone,
+		status == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") == "", status > http.StatusNetworkAuthenticationRequired:
+		return uncertain
 	}
+	return notCommitted
 }
 
 // ofClient reports whether a client has set a header of this name that only a gateway may set.
@@ -106,58 +85,11 @@ func ofClient(name string) bool {
 
 // withoutLatch returns r without the headers that only a gateway may set.
 func withoutLatch(r *http.Request) *http.Request {
-	found := false
-	for name := range r.Header {
-		found = found || ofClient(name)
+	sent := maps.Clone(r.Header)
+	maps.DeleteFunc(sent, func(name string, _ []string) bool { return ofClient(name) })
+	if len(sent) < len(r.Header) {
+		r = r.WithContext(r.Context())
+		r.Header = sent
 	}
-	if !found {
-		return r
-	}
-	r = r.WithContext(r.Context())
-	r.Header = maps.Clone(r.Header)
-	maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return ofClient(name) })
 	return r
-}
-
-// mayTrail reports whether trailers can follow the body of the answer.
-func mayTrail(answer *http.Response) bool {
-	if answer.Body == nil || answer.Body == http.NoBody || answer.StatusCode == http.StatusSwitchingProtocols {
-		return false
-	}
-	return answer.ProtoMajor > 1 || len(answer.Trailer) > 0 || slices.Contains(answer.TransferEncoding, "chunked")
-}
-
-// untrailed is the body of an answer. The trailers are there when it ends, without Latch-Commit.
-type untrailed struct {
-	io.ReadCloser
-
-	answer *http.Response
-}
-
-func (b *untrailed) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		delete(b.answer.Trailer, commitHeader)
-	}
-	return n, err
-}
-
-func (b *untrailed) Close() error {
-	err := b.ReadCloser.Close()
-	delete(b.answer.Trailer, commitHeader)
-	return err
-}
-
-// withoutEarly returns r. If the context of r passes informational answers on, like the context of
-// a ReverseProxy, the returned request removes Latch-Commit from them.
-func withoutEarly(r *http.Request) *http.Request {
-	if hooks := httptrace.ContextClientTrace(r.Context()); hooks == nil || hooks.Got1xxResponse == nil {
-		return r
-	}
-	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{ // is called first
-		Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
-			delete(header, commitHeader)
-			return nil
-		},
-	}))
 }

@@ -36,9 +36,6 @@ type Ticket struct {
 	Until time.Time
 }
 
-// Claims reports whether the token is to be claimed first.
-func (t *Ticket) Claims() bool { return t.Until.Unix() <= 0 }
-
 const (
 	// MaxBytes is the length of the longest ticket.
 	MaxBytes = 512

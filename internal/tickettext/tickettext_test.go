@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/tickettext"
 )
 
@@ -27,9 +28,7 @@ func TestTicketIsReadAsItWasWritten(t *testing.T) {
 			require.True(t, ok)
 			require.LessOrEqual(t, len(text), tickettext.MaxBytes)
 			require.Empty(t, strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"))
-			read, err := tickettext.Read(kind, text)
-			require.NoError(t, err)
-			require.Equal(t, written, read)
+			require.Equal(t, written, must.Get(tickettext.Read(kind, text))(t))
 		}
 	}
 	for _, long := range []tickettext.Ticket{{Name: strings.Repeat("n", 400), Token: token}, {Name: name, Token: strings.Repeat("t", 256)}} {
@@ -39,9 +38,7 @@ func TestTicketIsReadAsItWasWritten(t *testing.T) {
 	for end, want := range map[time.Time]int64{{}: 0, time.Unix(1<<40, 0): 1<<32 - 1} { // what four bytes cannot say
 		far := tickettext.Ticket{Name: name, Token: token, Until: end}
 		text, _ := far.Write(tickettext.Lock)
-		read, err := tickettext.Read(tickettext.Lock, text)
-		require.NoError(t, err)
-		require.Equal(t, want, read.Until.Unix())
+		require.Equal(t, want, must.Get(tickettext.Read(tickettext.Lock, text))(t).Until.Unix())
 	}
 }
 
@@ -59,11 +56,9 @@ func TestAlteredTicketIsRefused(t *testing.T) {
 		hostile = append(hostile, text[:i], text[i+1:], string(changed), text[:i]+"\x00"+text[i+1:])
 	}
 	for _, h := range hostile {
-		_, err := tickettext.Read(tickettext.Lock, h)
-		require.Error(t, err, h)
+		require.Error(t, must.Err(tickettext.Read(tickettext.Lock, h)), h)
 	}
-	_, err := tickettext.Read(tickettext.Answer, text)
-	require.ErrorContains(t, err, "something else")
+	require.ErrorContains(t, must.Err(tickettext.Read(tickettext.Answer, text)), "something else")
 }
 
 // Whatever a caller hands in, Read returns a name and a token, or an error.

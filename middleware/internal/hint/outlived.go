@@ -10,28 +10,17 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Outlived reports a handler that may be running after its guard has returned and freed the key.
-func (h *Hints) Outlived(ctx context.Context) {
-	if !h.outlived.first() {
-		return
-	}
-	h.mistake(ctx,
-		"a handler goes on when its guard has returned and freed the key, so that another request can run at the same time; "+
-			"mount http.TimeoutHandler, and any other middleware that answers for a handler that goes on, outside the guard; "+
-			"a goroutine that uses the lease of its request behind the answer has none, and needs a lock of its own")
-}
-
 // ValueAfterReturn checks a use of a handler's context, for key, after its guard has returned. Some
 // uses are fine: a goroutine may pass values on, the transport of an HTTP client may still dial,
 // and the adapter of a router may have left the guard's request to outer middleware. It is a
 // mistake if a handler asks for any value, or if other code asks for the lease: answer is then the
 // lease.
 func (h *Hints) ValueAfterReturn(ctx context.Context, key, answer any) {
-	if _, cancels := key.(*int); cancels || h.outlived.done.Load() { // package context asks by *int how to end a context
+	if _, cancels := key.(*int); cancels || h.logged[Outlived].Load() { // package context asks by *int how to end a context
 		return
 	}
 	if _, lease := answer.(*lock.Lease); lease || insideHandler() {
-		h.Outlived(ctx)
+		h.Log(ctx, Outlived, nil)
 	}
 }
 

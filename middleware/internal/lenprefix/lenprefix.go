@@ -23,15 +23,9 @@ func Cut(s string) (text, rest string, ok bool) {
 // CutNumber cuts a number off the beginning of s. The number counts something in s, so ok is false
 // if it is larger than the length of s.
 func CutNumber(s string) (n int, rest string, ok bool) {
-	var v uint64
-	for i := range min(len(s), 9) { // more would be more than an int can count
-		v |= uint64(s[i]&0x7f) << (7 * i)
-		if s[i] < 0x80 {
-			if v > uint64(len(s)) {
-				return 0, "", false
-			}
-			return int(v), s[i+1:], true //nolint:gosec // not more than len(s)
-		}
+	v, size := binary.Uvarint([]byte(s[:min(len(s), binary.MaxVarintLen64)]))
+	if size <= 0 || v > uint64(len(s)) {
+		return 0, "", false
 	}
-	return 0, "", false
+	return int(v), s[size:], true //nolint:gosec // not more than len(s)
 }

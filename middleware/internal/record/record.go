@@ -31,13 +31,14 @@ const (
 	suffix  = 4
 )
 
+// Flags of a record.
 const (
-	flagTombstone = 1 << iota // the answer was not kept; its only header is Location
-	flagSized                 // the handler has set Content-Length
-	flagPending               // another answer will take its place
-	flagStreamed              // it was flushed before it was whole, so it had no length
+	flagTombstone byte = 1 << iota // the answer was not kept; its only header is Location
+	Sized                          // the handler has set Content-Length
+	Pending                        // another answer will take its place
+	Streamed                       // it was flushed before it was whole, so it had no length
 
-	knownFlags = flagTombstone | flagSized | flagPending | flagStreamed
+	knownFlags = flagTombstone | Sized | Pending | Streamed
 )
 
 // AddedMark precedes the name of a header whose values are added to the values of outer
@@ -60,10 +61,8 @@ type Record struct {
 func Open(b []byte) []byte { return append(b, version, 0, 0, 0) }
 
 // Close completes an open record with headers, written by AppendHeader.
-func Close(b, headers []byte, status int, sized bool) []byte {
-	if sized {
-		b[1] |= flagSized
-	}
+func Close(b, headers []byte, status int, flags byte) []byte {
+	b[1] = flags
 	binary.BigEndian.PutUint16(b[2:], uint16(status)) //nolint:gosec // WriteHeader has checked it
 	b = append(b, headers...)
 	return binary.BigEndian.AppendUint32(b, uint32(len(headers))) //nolint:gosec // what net/http sends is far below 4 GiB
@@ -73,27 +72,12 @@ func Close(b, headers []byte, status int, sized bool) []byte {
 const maxLocation = 8 << 10
 
 // Tombstone returns the record of an answer that is not kept, with its Location.
-func Tombstone(status int, location []string) []byte {
-	b := Open(nil)
-	b[1] = flagTombstone
+func Tombstone(status int, location []string, flags byte) []byte {
 	var headers []byte
 	if len(location) > 0 && len(location[0]) <= maxLocation {
 		headers = AppendHeader(nil, "Location", location[:1])
 	}
-	return Close(b, headers, status, false)
-}
-
-// MarkPending notes in a complete record that another answer will take its place.
-func MarkPending(b []byte) { b[1] |= flagPending }
-
-// MarkStreamed notes in a complete record that the answer was flushed before it was whole.
-func MarkStreamed(b []byte) { b[1] |= flagStreamed }
-
-// WithBody returns a record like b, which can be read, with another body.
-func WithBody(b, body []byte) []byte {
-	tail := len(b) - suffix
-	tail -= int(binary.BigEndian.Uint32(b[tail:]))
-	return slices.Concat(b[:Prefix], body, b[tail:])
+	return Close(Open(nil), headers, status, flagTombstone|flags)
 }
 
 // MayBeReplaced reports whether b may be replaced by a final answer: b is pending, is empty, or says only that
@@ -108,7 +92,7 @@ func MayBeReplaced(b []byte) (open bool, err error) {
 
 // Unknown returns the record of a request that may have had an effect, and has no answer. It is a
 // tombstone without a status. An older version of this package reads it as a tombstone.
-func Unknown() []byte { return Tombstone(0, nil) }
+func Unknown() []byte { return Tombstone(0, nil, 0) }
 
 // IsUnknown reports whether b is a record of Unknown.
 func IsUnknown(b []byte) bool { return bytes.Equal(b, Unknown()) }
@@ -140,9 +124,9 @@ func Read(b []byte) (Record, error) {
 	r := Record{
 		Status:    int(binary.BigEndian.Uint16(b[2:])),
 		Tombstone: b[1]&flagTombstone != 0,
-		Sized:     b[1]&flagSized != 0,
-		Pending:   b[1]&flagPending != 0,
-		Streamed:  b[1]&flagStreamed != 0,
+		Sized:     b[1]&Sized != 0,
+		Pending:   b[1]&Pending != 0,
+		Streamed:  b[1]&Streamed != 0,
 		Body:      rest[:split],
 		headers:   string(rest[split:]),
 	}
@@ -171,11 +155,11 @@ func (r *Record) check() error {
 	return nil
 }
 
-// SetHeader sets the headers of the record, and the headers in more, in place of the values in h.
-// A header without values is set to no values. If the handler had added values to the values of
-// outer middleware, SetHeader adds them to the values in h.
-func (r *Record) SetHeader(h http.Header, more ...[2]string) {
-	all := make([]string, 0, r.values+len(more))
+// SetHeader sets the headers of the record in place of the values in h. A header without values is
+// set to no values. If the handler had added values to the values of outer middleware, SetHeader adds
+// them to the values in h.
+func (r *Record) SetHeader(h http.Header) {
+	all := make([]string, 0, r.values)
 	for rest := r.headers; len(rest) > 0; {
 		name, behind, _ := lenprefix.Cut(rest)
 		n, behind, _ := lenprefix.CutNumber(behind)
@@ -191,10 +175,13 @@ func (r *Record) SetHeader(h http.Header, more ...[2]string) {
 		h[name] = values
 		rest = behind
 	}
-	for _, m := range more {
-		all = append(all, m[1])
-		h[m[0]] = slices.Clip(all[len(all)-1:])
-	}
+}
+
+// ContentType returns the Content-Type of the record, "" if it has none.
+func (r *Record) ContentType() string {
+	h := make(http.Header)
+	r.SetHeader(h)
+	return h.Get("Content-Type")
 }
 
 // BodyAllowed reports whether an answer with this status can have a body.

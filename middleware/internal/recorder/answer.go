@@ -16,9 +16,9 @@ import (
 // Settings are the settings of one guard for the answers of its handler. They must not be
 // copied.
 type Settings struct {
-	Keep  HeaderNames           // recorded even where outer middleware has set them
+	Keep  []string              // canonical names of headers that are recorded even where outer middleware has set them
 	Limit int64                 // of a body that is recorded
-	Final func(status int) bool // which answers are recorded; nil: finalByDefault, and no Retry-After
+	Final func(status int) bool // which answers are recorded; nil: see Answer.final
 
 	OnlyFinal bool // after lock.Commit, an answer that is not Final is not replayed
 
@@ -64,6 +64,10 @@ type Marks struct {
 // concurrently, nor after the handler has returned. It has no ReadFrom, so that io.Copy calls
 // Write.
 type Answer struct {
+	Status   int   // 0: not written
+	Streamed bool  // it is not held back: it is sent as written, its connection was taken over, or a framework outside answers
+	Err      error // the reason if it cannot be sent
+
 	settings *Settings
 	run      Run
 	marks    *Marks
@@ -71,26 +75,22 @@ type Answer struct {
 	before   http.Header // of out at the beginning; nil if empty
 	header   http.Header // of out; the handler sets them
 
-	status       int   // 0: not written
 	declared     int64 // Content-Length, -1 without one
 	written      int64 // bytes that the handler has written, or tried to write
 	record       []byte
-	http2        bool        // HTTP/2 or above: decides which headers out sends
 	settled      bool        // before the handler returned
-	streamed     bool        // it is sent as it is written, and not held back; or a framework outside answers
 	flushed      bool        // the handler has asked for it
 	recording    bool        // it is streamed, and recorded as well
 	untyped      bool        // the stream has begun without a Content-Type
 	passesStatus bool        // there is none yet, and outer middleware may send one through this writer
 	trails       bool        // the handler has set trailers
 	withTrailers http.Header // all headers of the handler when the answer began to be sent; nil without trailers
-	err          error       // the reason if it cannot be sent
 	buffers      *buffers    // lent by settings
 }
 
-// Start prepares a for the handler of request, whose answer goes to out.
-func (a *Answer) Start(s *Settings, r Run, marks *Marks, out http.ResponseWriter, request *http.Request) {
-	a.settings, a.run, a.marks, a.out, a.header, a.http2 = s, r, marks, out, out.Header(), request.ProtoMajor > 1
+// Start prepares a for a handler whose answer goes to out.
+func (a *Answer) Start(s *Settings, r Run, marks *Marks, out http.ResponseWriter) {
+	a.settings, a.run, a.marks, a.out, a.header = s, r, marks, out, out.Header()
 	if len(a.header) > 0 {
 		a.before = a.header.Clone()
 	}
@@ -114,7 +114,7 @@ func (a *Answer) WriteHeader(status int) {
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
 	case a.passesStatus:
 		a.out.WriteHeader(status)
-	case a.status != 0:
+	case a.Status != 0:
 		return
 	case status == http.StatusSwitchingProtocols:
 		a.begin(status)
@@ -129,25 +129,24 @@ func (a *Answer) WriteHeader(status int) {
 // begin fixes the status and the headers: as in net/http, later changes by the handler have no
 // effect, except for trailers.
 func (a *Answer) begin(status int) {
-	a.status, a.declared = status, -1
+	a.Status, a.declared = status, -1
 	if cl := a.header["Content-Length"]; len(cl) > 0 {
 		if n, err := strconv.ParseInt(cl[0], 10, 64); err == nil && n >= 0 {
 			a.declared = n
 		}
 	}
-	a.buffers.takeHeaders(a.before, a.header, a.settings.Keep, a.http2)
+	a.buffers.takeHeaders(a.before, a.header, a.settings.Keep)
 }
 
 func (a *Answer) Write(p []byte) (int, error) {
-	pass, err := a.admit(len(p))
+	n, err := len(p), a.admit(len(p))
 	if err != nil {
 		return 0, err
 	}
-	n := len(p)
-	if pass {
+	if a.Streamed {
 		n, err = a.out.Write(p)
 	}
-	if !pass || a.recording {
+	if !a.Streamed || a.recording {
 		a.record = append(a.record, p...)
 		return len(p), nil
 	}
@@ -156,49 +155,42 @@ func (a *Answer) Write(p []byte) (int, error) {
 
 // WriteString saves io.WriteString a copy.
 func (a *Answer) WriteString(s string) (int, error) {
-	pass, err := a.admit(len(s))
+	n, err := len(s), a.admit(len(s))
 	if err != nil {
 		return 0, err
 	}
-	n := len(s)
-	if pass {
+	if a.Streamed {
 		n, err = io.WriteString(a.out, s)
 	}
-	if !pass || a.recording {
+	if !a.Streamed || a.recording {
 		a.record = append(a.record, s...)
 		return len(s), nil
 	}
 	return n, err
 }
 
-// admit prepares for n bytes. pass reports that they are sent now. A stream that is recorded goes on
-// without its client, like an answer that is held back: a handler that stops at a failed write would
-// leave a part as the whole.
-func (a *Answer) admit(n int) (pass bool, err error) {
-	if a.status == 0 {
+// admit prepares for n bytes. A stream that is recorded goes on without its client, like an answer that
+// is held back: a handler that stops at a failed write would leave a part as the whole.
+func (a *Answer) admit(n int) error {
+	if a.Status == 0 {
 		a.begin(http.StatusOK)
 	}
-	size := int64(a.size()) + int64(n)
 	a.written += int64(n) // as net/http counts: a write that was refused counts, too
 	switch {
-	case a.err != nil:
-		return false, a.err
-	case a.streamed && !a.recording:
-		return true, nil
-	case !record.BodyAllowed(a.status):
-		return false, http.ErrBodyNotAllowed
+	case a.Err != nil:
+		return a.Err
+	case a.Streamed && !a.recording:
+	case !record.BodyAllowed(a.Status):
+		return http.ErrBodyNotAllowed
 	case a.declared >= 0 && a.written > a.declared:
-		return false, http.ErrContentLength
-	case size <= a.settings.Limit:
-		return a.streamed, nil
+		return http.ErrContentLength
+	case int64(len(a.body()))+int64(n) <= a.settings.Limit:
 	case a.recording:
 		a.stopRecording()
-		return true, nil
+	default:
+		return a.stream(false)
 	}
-	err = a.stream(false)
-	return err == nil, err
+	return nil
 }
-
-func (a *Answer) size() int { return len(a.record) - record.Prefix }
 
 func (a *Answer) body() []byte { return a.record[record.Prefix:] }

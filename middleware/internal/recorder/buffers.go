@@ -45,19 +45,6 @@ func (b *buffers) release(pool *sync.Pool) {
 
 var errReturned = errors.New("middleware: the handler has returned")
 
-// takeHeaders copies now, the headers of an answer that begins, and encodes the changes that the
-// handler has made to the headers before. It copies the values, because the handler can change
-// them in place.
-func (b *buffers) takeHeaders(before, now http.Header, keep HeaderNames, http2 bool) {
-	for name, values := range now {
-		first := len(b.texts)
-		b.texts = append(b.texts, values...)
-		b.fields = append(b.fields, field{name, slices.Clip(b.texts[first:])})
-		b.trailers = b.trailers || announces(before, name, values)
-	}
-	b.headers = appendHeaders(b.headers, before, now, b.fields, keep, http2)
-}
-
 // changed reports whether h differs from the headers at WriteHeader.
 func (b *buffers) changed(h http.Header) bool {
 	if len(h) != len(b.fields) {

@@ -15,15 +15,15 @@ func (a *Answer) final() bool {
 	case a.marks.DoNotKeep.Load():
 		return false
 	case a.settings.Final != nil:
-		return a.settings.Final(a.status)
-	}
-	if !finalByDefault(a.status) {
+		return a.settings.Final(a.Status)
+	case a.Status < 400:
+		return true // Retry-After says there when to look for the result of work, which must not begin twice
+	case a.Status >= 500, OfCaller(a.Status),
+		a.Status == http.StatusRequestTimeout, a.Status == http.StatusTooEarly, a.Status == http.StatusTooManyRequests:
 		return false
 	}
-	// Below 400, Retry-After says when to look for the result of work that has begun: a 202 that is not
-	// recorded would begin it twice.
 	after := a.buffers.values("Retry-After")
-	return a.status < 400 || len(after) == 0 || after[0] == ""
+	return len(after) == 0 || after[0] == ""
 }
 
 // refusal reports whether the answer is the refusal of a guard. A guard in this process notes its
@@ -31,19 +31,9 @@ func (a *Answer) final() bool {
 // the refusal of a guard behind a proxy, also if the body is compressed or has another format.
 func (a *Answer) refusal() bool {
 	if status := int(a.marks.Refused.Load()); status != 0 {
-		return status == a.status
+		return status == a.Status
 	}
-	return a.status >= 400 && len(a.buffers.values(ProblemHeader)) > 0
-}
-
-// finalByDefault reports whether the same request would get this status again, at any time and
-// with any headers.
-func finalByDefault(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return false
-	}
-	return status < 500 && !OfCaller(status)
+	return a.Status >= 400 && len(a.buffers.values(ProblemHeader)) > 0
 }
 
 // statusPageExpired is the status of Laravel for a request whose CSRF token, of a header or a cookie, is out of date.

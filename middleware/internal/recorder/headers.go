@@ -9,31 +9,37 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// appendHeaders appends the headers of an answer to a record: headers that describe its body,
-// headers in keep, and headers that the handler has set, changed or removed. A removed header has
-// no values. Other headers of before belong to outer middleware, which sets them anew for each
-// request. fields has all headers of after.
-func appendHeaders(b []byte, before, after http.Header, fields []field, keep HeaderNames, http2 bool) []byte {
-	connection := after["Connection"]
-	for _, f := range fields {
-		was := before[f.name]
-		switch more, extended := addedValues(was, f.values); {
-		case neverRecorded(f.name, connection):
-		case describesBody(f.name), keep.has(f.name):
-			b = record.AppendHeader(b, f.name, sentValues(f.values, http2))
-		case len(was) > 0 && slices.Equal(was, f.values):
-		case extended && (len(was) > 0 || isAppendedList(f.name)):
-			b = record.AppendHeader(b, record.AddedMark+f.name, sentValues(more, http2))
-		default:
-			b = record.AppendHeader(b, f.name, sentValues(f.values, http2))
+// takeHeaders copies now, the headers of an answer that begins, because the handler can change them in
+// place. It encodes for the record headers that describe the body, headers in keep, and headers that
+// the handler has set, changed or removed. A removed header has no values. Other headers of before
+// belong to outer middleware, which sets them anew for each request.
+func (b *buffers) takeHeaders(before, now http.Header, keep []string) {
+	connection := now["Connection"]
+	for name, values := range now {
+		first := len(b.texts)
+		b.texts = append(b.texts, values...)
+		values = slices.Clip(b.texts[first:])
+		b.fields = append(b.fields, field{name, values})
+		was, canonical := before[name], textproto.CanonicalMIMEHeaderKey(name)
+		// Trailers that outer middleware has announced do not count, unless the handler changes the list: outer
+		// middleware sends them with the repeat's answer, too.
+		b.trailers = b.trailers || (trailing(name) || name == "Trailer") && !slices.Equal(was, values)
+		switch more, extended := addedValues(was, values); {
+		case NeverKept(canonical), len(connection) > 0 && listHas(connection, name):
+			continue
+		case describesBody(canonical), slices.Contains(keep, canonical):
+		case len(was) > 0 && slices.Equal(was, values):
+			continue
+		case extended && (len(was) > 0 || isAppendedList(name)):
+			name, values = record.AddedMark+name, more
 		}
+		b.headers = record.AppendHeader(b.headers, name, values)
 	}
 	for name := range before {
-		if _, has := after[name]; !has && !neverRecorded(name, connection) {
-			b = record.AppendHeader(b, name, nil)
+		if _, has := now[name]; !has && !NeverKept(textproto.CanonicalMIMEHeaderKey(name)) && !listHas(connection, name) {
+			b.headers = record.AppendHeader(b.headers, name, nil)
 		}
 	}
-	return b
 }
 
 // addedValues returns the values of now that are not in was. extended reports that now still has
@@ -60,20 +66,12 @@ func addedValues(was, now []string) (more []string, extended bool) {
 	return append([]string{strings.TrimSpace(rest)}, now[1:]...), joined
 }
 
-// describesBody reports whether a header describes the body of an answer, or restricts its use,
-// whichever code has set it. A replay has the body of the first answer, so it needs the type, the
-// language and the nonces of the first answer. Content-Encoding does not count: outer middleware
-// compresses every answer of the guard for the current client.
+// describesBody reports whether the header with this canonical name describes the body of an answer, or
+// restricts its use, whichever code has set it. A replay has the body of the first answer, so it needs its
+// type, language and nonces. Content-Encoding does not count: outer middleware compresses every answer of
+// the guard for the current client.
 func describesBody(name string) bool {
-	name = textproto.CanonicalMIMEHeaderKey(name)
 	return strings.HasPrefix(name, "Content-") && name != "Content-Encoding" || name == "Etag" || name == "Last-Modified"
-}
-
-// HeaderNames are canonical names of headers.
-type HeaderNames []string
-
-func (names HeaderNames) has(name string) bool {
-	return len(names) > 0 && slices.Contains(names, textproto.CanonicalMIMEHeaderKey(name))
 }
 
 // isAppendedList reports whether each middleware adds its own element to the header, a list. If the
@@ -88,13 +86,9 @@ func isAppendedList(name string) bool {
 	return false
 }
 
-// neverRecorded reports whether a header is only for the first client or its connection, or is
-// never sent: net/http does not send a header whose name is not a token.
-func neverRecorded(name string, connection []string) bool {
-	return NeverKept(textproto.CanonicalMIMEHeaderKey(name)) || len(connection) > 0 && listHas(connection, name)
-}
-
-// NeverKept reports whether no record has the header with this canonical name.
+// NeverKept reports whether no record has the header with this canonical name, because it is only for the
+// first client or its connection, or is never sent: net/http does not send a header whose name is not a
+// token. It sends each value to the repeat as it would to the first client.
 func NeverKept(name string) bool {
 	switch name {
 	case "Set-Cookie", "Set-Cookie2", "Mcp-Session-Id", // would give one session to every client with the key
@@ -118,29 +112,28 @@ func isToken(name string) bool {
 	return name != ""
 }
 
-// sentValues returns values as net/http sends them: the same slice if it changes none.
-func sentValues(values []string, http2 bool) []string {
-	for i, v := range values {
-		if is, sent := sentValue(v, http2); !sent || is != v {
-			changed := slices.Clone(values[:i])
-			for _, v := range values[i:] {
-				if is, sent := sentValue(v, http2); sent {
-					changed = append(changed, is)
-				}
-			}
-			return changed
+// trailing reports whether the prefix of name makes the header a trailer.
+func trailing(name string) bool { return strings.HasPrefix(name, http.TrailerPrefix) }
+
+// sendsTrailer reports whether h has a new trailer since WriteHeader, or a changed header that was
+// announced as one.
+func (b *buffers) sendsTrailer(h http.Header) bool {
+	for name, values := range h {
+		if (trailing(name) || listHas(b.values("Trailer"), name)) && !slices.Equal(b.values(name), values) {
+			return true
 		}
 	}
-	return values
+	return false
 }
 
-var newlineToSpace = strings.NewReplacer("\n", " ", "\r", " ")
-
-// sentValue returns v as net/http sends it. HTTP/1 replaces control characters, and HTTP/2 omits
-// the value.
-func sentValue(v string, http2 bool) (is string, sent bool) {
-	if http2 {
-		return v, !strings.ContainsFunc(v, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
+// listHas reports whether the list header values has the element name.
+func listHas(values []string, name string) bool {
+	for _, line := range values {
+		for e := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(textproto.TrimString(e), name) {
+				return true
+			}
+		}
 	}
-	return textproto.TrimString(newlineToSpace.Replace(v)), true
+	return false
 }

@@ -13,8 +13,8 @@ func AnsweredOutside(w http.ResponseWriter) (status int, outside bool) {
 	for {
 		switch t := w.(type) {
 		case *Answer: // of a guard further out
-			if t.status != 0 {
-				return t.status, true
+			if t.Status != 0 {
+				return t.Status, true
 			}
 		case *StatusWriter:
 			if t.Code != 0 {
@@ -60,10 +60,6 @@ type ginWriter interface {
 	Status() int
 	WriteHeaderNow()
 }
-
-// isOfGin reports whether w is a writer of gin. An adapter may write gin's implied 200 to the guard,
-// so that a handler that has written nothing is noticed only in gin's writer.
-func isOfGin(w http.ResponseWriter) bool { _, is := w.(ginWriter); return is }
 
 // isOfEcho reports whether w is an echo.Response, whose state is in fields.
 func isOfEcho(w http.ResponseWriter) bool {

@@ -19,36 +19,43 @@ const ProblemHeader = "Latch-Problem"
 // LifetimeHeader says for how long the key of an answer is remembered.
 const LifetimeHeader = "Idempotency-Key-Lifetime"
 
-// Replay sends nothing, and returns one of these, if the receipt has no answer.
+// Errors of Kept.
 var (
 	ErrUnanswered = errors.New("middleware: no answer says what became of it")
 	ErrNotKept    = errors.New("middleware: no more is known of the answer than that there was one")
 )
 
-// Replay sends the answer in receipt to r, marked with mark. If it returns an error, it has sent
-// nothing, but may have set headers of the answer. A receipt that cannot be read, because a
-// newer version has written it or it is damaged, still shows that the request was processed.
-func Replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string) error {
+// Kept returns the answer in receipt, or an error. In h, it sets the Location of an answer that was not
+// kept. A receipt that cannot be read, because a newer version has written it or it is damaged, still
+// shows that the request was processed.
+func Kept(receipt []byte, h http.Header) (record.Record, error) {
+	if len(receipt) == 0 {
+		return record.Record{}, ErrNotKept
+	}
 	rec, err := record.Read(receipt)
 	switch {
-	case len(receipt) > 0 && err != nil:
-		return err
+	case err != nil:
+		return record.Record{}, err
 	case record.IsUnknown(receipt):
-		return ErrUnanswered
-	case len(receipt) == 0 || rec.Tombstone:
-		rec.SetHeader(w.Header())
-		return ErrNotKept
+		return record.Record{}, ErrUnanswered
+	case rec.Tombstone:
+		rec.SetHeader(h)
+		return record.Record{}, ErrNotKept
 	}
-	replayed := [2]string{ReplayedHeader, mark}
+	return rec, nil
+}
+
+// Replay sends rec, an answer, to r, marked with mark.
+func Replay(w http.ResponseWriter, r *http.Request, rec record.Record, mark string) {
 	var outside http.Header // of outer middleware, for a page
 	origin := r.Header.Get("Origin")
 	if origin != "" {
 		outside = w.Header().Clone()
 	}
+	rec.SetHeader(w.Header())
+	w.Header()[ReplayedHeader] = []string{mark}
 	if rec.Sized {
-		rec.SetHeader(w.Header(), replayed, [2]string{"Content-Length", strconv.Itoa(len(rec.Body))})
-	} else {
-		rec.SetHeader(w.Header(), replayed)
+		w.Header()["Content-Length"] = []string{strconv.Itoa(len(rec.Body))}
 	}
 	ofThisOrigin(w.Header(), outside, origin)
 	w.WriteHeader(rec.Status)
@@ -59,7 +66,6 @@ func Replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string)
 		// The only cause of an error is a client that has gone away.
 		_, _ = w.Write(rec.Body)
 	}
-	return nil
 }
 
 // ofThisOrigin gives h the Access-Control headers of outside, which outer middleware has set for

@@ -19,12 +19,12 @@ import (
 // stream fails if the lease was lost, because the record then belongs to another request. It also
 // fails in a transaction, which is committed only after the handler has returned.
 func (a *Answer) stream(flushed bool) error {
-	if a.err != nil || a.streamed {
-		return a.err
+	if a.Err != nil || a.Streamed {
+		return a.Err
 	}
 	if a.run.InTransaction() {
-		a.err = &EarlyError{a.settings.Limit}
-		return a.err
+		a.Err = &EarlyError{a.settings.Limit}
+		return a.Err
 	}
 	a.restore()
 	if a.final() {
@@ -33,13 +33,8 @@ func (a *Answer) stream(flushed bool) error {
 		}
 		a.run.AddHeaders(a.header)
 	}
-	a.streamed = true
-	a.out.WriteHeader(a.status)
-	a.setTrailers()
-	if a.size() == 0 {
-		return nil
-	}
-	_, err := a.out.Write(a.body())
+	a.Streamed = true
+	err := a.sendHeld()
 	if a.recording {
 		return nil // see admit
 	}
@@ -51,14 +46,15 @@ func (a *Answer) stream(flushed bool) error {
 // it is complete is recorded now, as a whole. Of any other answer, only its outcome is recorded.
 func (a *Answer) secure(flushed bool) error {
 	switch {
-	case !flushed || !a.replays() || a.declared > a.settings.Limit || a.statusAtEnd():
-	case a.announced():
+	case !flushed || !a.replays() || a.declared > a.settings.Limit:
+	case StatusAtEnd(a.header.Get("Content-Type")): // it may fail, and a failure must not be the answer of a day
+	case a.declared >= 0:
 		return a.settle(a.whole())
 	default:
 		a.sniff()
 		held, err := a.run.Hold(a.tombstone())
 		if err != nil {
-			a.err = err
+			a.Err = err
 			return err
 		}
 		if a.recording = held; held {
@@ -68,13 +64,6 @@ func (a *Answer) secure(flushed bool) error {
 		}
 	}
 	return a.settle(a.tombstone())
-}
-
-// statusAtEnd reports whether only the end of the answer says whether it is a failure, such as one to be
-// tried again, which must not be the answer of a day.
-func (a *Answer) statusAtEnd() bool {
-	kind := a.buffers.values("Content-Type")
-	return len(kind) > 0 && StatusAtEnd(kind[0])
 }
 
 // StatusAtEnd reports whether an answer of this type has its status at its end: of gRPC, of gRPC-Web, or of a
@@ -91,17 +80,11 @@ func (a *Answer) stopRecording() {
 
 // settle records receipt as the outcome while the handler still runs.
 func (a *Answer) settle(receipt []byte) error {
-	if a.err = a.run.Settle(receipt); a.err != nil {
-		return a.err
+	if a.Err = a.run.Settle(receipt); a.Err != nil {
+		return a.Err
 	}
 	a.settled = true
 	return nil
-}
-
-// announced reports whether the answer has a Content-Length within the limit. Such an answer is not
-// a stream, even if it is flushed.
-func (a *Answer) announced() bool {
-	return a.declared >= 0 && a.declared <= a.settings.Limit
 }
 
 // FlushError is called by http.ResponseController. A flushed answer is sent as it is written, and
@@ -112,17 +95,17 @@ func (a *Answer) announced() bool {
 //   - if it is a refusal, so that the key is free when the client gets it.
 func (a *Answer) FlushError() error {
 	a.flushed = true
-	if !a.streamed {
-		if a.err != nil { // it may be over
-			return a.err
+	if !a.Streamed {
+		if a.Err != nil { // it may be over
+			return a.Err
 		}
 		if !flushes(a.out) {
 			return http.NewResponseController(a.out).Flush() // fails, and is known to the guards further out
 		}
-		if a.status == 0 {
+		if a.Status == 0 {
 			a.begin(http.StatusOK)
 		}
-		if a.run.InTransaction() || a.refusal() || a.announced() && a.short() {
+		if a.run.InTransaction() || a.refusal() || a.short() && a.declared <= a.settings.Limit {
 			return nil
 		}
 		if err := a.stream(true); err != nil {
@@ -164,8 +147,8 @@ func flushes(w http.ResponseWriter) bool {
 // whatever the handler will do.
 func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	switch {
-	case a.err != nil:
-		return nil, nil, a.err
+	case a.Err != nil:
+		return nil, nil, a.Err
 	case a.run.InTransaction():
 		return nil, nil, fmt.Errorf("%w: what leaves over the connection would leave before the transaction of the work is committed", http.ErrNotSupported)
 	}
@@ -178,12 +161,12 @@ func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if a.recording {
 		a.stopRecording()
 	}
-	if a.streamed {
+	if a.Streamed {
 		return conn, buf, nil
 	}
-	a.streamed = true
-	if a.status == 0 {
-		a.status = http.StatusSwitchingProtocols
+	a.Streamed = true
+	if a.Status == 0 {
+		a.Status = http.StatusSwitchingProtocols
 	}
 	if err := a.settle(a.tombstone()); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())

@@ -1,3 +1,4 @@
+// Package refusal reads in a request how its refusal is shown: as a page or not, with which link and fields.
 package refusal
 
 import (

@@ -28,14 +28,6 @@ func ValidatePositive(d time.Duration) error {
 	return nil
 }
 
-// ValidateWait checks how long a request waits for another one.
-func ValidateWait(d time.Duration) error {
-	if d < 0 {
-		return errors.New("the duration must not be negative")
-	}
-	return nil
-}
-
 // ValidateName checks the name of a lock.
 func ValidateName(name string) error {
 	switch {
@@ -47,14 +39,6 @@ func ValidateName(name string) error {
 	return nil
 }
 
-// ValidatePermits checks the number of permits of a key.
-func ValidatePermits(n int) error {
-	if n < 1 || n > keytext.MaxSlots {
-		return fmt.Errorf("a key has 1 to %d permits", keytext.MaxSlots)
-	}
-	return nil
-}
-
 // ValidateGuardName checks the name of WithName.
 func ValidateGuardName(name string) error {
 	switch {
@@ -62,14 +46,6 @@ func ValidateGuardName(name string) error {
 		return errors.New(`empty name: say what the guard is for, like "orders"`)
 	case len(name) > 64, strings.ContainsFunc(name, unicode.IsControl), !utf8.ValidString(name):
 		return errors.New("a name has at most 64 bytes of UTF-8, and no control characters")
-	}
-	return nil
-}
-
-// ValidateContractKeep checks how long the Locker of a guard under a contract keeps answers.
-func ValidateContractKeep(keep time.Duration) error {
-	if least := 24 * time.Hour; keep < least {
-		return fmt.Errorf("its contract demands that answers are kept for %v or longer, and they are kept for %v", least, keep)
 	}
 	return nil
 }

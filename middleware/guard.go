@@ -1,10 +1,10 @@
 package middleware
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"reflect"
-	"strings"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/httpmethod"
@@ -14,26 +14,41 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
-// guardCore is what every guard shares.
-type guardCore struct {
+// guard is the state of one call of Lock, LockAll, Idempotent or Dedupe.
+type guard struct {
 	locker *lock.Locker
 	hints  hint.Hints
-	conf   *settings // of the guard, with its options
+	key    keyfunc.Func // nil for LockAll, and for Dedupe, whose key is the fingerprint
+	keys   keyfunc.Set  // of LockAll
+	scope  keyfunc.Func // of Idempotent and Dedupe
+	kind   string       // of Idempotent and Dedupe: part of each record's key
+	config
 }
 
-// wrap returns next behind the guard. serve gets the requests whose method is not safe.
-func (g *guardCore) wrap(next http.Handler, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
-	timesOut := hint.IsTimeoutHandler(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if httpmethod.Safe(r.Method) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if timesOut {
-			g.hints.Outlived(r.Context())
-		}
-		serve(w, r, next)
-	})
+// setUp takes from l what the guard needs. The guard has its options.
+func (g *guard) setUp(l *lock.Locker, name string) {
+	g.locker, g.hints.Name = l, name
+	if g.outage != nil {
+		g.locker = l.With(g.outage)
+	}
+	g.hints.Init(g.locker)
+}
+
+// around returns the middleware of g. serve gets the requests whose method is not safe.
+func (g *guard) around(serve func(http.ResponseWriter, *http.Request, http.Handler)) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		timesOut := hint.IsTimeoutHandler(next)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if httpmethod.Safe(r.Method) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			if timesOut {
+				g.hints.Log(r.Context(), hint.Outlived, nil)
+			}
+			serve(w, r, next)
+		})
+	}
 }
 
 // valueOf returns the value of f for r. An empty value is [keyfunc.ErrMissing].
@@ -47,38 +62,38 @@ func valueOf(f keyfunc.Func, r *http.Request) (string, error) {
 
 // serveUnclaimed serves r, a guard's own request, after err of a key function, or because its body
 // cannot be read. With ErrSkip the handler runs unguarded.
-func (g *guardCore) serveUnclaimed(w http.ResponseWriter, r *http.Request, next http.Handler, err error) {
+func (g *guard) serveUnclaimed(w http.ResponseWriter, r *http.Request, next http.Handler, err error) {
 	if errors.Is(err, keyfunc.ErrSkip) {
-		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.Name, Once: g.conf.once})
+		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.Name, Once: g.once})
 		bodybuf.Unlimit(r)
 		next.ServeHTTP(w, r)
 		return
 	}
-	p := identityProblem(err)
-	g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.hints.Name, Once: g.conf.once, Err: rejection{p}})
+	p := keyProblem(err)
+	g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.hints.Name, Once: g.once, Err: rejection{p}})
 	g.refuse(w, r, p)
 }
 
 // refuse answers r, which is a guard's own request, with p. It logs a refusal that may be a mistake of
 // the server.
-func (g *guardCore) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
+func (g *guard) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 	switch ctx := r.Context(); {
 	case errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized:
-		g.hints.KeyMissing(ctx, p.Err)
+		g.hints.Log(ctx, hint.KeyMissing, p.Err)
 	case p.Status != http.StatusInternalServerError:
 	case errors.Is(p.Err, bodybuf.ErrConsumed):
-		g.hints.BodyConsumed(ctx, p.Err)
+		g.hints.Log(ctx, hint.BodyConsumed, p.Err)
 	case p.Kind() == ProblemRolledBack:
 		// The Locker reports a commit that has failed.
 		if early, ok := errors.AsType[*recorder.EarlyError](p.Err); ok {
-			g.hints.AnswerTooLong(ctx, early)
+			g.hints.Log(ctx, hint.AnswerTooLong, early)
 		}
 	case p.Kind() == ProblemKeyFailed && ctx.Err() == nil: // the call of a function may fail because the client has gone
-		g.hints.FunctionFailed(ctx, p.Err)
+		g.hints.Log(ctx, hint.FunctionFailed, p.Err)
 	}
-	p.once = g.conf.once
+	p.once = g.once
 	bodybuf.Rewind(r) // the error handler may read the body
-	p.Respond(w, r, g.conf.onError)
+	p.Respond(w, r, g.onError)
 }
 
 // rejection is the error of an [lock.EventRejected].
@@ -89,13 +104,7 @@ func (r rejection) Unwrap() error { return r.problem.Err }
 
 // Class returns a short and stable name of the reason: the kind of the problem, or "refused" for a
 // status that a key function chose itself.
-func (r rejection) Class() string {
-	kind := r.problem.Kind()
-	if kind == "" {
-		return markOfOthers
-	}
-	return strings.ReplaceAll(string(kind), "-", "_")
-}
+func (r rejection) Class() string { return spelled(cmp.Or(r.problem.Kind(), markOfOthers)) }
 
 // sameStore compares stores of any type, also types for which == panics.
 func sameStore(a, b lock.Store) bool { return reflect.ValueOf(a).Comparable() && a == b }
