@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -85,12 +86,20 @@ func (h hold) What() string {
 	case h.Since == nil:
 		b.WriteString("being claimed")
 	default:
-		b.WriteString("running for " + ago(*h.Since) + "; if this process died now, free in " + span(time.Until(*h.Until)))
+		b.WriteString("running for " + ago(*h.Since) + "; if this process died now, " + h.lapses(span(time.Until(*h.Until))))
 	}
 	if h.Waiting > 0 {
 		b.WriteString("; " + plural(h.Waiting, "request waits", "requests wait"))
 	}
 	return b.String()
+}
+
+// lapses says what becomes of the key when its lease is over, in the time left.
+func (h hold) lapses(left string) string {
+	if keytext.IsRecord(h.Entry) {
+		return "in " + left + " " + lapsed
+	}
+	return "free in " + left
 }
 
 // Shown returns the key for display.

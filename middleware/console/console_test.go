@@ -12,10 +12,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -122,16 +125,12 @@ func put(tb testing.TB, s lock.Store, key string, c lock.Claim) {
 	if c.Token == "" {
 		c.Token = "token of " + key
 	}
-	e, err := s.Claim(tb.Context(), key, c)
-	require.NoError(tb, err)
-	require.Equal(tb, c.Token, e.Token)
+	require.Equal(tb, c.Token, must.Get(s.Claim(tb.Context(), key, c))(tb).Token)
 }
 
 func settleAs(t *testing.T, s lock.Store, key, token string, receipt []byte, keep time.Duration) {
 	t.Helper()
-	ok, err := s.Settle(t.Context(), key, lock.Claim{Token: token}, receipt, keep)
-	require.NoError(t, err)
-	require.True(t, ok)
+	must.Yes(t)(s.Settle(t.Context(), key, lock.Claim{Token: token}, receipt, keep))
 }
 
 // Why can't user 42 order? What each answer says, in words and for scripts.
@@ -141,8 +140,7 @@ func TestExplains(t *testing.T) {
 		l := guardtest.NewLocker(t, store, lock.WithLogger(guardtest.Quiet))
 		o := operatorOf(t, l)
 
-		lease, err := l.Acquire(t.Context(), "user=here")
-		require.NoError(t, err)
+		lease := must.Get(l.Acquire(t.Context(), "user=here"))(t)
 		put(t, store, "user=there", lock.Claim{Owner: "web-3:4711", Lease: 30 * time.Second})
 		// As lock.WithOrigin has it.
 		put(t, store, "user=traced", lock.Claim{Owner: "web-3:4711 2026-11-21T21:49:58.292Z", Lease: 30 * time.Second})
@@ -163,8 +161,8 @@ func TestExplains(t *testing.T) {
 			"user=here":   {"held", []string{"Running for 12 s, in this process (", "Free when the work ends, or in 28 s if the process dies now."}},
 			"user=there":  {"held", []string{"Running, in process 4711 on host web-3. Free when the work ends, or in 18 s if that process is gone.", "Other requests for user=there are refused"}},
 			"user=traced": {"held", []string{"process 4711 on host web-3"}},
-			"once:runs":   {"running", []string{"process 4711 on host web-3", "Repeats of this request are refused, or wait"}},
-			"once:gone":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, which is gone", "Repeats are refused for another 24 h"}},
+			"once:runs":   {"running", []string{"process 4711 on host web-3. In 18 s its outcome is unknown, or it is free (work in a transaction) if that process is gone.", "Repeats of this request are refused, or wait"}},
+			"once:gone":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, whose lease is over", "Repeats are refused for another 24 h"}},
 			"user=cool":   {"cool-down", []string{"In a cool-down for another 3 s"}},
 			"once:done":   {"stored-answer", []string{"A stored answer", "another 24 h"}},
 			"once:sent":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, which got no answer", "Repeats are refused for another 24 h. Find out"}},
@@ -220,6 +218,8 @@ func TestShowsCleanupsAndRecoveries(t *testing.T) {
 		require.Len(t, got.Process.Cleanups, 1)
 		require.Equal(t, "user=42", got.Process.Cleanups[0].Key)
 		require.Contains(t, o.page(""), "its claim got no answer, or its lease was lost; what may be left is being removed")
+		require.Equal(t, "unanswered", o.entry("user=42").Situation, "it has no holder, and is not called held")
+		require.Contains(t, o.page("key=user%3D42"), "No work runs under this.")
 
 		put(t, memory, "user=43", lock.Claim{Token: "x", Owner: "web-3:1", Lease: time.Hour})
 		require.Equal(t, "held", o.list("q=user%3D43").Entries[0].Situation, "a whole key is found without a list")
@@ -235,28 +235,26 @@ func TestShowsCleanupsAndRecoveries(t *testing.T) {
 	})
 }
 
-// An entry that is being cleaned up has no holder, and is not called held.
-func TestKnowsItsOrphans(t *testing.T) {
+// A process that has an answer which the store lacks says so, also after its lease: no operator decides what it knows.
+func TestShowsAnAnswerThatTheStoreLacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := memstore.New()
-		dead := &guardtest.MortalStore{Store: memory}
-		late := &guardtest.StubStore{Store: dead, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-			_, err := memory.Claim(ctx, key, c)
-			if err == nil {
-				<-ctx.Done()
-				err = ctx.Err()
-			}
-			return lock.Entry{}, err
-		}}
-		dead.Dead.Store(true)
-		l := guardtest.NewLocker(t, late, lock.WithLogger(guardtest.Quiet))
-		_, err := l.Acquire(t.Context(), "user=42")
-		require.ErrorIs(t, err, lock.ErrUnknown)
+		store := latchtest.LoseRequest(latchtest.LoseRequest(memstore.New(), latchtest.Settle, 1000), latchtest.Renew, 1000)
+		l := guardtest.NewLocker(t, store, lock.WithLogger(guardtest.Quiet))
 		o := operatorOf(t, l)
-		require.Equal(t, "unanswered", o.entry("user=42").Situation)
-		require.Contains(t, o.page("key=user%3D42"), "No work runs under this.")
-		dead.Dead.Store(false)
-		time.Sleep(5 * time.Minute)
+		h := latch.Idempotent(l, guardtest.ByUser, keyfunc.IdempotencyKey)(http.HandlerFunc(guardtest.Created))
+		r := guardtest.Post("42")
+		r.Header.Set("Idempotency-Key", "8e03978e")
+		require.Equal(t, http.StatusCreated, guardtest.Serve(h, r).Code)
+		for range 2 {
+			found := o.list("q=42").Entries
+			require.Len(t, found, 1)
+			require.Equal(t, "unanswered", found[0].Situation)
+			require.Contains(t, found[0].Summary, "POST /orders of 42: over in this process")
+			time.Sleep(time.Minute)
+		}
+		require.Equal(t, "outcome-unknown", operatorOf(t, guardtest.NewLocker(t, store)).list("q=42").Entries[0].Situation, "the twin: another process")
+		time.Sleep(12 * time.Hour)
+		require.Equal(t, "stored-answer", o.list("q=42&answers=1").Entries[0].Situation)
 	})
 }
 
@@ -277,8 +275,7 @@ func TestFindsRequests(t *testing.T) {
 	_, _, err := l.Once(t.Context(), "job=7", nil, func(context.Context) ([]byte, error) { return []byte("x"), nil })
 	require.NoError(t, err)
 	require.Len(t, o.list("q=job%3D7&answers=1").Entries, 1, "what a program called it is found too")
-	lease, err := l.Acquire(t.Context(), lock.Key("user", "a&b=c"))
-	require.NoError(t, err)
+	lease := must.Get(l.Acquire(t.Context(), lock.Key("user", "a&b=c")))(t)
 	require.Len(t, o.list("q="+url.QueryEscape("user=a&b=c")).Entries, 1, "as it was before it was composed")
 	require.Len(t, o.list("q="+url.QueryEscape("&B")).Entries, 1)
 	require.NoError(t, lease.Release(t.Context()))
@@ -308,3 +305,5 @@ func TestMethodsAndMistakes(t *testing.T) {
 	require.Contains(t, w.Body.String(), "light-dark(")
 	require.PanicsWithValue(t, "console.New: nil *lock.Locker", func() { console.New(nil) })
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Main(m)) }

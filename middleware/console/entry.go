@@ -82,12 +82,6 @@ func storedAnswer(e lock.Entry) bool {
 	return e.State == lock.Settled && keytext.IsRecord(e.Key) && !record.IsUnknown(e.Receipt)
 }
 
-// isStep reports whether e is the record of a step.
-func isStep(e lock.Entry) bool {
-	_, _, is := keytext.CutStep(e.Key)
-	return is
-}
-
 // urgency is 0 for an entry that needs a decision, and 1 for all others.
 func (e *entry) urgency() int {
 	if e.Situation == situationUnknown {
@@ -129,9 +123,11 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 		c.unknownBecause("which got no answer that says what became of it", "")
 	case e.State == lock.Settled:
 		c.cooldown()
+	case keytext.IsRecord(e.Key) && cleanedUp(local.Cleanups, e, lock.EventSettled):
+		c.settling()
 	case e.State == lock.Abandoned:
 		c.unknown()
-	case beingCleanedUp(local.Cleanups, e):
+	case cleanedUp(local.Cleanups, e, lock.EventReaped):
 		c.unanswered()
 	case keytext.IsRecord(e.Key):
 		c.running()
@@ -141,10 +137,11 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 	return c
 }
 
-// beingCleanedUp reports whether e is a claim without work that is being cleaned up.
-func beingCleanedUp(cleanups []lock.Cleanup, e *lock.Entry) bool {
+// cleanedUp reports whether a call about e has no answer yet, and is repeated by this process: EventReaped for a claim
+// without work, and EventSettled for work that is over.
+func cleanedUp(cleanups []lock.Cleanup, e *lock.Entry, kind lock.EventKind) bool {
 	for _, c := range cleanups {
-		if c.Entry == e.Key && c.Token == e.Token && c.Kind == lock.EventReaped {
+		if c.Entry == e.Key && c.Token == e.Token && c.Kind == kind {
 			return true
 		}
 	}
@@ -153,15 +150,15 @@ func beingCleanedUp(cleanups []lock.Cleanup, e *lock.Entry) bool {
 
 func (e *entry) held() {
 	e.Situation = situationHeld
-	e.Summary = fmt.Sprintf("%s Other requests for %s are refused meanwhile.", e.lease("Running"), e.Shown())
-	e.Freeing = "The next request is let in at once. If the work still goes on, two run at the same time until its process notices, " +
-		"which is at its next renewal."
+	e.Summary = fmt.Sprintf("%s Other requests for %s are refused meanwhile.", e.lease("Running", "Free when the work ends, or in %s"), e.Shown())
+	e.Freeing = "The next request is let in at once, or in the process that has the key at its next renewal. If the work still goes on, two run at " +
+		"the same time until then."
 }
 
 func (e *entry) running() {
 	e.Situation = situationRunning
 	e.Summary = fmt.Sprintf("%s Repeats of this request are refused, or wait, until it ends. No other request is concerned.",
-		e.lease(e.subject()+": running"))
+		e.lease(e.subject()+": running", "In %s "+lapsed))
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first still goes on, it may happen twice."
 }
 
@@ -173,17 +170,21 @@ func (e *entry) subject() string {
 	return e.Request.What()
 }
 
-// lease names the process that has e, and the time left.
-func (e *entry) lease(what string) string {
+// lapsed says what a record is after its lease: the rest of a transaction leaves nothing.
+const lapsed = "its outcome is unknown, or it is free (work in a transaction)"
+
+// lease names the process that has e, and what becomes of e in the time left if the process is gone.
+func (e *entry) lease(what, end string) string {
+	end = fmt.Sprintf(end, e.Left())
 	switch {
 	case e.Here == nil:
-		return fmt.Sprintf("%s, in %s. Free when the work ends, or in %s if that process is gone.", what, e.Process(), e.Left())
+		return fmt.Sprintf("%s, in %s. %s if that process is gone.", what, e.Process(), end)
 	case e.Here.Renewed:
-		return fmt.Sprintf("%s for %s, in this process (%s). Free when the work ends, or in %s if the process dies now.",
-			what, ago(e.Here.Since), strings.TrimPrefix(e.Process(), "process "), e.Left())
+		return fmt.Sprintf("%s for %s, in this process (%s). %s if the process dies now.",
+			what, ago(e.Here.Since), strings.TrimPrefix(e.Process(), "process "), end)
 	default:
-		return fmt.Sprintf("%s for %s, in this process (%s), and no longer renewed. Free in %s.",
-			what, ago(e.Here.Since), strings.TrimPrefix(e.Process(), "process "), e.Left())
+		return fmt.Sprintf("%s for %s, in this process (%s), and no longer renewed. %s.",
+			what, ago(e.Here.Since), strings.TrimPrefix(e.Process(), "process "), end)
 	}
 }
 
@@ -194,8 +195,16 @@ func (e *entry) unanswered() {
 	e.Freeing = "Nothing is lost: no work runs under it."
 }
 
+func (e *entry) settling() {
+	e.Situation = situationUnanswered
+	e.Summary = fmt.Sprintf("%s: over in this process, which leaves its end again until the store confirms it. Repeats wait meanwhile, or are "+
+		"refused. Look again before you decide.", e.subject())
+	e.Freeing = "The same request, sent again, runs as if it were new. If the first took effect, it happens twice."
+}
+
 func (e *entry) unknown() {
-	e.unknownBecause("which is gone. It is not known how far it came", ", except on pages that were set up to run such requests again")
+	e.unknownBecause("whose lease is over: it has ended, or it is paused or cut off, and may still leave its answer",
+		", except on pages that were set up to run such requests again")
 }
 
 // unknownBecause says why the outcome is unknown, in a clause about the process, and
@@ -207,7 +216,7 @@ func (e *entry) unknownBecause(why, exception string) {
 		what, when = e.Request.What()+" was begun", " at "+e.Request.When()+","
 	}
 	e.Summary = fmt.Sprintf("Outcome unknown: %s%s by %s, %s. Repeats are refused for another %s%s. "+
-		"Find out whether it took effect (is there an order?) before you free it.", what, when, e.Process(), why, e.Left(), exception)
+		"Find out whether it took effect (is there an order?), and free it only if it did not.", what, when, e.Process(), why, e.Left(), exception)
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first did take effect, it happens twice."
 }
 

@@ -78,11 +78,13 @@ func (h *handler) erase(ctx context.Context, label, cursor string) (done erasure
 			return r == nil || r.Label != requestinfo.Short(label)
 		})
 		for i := range page {
-			erasable, err := h.erasable(ctx, &page[i])
+			// Only the receipt of the record, also of a step's, may show that the outcome is unknown.
+			key, _, _ := keytext.CutStep(page[i].Key)
+			of, err := h.get(ctx, key)
 			if err != nil {
 				return done, err
 			}
-			if !erasable {
+			if of.State == lock.Held || of.State == lock.Abandoned || record.IsUnknown(of.Receipt) {
 				done.Left++
 				continue
 			}
@@ -98,14 +100,6 @@ func (h *handler) erase(ctx context.Context, label, cursor string) (done erasure
 			return done, nil
 		}
 	}
-}
-
-// erasable reports whether e can be erased: a stored answer, or a step of a request that neither runs nor has an
-// unknown outcome. It reads the record, because only its receipt may show that the outcome is unknown.
-func (h *handler) erasable(ctx context.Context, e *lock.Entry) (bool, error) {
-	key, _, _ := keytext.CutStep(e.Key) // of the record
-	of, err := h.get(ctx, key)
-	return of.State == lock.Free || of.State == lock.Settled && !record.IsUnknown(of.Receipt), err
 }
 
 func (h *handler) logErased(ctx context.Context, done erasure) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -38,7 +39,6 @@ func (s slow) Page(ctx context.Context, cursor string, _ int, match func(string)
 	}
 }
 
-// answered is how long a page takes.
 func (o operator) answered(query string) time.Duration {
 	o.t.Helper()
 	began := time.Now()
@@ -46,8 +46,7 @@ func (o operator) answered(query string) time.Duration {
 	return time.Since(began)
 }
 
-// The first answer is there in less than a second, whatever is searched for, and however
-// slow a step is.
+// The first answer is there in less than a second, whatever is searched for, and however slow a step is.
 func TestSearchesAnswerWithinASecond(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "measures time")
 	synctest.Test(t, func(t *testing.T) {
@@ -66,8 +65,7 @@ func TestSearchesAnswerWithinASecond(t *testing.T) {
 	})
 }
 
-// A page without a result goes on by itself from where it has come to, until there is
-// one, or nothing more.
+// A page without a result goes on by itself from where it has come to, until there is one, or nothing more.
 func TestPagesWithoutAResultGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memstore.New()
@@ -78,9 +76,7 @@ func TestPagesWithoutAResultGoOn(t *testing.T) {
 		refresh := func(query string) (url string, found bool) {
 			w := o.ask(http.MethodGet, query, "", browserAccept)
 			require.Equal(t, http.StatusOK, w.Code)
-			all, err := readPage(w.Body.String())
-			require.NoError(t, err)
-			for _, e := range all {
+			for _, e := range must.Get(readPage(w.Body.String()))(t) {
 				found = found || e.name == "li" && e.in("main") && !e.in("section")
 				if e.attrs["rel"] == "next" && !found {
 					require.Contains(t, w.Header().Get("Refresh"), e.attrs["href"], "the link is for those whose browser does not go on")
@@ -120,8 +116,7 @@ func TestPagesWithoutAResultGoOn(t *testing.T) {
 // erasedSoFar finds the count on a page of an erasure, of which one answer has a singular.
 var erasedSoFar = regexp.MustCompile(`<strong>(\d+) stored answers? erased so far\.`)
 
-// An erasure that does not come to its end in the time of one request says how far it
-// came, and the button goes on from there.
+// An erasure that takes longer than one request says how far it came, and the button goes on from there.
 func TestErasureGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memstore.New()
@@ -142,8 +137,7 @@ func TestErasureGoesOn(t *testing.T) {
 			require.Equal(t, http.StatusOK, w.Code, w.Body)
 			said := erasedSoFar.FindStringSubmatch(w.Body.String())
 			require.NotNil(t, said, w.Body)
-			soFar, err := strconv.Atoi(said[1])
-			require.NoError(t, err)
+			soFar := must.Get(strconv.Atoi(said[1]))(t)
 			require.GreaterOrEqual(t, soFar, erased)
 			erased = soFar
 			require.Equal(t, 31-soFar, kept(t, memory))
@@ -192,10 +186,9 @@ func TestErasureThatIsNotConfirmedDoesNotGoOn(t *testing.T) {
 }
 
 // formOf has the hidden fields of a page's form, nil if there is none.
-func formOf(t *testing.T, page string) url.Values {
-	t.Helper()
-	all, err := readPage(page)
-	require.NoError(t, err)
+func formOf(tb testing.TB, page string) url.Values {
+	tb.Helper()
+	all := must.Get(readPage(page))(tb)
 	var fields url.Values
 	for _, e := range all {
 		if e.attrs["type"] == "hidden" {
@@ -208,7 +201,6 @@ func formOf(t *testing.T, page string) url.Values {
 	return fields
 }
 
-// kept is how many entries there are.
 func kept(t *testing.T, memory *memstore.Store) (n int) {
 	t.Helper()
 	for _, err := range memory.List(t.Context()) {

@@ -2,45 +2,35 @@ package console_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
-	"iter"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
-	"github.com/httplatch/httplatch/lock/quorum"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
 const many = 10_000
-
-func fill(t *testing.T, s lock.Store) {
-	t.Helper()
-	var all sync.WaitGroup
-	for part := range 20 {
-		all.Go(func() {
-			for i := part; i < many; i += 20 {
-				key := fmt.Sprint("user=", i)
-				if _, err := s.Claim(t.Context(), key, lock.Claim{Token: key, Owner: "web-3:4711", Lease: time.Hour}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	require.False(t, t.Failed())
-}
 
 // walk follows the links from page to page, as an operator would, and returns
 // how many pages there were and how large the largest was.
@@ -48,8 +38,7 @@ func (o operator) walk(query string) (keys map[string]bool, pages, most int) {
 	o.t.Helper()
 	keys = make(map[string]bool)
 	for more := true; more; pages++ {
-		all, err := readPage(o.page(query))
-		require.NoError(o.t, err)
+		all := must.Get(readPage(o.page(query)))(o.t)
 		shown := 0
 		more = false
 		for _, e := range all {
@@ -67,61 +56,28 @@ func (o operator) walk(query string) (keys map[string]bool, pages, most int) {
 	return keys, pages, most
 }
 
-// counted is an inspector whose entries that were read are counted.
-type counted struct {
-	lock.Store
-	read int
-}
+// withoutPages is a store that lists its entries, and has no pages.
+type withoutPages struct{ *memstore.Store }
 
-func (c *counted) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
-	return func(yield func(lock.Entry, error) bool) {
-		for e, err := range c.Store.(lock.Inspector).List(ctx) {
-			c.read++
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
-func (*counted) Page(context.Context, string, int, func(string) bool) ([]lock.Entry, string, error) {
+func (withoutPages) Page(context.Context, string, int, func(string) bool) ([]lock.Entry, string, error) {
 	return nil, "", errors.ErrUnsupported
 }
 
-func (c *counted) Forget(ctx context.Context, key, token string) (bool, error) {
-	return c.Store.(lock.Inspector).Forget(ctx, key, token)
-}
-
-// inSteps is one that lists in steps too.
-type inSteps struct{ *counted }
-
-func (s inSteps) Page(ctx context.Context, cursor string, limit int, match func(string) bool) ([]lock.Entry, string, error) {
-	page, next, err := s.Store.(lock.Inspector).Page(ctx, cursor, limit, match)
-	s.read += len(page)
-	return page, next, err
-}
-
+// TestPagesOfManyRecords bounds what is read for a page.
 func TestPagesTenThousand(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "lists 10,000 entries")
 	t.Parallel()
-	for name, wrap := range map[string]func(*counted) (s lock.Store, bound int){
-		"a store with pages":    func(c *counted) (lock.Store, int) { return inSteps{c}, 2 * 50 },
-		"a store without pages": func(c *counted) (lock.Store, int) { return c, many },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := &counted{Store: memstore.New()}
-			store, bound := wrap(c)
-			fill(t, store)
+	memory := memstore.New()
+	for i := range many {
+		put(t, memory, fmt.Sprint("user=", i), lock.Claim{Owner: "web-3:4711", Lease: time.Hour})
+	}
+	for name, store := range map[string]lock.Store{"pages": memory, "no pages": withoutPages{memory}} {
+		parallel.Run(t, name, func(t *testing.T) {
 			o := operatorOf(t, guardtest.NewLocker(t, store))
-			o.page("")
-			require.LessOrEqual(t, c.read, bound, "entries read for one page")
 			keys, pages, most := o.walk("limit=200")
 			require.Len(t, keys, many)
 			require.LessOrEqual(t, most, 400)
 			require.LessOrEqual(t, pages, many/200+5) // a busy machine ends one that takes a second
-
-			c.read = 0
 			keys, _, _ = o.walk("q=user%3D4242")
 			require.Equal(t, map[string]bool{"user=4242": true}, keys)
 			keys, _, _ = o.walk("q=424&limit=5")
@@ -131,8 +87,7 @@ func TestPagesTenThousand(t *testing.T) {
 	}
 }
 
-// commands is how often the server was asked for what since it was last asked
-// this.
+// commands is how often the server was asked for what since it was last asked this.
 func commands(tb testing.TB, srv *redistest.Server) map[string]int {
 	tb.Helper()
 	text, _ := srv.Do(tb, "INFO", "commandstats").(string)
@@ -144,15 +99,133 @@ func commands(tb testing.TB, srv *redistest.Server) map[string]int {
 	return calls
 }
 
-func TestListsAQuorum(t *testing.T) {
-	t.Parallel()
-	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
-	store := quorum.New(nodes, quorum.WithNodeTimeout(time.Minute)) // not 50 ms: the machine may be busy
-	for i := range 300 {
-		put(t, store, fmt.Sprint("user=", i), lock.Claim{Lease: time.Hour})
+var records = flag.Int("console.records", 20_000, "how many records BenchmarkConsole looks through")
+
+func label(i int) string { return fmt.Sprintf("user-%07d", i) }
+
+// fillRecords leaves n stored answers, of as many users. The first is stored by a guard, and the others are copies of it
+// with the label of another user, since a million requests take minutes.
+func fillRecords(tb testing.TB, srv *redistest.Server, store lock.Store, n int) {
+	tb.Helper()
+	l := guardtest.NewLocker(tb, store)
+	require.Equal(tb, http.StatusCreated, keyed(tb, l, label(0), "k", guardtest.Created, latch.WithName("orders")).Code)
+	names := srv.Keys(tb, "*")
+	require.Len(tb, names, 1)
+	value, ok := srv.Do(tb, "GET", names[0]).(string)
+	require.True(tb, ok)
+	require.Equal(tb, 1, strings.Count(value, label(0)))
+	prefix, _, ok := strings.Cut(names[0], keytext.RecordPrefix)
+	require.True(tb, ok)
+
+	client := srv.Client(tb)
+	const batch = 1000
+	for from := 1; from < n; from += batch {
+		_, err := client.Pipelined(tb.Context(), func(p redis.Pipeliner) error {
+			for i := from; i < min(from+batch, n); i++ {
+				hash := sha256.Sum256([]byte(label(i)))
+				p.Set(tb.Context(), prefix+keytext.RecordPrefix+hex.EncodeToString(hash[:]), strings.Replace(value, label(0), label(i), 1), 24*time.Hour)
+			}
+			return nil
+		})
+		require.NoError(tb, err)
 	}
-	o := operatorOf(t, guardtest.NewLocker(t, store))
-	keys, _, most := o.walk("")
-	require.Len(t, keys, 300)
-	require.LessOrEqual(t, most, 100)
+}
+
+// question is the query of an operator, with the expected answers.
+type question struct {
+	what, query string
+	found       string // in the last page
+}
+
+type answers struct {
+	pages          int
+	first, slowest time.Duration
+	scans, reads   int // of the page with the most
+}
+
+// follow asks, and goes on until there is a result, or all is looked through.
+func (q question) follow(o operator, srv *redistest.Server) (all answers) {
+	o.t.Helper()
+	for query := q.query; ; {
+		commands(o.t, srv)
+		began := time.Now()
+		w := o.ask(http.MethodGet, query, "", browserAccept)
+		took := time.Since(began)
+		require.Equal(o.t, http.StatusOK, w.Code)
+		calls := commands(o.t, srv)
+		if all.pages == 0 {
+			all.first = took
+		}
+		all.pages++
+		all.slowest = max(all.slowest, took)
+		all.scans, all.reads = max(all.scans, calls["scan"]), max(all.reads, calls["get"])
+		next, goesOn := strings.CutPrefix(w.Header().Get("Refresh"), "0; url=?")
+		if !goesOn {
+			require.Contains(o.t, w.Body.String(), q.found, q.what)
+			return all
+		}
+		query = next
+	}
+}
+
+// consoleOf is the console over n stored answers in a Redis, a held lock, and a request whose
+// process has died; with what operators ask it.
+func consoleOf(tb testing.TB, n int) (operator, *redistest.Server, []question) {
+	tb.Helper()
+	srv := redistest.Start(tb)
+	store := guardtest.OpenRedis(tb, srv.URL())
+	fillRecords(tb, srv, store, n)
+	lost := requestinfo.Request{Guard: "orders", Method: http.MethodPost, Path: "/orders", Label: "user-lost", Began: time.Now()}
+	put(tb, store, keytext.Record("lost"), lock.Claim{
+		Owner: string(lost.AppendTo([]byte("shop-7f:4711"))), Lease: time.Millisecond, Linger: time.Hour,
+	})
+	put(tb, store, "user=777777", lock.Claim{Owner: "shop-7f:4711", Lease: time.Hour})
+	return operatorOf(tb, guardtest.NewLocker(tb, store)), srv, []question{
+		{"the console is opened", "", "</html>"},
+		{"one page of stored answers", "answers=1", "Stored answer"},
+		{"the largest page of stored answers", "answers=1&limit=200", "Stored answer"},
+		{"a lock, by its whole key", "q=user%3D777777", "Running, in process 4711 on host shop-7f"},
+		{"the one request of unknown outcome, by its label", "q=user-lost", "Outcome unknown: POST /orders of user-lost was begun at "},
+		{"the stored answers of one user", "answers=1&q=" + label(n*7/9), "Stored answer"},
+		{"a user without any", "q=user-none", `<p class="nothing">Nothing`},
+	}
+}
+
+// However many answers are stored, a page without a search reads no more than it shows, one that looks for something reads
+// each entry once, and a search comes to its end. TestSearchesAnswerWithinASecond bounds the time of a page.
+func TestPagesOfManyRecords(t *testing.T) {
+	const n = 20_000
+	o, srv, questions := consoleOf(t, n)
+	for _, q := range questions {
+		got := q.follow(o, srv)
+		if q.query == "" || strings.Contains(q.query, "q=") {
+			// SCAN may list an entry twice, and a whole key is read in addition.
+			require.LessOrEqual(t, got.reads, n+n/20, q.what)
+			require.LessOrEqual(t, got.scans, n/100, q.what)
+			continue
+		}
+		require.LessOrEqual(t, got.scans, 20, q.what)
+		require.LessOrEqual(t, got.reads, 3*200, q.what)
+		require.Equal(t, 1, got.pages, q.what)
+	}
+}
+
+// BenchmarkConsole is each question to its end, over -console.records stored answers. The
+// first answer is there in less than a second, and so is every other page.
+func BenchmarkConsole(b *testing.B) {
+	o, srv, questions := consoleOf(b, *records)
+	for _, q := range questions {
+		b.Run(q.what, func(b *testing.B) {
+			var got answers
+			for b.Loop() {
+				got = q.follow(operator{b, o.h}, srv)
+			}
+			require.Less(b, got.slowest, time.Second)
+			b.ReportMetric(float64(got.first.Milliseconds()), "first-ms")
+			b.ReportMetric(float64(got.slowest.Milliseconds()), "slowest-ms")
+			b.ReportMetric(float64(got.pages), "pages")
+			b.ReportMetric(float64(got.scans), "scans/page")
+			b.ReportMetric(float64(got.reads), "reads/page")
+		})
+	}
 }

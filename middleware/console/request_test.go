@@ -3,8 +3,8 @@ package console_test
 import (
 	"bytes"
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -18,13 +18,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/sealed"
 	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/console"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // keyed sends a request of user with a key to a guard of l.
@@ -49,15 +54,16 @@ func vanish(t *testing.T, memory lock.Store, user, key string, opts ...latch.Ide
 	time.Sleep(time.Minute)
 }
 
-// A customer whose keyed request was left by a process that died does not read that nothing
-// is in the way.
+// A customer whose keyed request was left by a process that died does not read that nothing is in the way.
 func TestFindsTheRequestsOfAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memstore.New()
 		vanish(t, memory, "42", "a", latch.WithName("orders"))
 		l := guardtest.NewLocker(t, memory)
 		require.Equal(t, http.StatusConflict, keyed(t, l, "42", "a", guardtest.Created).Code)
-		require.Equal(t, http.StatusCreated, keyed(t, l, "42", "b", guardtest.Created).Code)
+		for i := range 5 {
+			require.Equal(t, http.StatusCreated, keyed(t, l, "42", fmt.Sprint("done-", i), guardtest.Created).Code)
+		}
 		require.Equal(t, http.StatusCreated, keyed(t, l, "43", "a", guardtest.Created).Code)
 		o := operatorOf(t, l)
 
@@ -72,31 +78,16 @@ func TestFindsTheRequestsOfAUser(t *testing.T) {
 			require.Equal(t, "42", e.Request.Label)
 			require.WithinDuration(t, time.Now().Add(-time.Minute), e.Request.Began, 5*time.Second)
 			require.Contains(t, e.Summary, "POST /orders of 42 was begun at ")
-			require.Contains(t, e.Summary, ", which is gone. It is not known how far it came.")
+			require.Contains(t, e.Summary, ", whose lease is over: it has ended, or it is paused or cut off, and may still leave its answer.")
 		}
 		require.Empty(t, o.list("q=user%3D4").Entries, "a value is meant as a whole")
-		require.Len(t, o.list("q=42&answers=1").Entries, 2)
-		require.Len(t, o.list("q=orders&answers=1").Entries, 3)
+		require.Len(t, o.list("q=42&answers=1").Entries, 6)
+		require.Equal(t, "outcome-unknown", o.list("q=42&answers=1").Entries[0].Situation, "what waits for a decision comes first")
+		require.Len(t, o.list("q=orders&answers=1").Entries, 7)
 
 		page := o.page("q=user%3D42")
 		require.Contains(t, page, "But the outcome of an earlier request is unknown, and its repeats are refused: see below.")
 		require.Contains(t, page, "Outcome unknown")
-	})
-}
-
-// What waits for a decision is the first that is seen.
-func TestUnknownOutcomesComeFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := memstore.New()
-		for _, key := range []string{"a", "b", "c"} {
-			vanish(t, memory, "42", key)
-			keyed(t, guardtest.NewLocker(t, memory), "42", "done-"+key, guardtest.Created)
-		}
-		found := operatorOf(t, guardtest.NewLocker(t, memory)).list("q=42&answers=1").Entries
-		require.Len(t, found, 6)
-		for i, e := range found {
-			require.Equal(t, i < 3, e.Situation == "outcome-unknown")
-		}
 	})
 }
 
@@ -129,11 +120,7 @@ func TestLabels(t *testing.T) {
 func TestSealedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memstore.New()
-		block, err := aes.NewCipher(make([]byte, 32))
-		require.NoError(t, err)
-		aead, err := cipher.NewGCMWithRandomNonce(block)
-		require.NoError(t, err)
-		store := sealed.New(memory, aead)
+		store := sealed.New(memory, guardtest.NewSeal(t, strings.Repeat("0", 32)))
 		vanish(t, store, "secret 42", "a")
 		l := guardtest.NewLocker(t, store)
 		keyed(t, l, "secret 42", "b", guardtest.Created)
@@ -157,8 +144,7 @@ func TestErase(t *testing.T) {
 			keyed(t, l, "42", key, guardtest.Created)
 			keyed(t, l, "421", key, guardtest.Created)
 		}
-		lease, err := l.Acquire(t.Context(), "user=42")
-		require.NoError(t, err)
+		lease := must.Get(l.Acquire(t.Context(), "user=42"))(t)
 		o := operatorOf(t, l)
 
 		require.Equal(t, http.StatusUnprocessableEntity, o.ask(http.MethodPost, "", o.eraseForm("42", "421"), browserAccept).Code)
@@ -243,11 +229,9 @@ func TestEraseEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// While the store is silent, a clean-up can be found by the user of its request, although the
-// record that names the user cannot be read.
+// While the store is silent, a clean-up can be found by the user of its request, without the record that names the user.
 func TestCleanUpsAreNamedWhileTheStoreIsSilent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		away := &guardtest.MortalStore{Store: memstore.New()}
 		l := guardtest.NewLocker(t, away)
 		o := operatorOf(t, l)
@@ -266,4 +250,104 @@ func TestCleanUpsAreNamedWhileTheStoreIsSilent(t *testing.T) {
 		close(running)
 		synctest.Wait()
 	})
+}
+
+// The page of requests that were begun and not finished has their steps, and no results. The list of entries has steps
+// only if it is asked for answers. An erasure leaves the steps of a request whose outcome is unknown: its next attempt
+// needs them.
+func TestUnfinishedRequests(t *testing.T) {
+	t.Parallel()
+	memory := memstore.New()
+	steps := func(dies func(), status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			must.Get(latch.Step(r.Context(), "charge <b>", func(context.Context) (string, error) { return "secret", nil }))(t)
+			_, err := latch.Step(r.Context(), "courier", func(context.Context) (string, error) { return "", errors.New("no answer") })
+			require.Error(t, err)
+			dies()
+			w.WriteHeader(status)
+		}
+	}
+	l := guardtest.NewLocker(t, memory)
+	secret := latch.WithKeySecret(make([]byte, 16))
+	keyed(t, l, "done", "k", steps(func() {}, http.StatusCreated), secret)
+	keyed(t, l, "failed", "k", steps(func() {}, http.StatusServiceUnavailable), secret)
+	dying := &guardtest.MortalStore{Store: memory}
+	dead := lock.New(dying, lock.WithLease(100*time.Millisecond), lock.WithBudget(50*time.Millisecond), lock.WithLogger(guardtest.Quiet))
+	t.Cleanup(func() { guardtest.End(dead) })
+	keyed(t, dead, "died", "k", steps(func() { dying.Dead.Store(true) }, http.StatusCreated), secret)
+
+	o := operatorOf(t, l)
+	var found struct {
+		Unfinished []struct {
+			Request struct{ Label string }
+			Freed   bool
+			Steps   []struct {
+				Name, Key string
+				Done      bool
+			}
+		}
+		Trouble string
+	}
+	require.Eventually(t, func() bool {
+		w := o.ask(http.MethodGet, "unfinished=1", "", "application/json")
+		require.NotContains(t, w.Body.String(), "secret")
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &found))
+		return len(found.Unfinished) == 2
+	}, 30*time.Second, 10*time.Millisecond)
+	require.Empty(t, found.Trouble)
+	for _, u := range found.Unfinished {
+		require.Equal(t, u.Request.Label == "failed", u.Freed)
+		require.Len(t, u.Steps, 2)
+		require.Equal(t, "charge <b>", u.Steps[0].Name)
+		require.Len(t, u.Steps[0].Key, 32)
+		require.True(t, u.Steps[0].Done)
+		require.False(t, u.Steps[1].Done)
+	}
+	page := o.page("unfinished=1")
+	require.Contains(t, page, "POST /orders of failed")
+	require.Contains(t, page, "POST /orders of died")
+	require.NotContains(t, page, "of done")
+	require.NotContains(t, page, "secret")
+
+	require.Len(t, o.list("").Entries, 1, "of the dead process")
+	situations := map[string]int{}
+	for _, e := range o.list("answers=1&q=courier").Entries {
+		require.Contains(t, e.Summary, "The step courier of POST /orders of ")
+		situations[e.Situation]++
+	}
+	require.Equal(t, map[string]int{"step": 3}, situations)
+	require.Contains(t, o.page("answers=1&q=charge"), "The step charge &lt;b&gt; of POST /orders of done is done")
+
+	for label, want := range map[string][2]int{"done": {3, 0}, "failed": {2, 0}, "died": {0, 3}} {
+		erased, left, err := console.Erase(t.Context(), l, label)
+		require.NoError(t, err)
+		require.Equal(t, want, [2]int{erased, left}, label)
+	}
+}
+
+// An erasure leaves a record that says only that the outcome of its request is unknown, with its steps.
+func TestErasureLeavesAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	memory := memstore.New()
+	l := guardtest.NewLocker(t, memory)
+	key := keytext.Record("lost")
+	about := requestinfo.Request{Guard: "orders", Method: http.MethodPost, Path: "/orders", Label: "42", Began: time.Now()}
+	for name, receipt := range map[string][]byte{key: record.Unknown(), keytext.Step(key, "charge"): []byte("\x01\x01charged")} {
+		c := lock.Claim{Token: name, Owner: string(about.AppendTo([]byte("shop-7f:4711"))), Lease: time.Minute}
+		put(t, memory, name, c)
+		must.Yes(t)(memory.Settle(t.Context(), name, c, receipt, time.Hour))
+	}
+	erased, left, err := console.Erase(t.Context(), l, "42")
+	require.NoError(t, err)
+	require.Equal(t, [2]int{0, 2}, [2]int{erased, left})
+
+	w := operatorOf(t, l).ask(http.MethodDelete, "label=42", "", "application/json")
+	require.JSONEq(t, `{"label":"42","erased":0,"left":2}`, w.Body.String())
+}
+
+// A store that cannot list has no such page.
+func TestUnfinishedRequestsOfAStoreThatCannotList(t *testing.T) {
+	t.Parallel()
+	o := operatorOf(t, guardtest.NewLocker(t, struct{ lock.Store }{memstore.New()}))
+	require.Contains(t, o.page("unfinished=1"), "Not all entries were read")
 }

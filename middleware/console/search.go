@@ -127,7 +127,10 @@ func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []
 		if s.texts != nil {
 			reads = h.readReceipts(ctx, page, reads)
 		}
-		page = slices.DeleteFunc(page, func(e lock.Entry) bool { return !l.Answers && (storedAnswer(e) || isStep(e)) })
+		page = slices.DeleteFunc(page, func(e lock.Entry) bool {
+			_, _, isStep := keytext.CutStep(e.Key)
+			return !l.Answers && (isStep || storedAnswer(e))
+		})
 		found = append(found, page...)
 		if w.cursor == "" || len(found) >= l.Limit || !time.Now().Before(until) {
 			return found, nil

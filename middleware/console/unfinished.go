@@ -7,14 +7,12 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// unfinishedList is the page of submissions that were begun and not finished.
+// unfinishedList is the page of submissions that were begun and not finished, without results and tickets.
 type unfinishedList struct {
 	Unfinished []unfinished `json:"unfinished"`
 	Trouble    string       `json:"trouble,omitempty"` // the list is not complete
 }
 
-// unfinished is a submission that was begun and not finished, without the results of its steps and without the
-// ticket that answers it.
 type unfinished struct {
 	Key     string           `json:"key"`
 	Request *request         `json:"request"` // null if it is not known
@@ -50,17 +48,12 @@ func (h *handler) showUnfinished(a *answer) {
 
 // step describes the entry of a step.
 func (e *entry) step(name string, state lock.State) {
-	e.Situation = situationStep
-	of := "a request"
-	if e.Request != nil {
-		of = strings.TrimSpace(e.Request.What())
-	}
-	name = visible(name)
+	e.Situation, e.Summary = situationStep, "The step "+visible(name)+" of "+strings.TrimSpace(e.subject())
 	if state == lock.Settled {
-		e.Summary = "The step " + name + " of " + of + " is done, and its result is kept for another " + e.Left() + ". Attempts of the request get it."
+		e.Summary += " is done, and its result is kept for another " + e.Left() + ". Attempts of the request get it."
 		e.Freeing = "The next attempt of the request runs the step again, under the same key."
 		return
 	}
-	e.Summary = "The step " + name + " of " + of + " was begun, and has no result: its call may have had an effect. It keeps no request waiting."
+	e.Summary += " was begun, and has no result: its call may have had an effect. It keeps no request waiting."
 	e.Freeing = "Nothing changes: the next attempt of the request runs the step in either case."
 }
