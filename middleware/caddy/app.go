@@ -1,6 +1,7 @@
 package latchcaddy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -103,7 +104,7 @@ func (a *App) sourceOf() (source, error) {
 	}
 	s := source{url: fill("store", a.Store), prefix: fill("prefix", a.Prefix), table: fill("table", a.Table)}
 	for _, key := range a.Seal {
-		s.seal += fill("seal", key) + " "
+		s.seal += cmp.Or(strings.TrimSpace(fill("seal", key)), "-") + " " // an empty key is a wrong one, and not none
 	}
 	return s, errors.Join(errs...)
 }

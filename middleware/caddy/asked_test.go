@@ -2,16 +2,15 @@ package latchcaddy_test
 
 import (
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
@@ -36,8 +35,7 @@ func startFPM(t *testing.T) *fpm {
 	if _, err := exec.LookPath(path); err != nil {
 		testmain.Unavailable(t, noPHP, err)
 	}
-	p, err := process.New("php-fpm", process.Killed, nil)
-	require.NoError(t, err)
+	p := must.Get(process.New("php-fpm", process.Killed, nil))(t)
 	t.Cleanup(p.Remove)
 	f := &fpm{p.Dir, filepath.Join(p.Dir, "fpm.sock")}
 	require.NoError(t, os.CopyFS(f.dir, os.DirFS("testdata/php")))
@@ -136,50 +134,4 @@ func TestPHPDies(t *testing.T) {
 		require.Contains(t, g.post("/orders", "").body, "#outcome-unknown")
 	}
 	require.Equal(t, []string{"/orders"}, f.placed(t))
-}
-
-// TestRewrittenURLs: two shops with one key behind handle_path are two orders, and matchers see a path
-// without the prefix that their handle_path has stripped.
-func TestRewrittenURLs(t *testing.T) {
-	twice := func(directives string) string {
-		one := "handle_path /p1/* {\n" + directives + "\n}\n"
-		return one + strings.NewReplacer("/p1", "/p2", "%SHOP", "%OTHER").Replace(one)
-	}
-	for directives, want := range map[string][]int{
-		twice(guardLines + "reverse_proxy %SHOP"): {1, 1},
-		twice("reverse_proxy %SHOP"):              {2, 2},
-		twice(strings.Replace(guardLines, "latch", "latch /orders*", 1) + "reverse_proxy %SHOP"):                                      {1, 1},
-		twice(strings.Replace(guardLines, "latch", "latch /orders*", 1) + "rewrite * /front\nreverse_proxy %SHOP"):                    {1, 1},
-		twice(strings.Replace(guardLines, "latch", "latch /p1/orders*", 1) + "reverse_proxy %SHOP"):                                   {2, 2},
-		strings.Replace(guardLines, "latch", "latch /p1/orders*", 1) + twice("reverse_proxy %SHOP"):                                   {1, 2},
-		strings.Replace(guardLines, "latch", "latch /orders*", 1) + "uri strip_prefix /p1\nuri strip_prefix /p2\nreverse_proxy %SHOP": {2, 0},
-		guardLines + "rewrite * /front?path={path}\nreverse_proxy %SHOP":                                                              {2, 0},
-		strings.Replace(guardLines, "latch", "@not not path /p2*\nlatch @not", 1) + "rewrite * /front\nreverse_proxy %SHOP":           {3, 0},
-	} {
-		t.Run(directives, func(t *testing.T) {
-			shop, other := newShop(t), newShop(t)
-			g := start(t, strings.ReplaceAll(site(shop, directives), "%OTHER", other.Listener.Addr().String()))
-			for _, path := range slices.Repeat([]string{"/p1/orders", "/p2/orders"}, 2) {
-				require.Equal(t, http.StatusCreated, g.post(path, "").status)
-			}
-			require.Equal(t, want, []int{shop.placed(), other.placed()})
-		})
-	}
-}
-
-// TestInvokedGuard: a guard in a named route sees the path without the prefix of the handle_path that
-// has invoked the route, whichever of them has.
-func TestInvokedGuard(t *testing.T) {
-	for lines, want := range map[string]int{"latch /orders*": 2, "@not not path /orders*\nlatch @not": 4} {
-		t.Run(lines, func(t *testing.T) {
-			shop := newShop(t)
-			named := "&(shop) {\nroute {\n" + strings.Replace(guardLines, "latch", lines, 1) + "reverse_proxy %SHOP\n}\n}\n"
-			caddyfile := site(shop, "handle_path /p1/* {\ninvoke shop\n}\nhandle_path /p2/* {\ninvoke shop\n}")
-			g := start(t, strings.Replace(caddyfile, "http://", strings.ReplaceAll(named, "%SHOP", shop.Listener.Addr().String())+"http://", 1))
-			for _, path := range slices.Repeat([]string{"/p1/orders", "/p2/orders"}, 2) {
-				require.Equal(t, http.StatusCreated, g.post(path, "").status)
-			}
-			require.Equal(t, want, shop.placed())
-		})
-	}
 }

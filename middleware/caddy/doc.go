@@ -60,7 +60,9 @@
 //
 // If a placeholder has no value, the request is refused with 400. Any client can send a header: use
 // one only if your authentication sets it, as with copy_headers of forward_auth. The host of the
-// request is part of each scope, so two sites can share a store.
+// request is part of each scope, so two sites can share a store. It is not part of the key of a lock,
+// which other programs may have to build: add {http.request.host} to it if two sites have users of
+// their own.
 //
 // The URL is the one that the client has asked for: for the matcher, for keys with placeholders, and
 // in the identity of a request. What try_files, php_fastcgi or rewrite have made of it is for the

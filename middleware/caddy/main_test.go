@@ -42,8 +42,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.keepLockfileFresh"))
 }
 
-// shop is an upstream that is no friend of its gateway: it places each order, and then does what
-// X-Do says.
+// shop is an upstream that is no friend of its gateway: it places each order, and then does what X-Do says.
 type shop struct {
 	*httptest.Server
 
@@ -98,17 +97,15 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", fmt.Sprint("/orders/", n))
 		w.WriteHeader(http.StatusSeeOther)
 		return
-	case "in chunks":
+	case "in chunks", "cut":
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprint(w, "order ")
 		_ = http.NewResponseController(w).Flush()
+		if do == "cut" {
+			panic(http.ErrAbortHandler)
+		}
 		_, _ = fmt.Fprint(w, n)
 		return
-	case "cut":
-		w.WriteHeader(http.StatusCreated)
-		_, _ = fmt.Fprint(w, "order ")
-		_ = http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
 	}
 	w.Header().Set("X-Was", r.Header.Get("X-Do"))
 	w.WriteHeader(http.StatusCreated)
@@ -149,6 +146,14 @@ func (g *gateway) adapted(text string) ([]byte, error) {
 	config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt(caddyfile.Format([]byte(text)), map[string]any{"filename": "Caddyfile"})
 	require.Empty(g.t, warnings)
 	return config, err
+}
+
+// validate checks a configuration as the command caddy validate does.
+func validate(t *testing.T, config []byte) error {
+	t.Helper()
+	var parsed *caddy.Config
+	require.NoError(t, caddy.StrictUnmarshalJSON(config, &parsed))
+	return caddy.Validate(parsed)
 }
 
 func (g *gateway) load(text string) error {
@@ -236,15 +241,8 @@ http://127.0.0.1:%PORT {
 }
 
 func plain(s *shop) string {
-	return `{
-}
-http://127.0.0.1:%PORT {
-	reverse_proxy ` + s.Listener.Addr().String() + ` {
-		transport http {
-			response_header_timeout 30s
-		}
-	}
-}`
+	return "{\n}\nhttp://127.0.0.1:%PORT {\nreverse_proxy " + s.Listener.Addr().String() +
+		" {\ntransport http {\nresponse_header_timeout 30s\n}\n}\n}"
 }
 
 // impatient is the Caddyfile of a gateway that gives up an upstream which is late. The other

@@ -1,19 +1,28 @@
 package latchcaddy_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
-// storesOf starts the servers of the stores, and returns what a Caddyfile says of each, and of
-// another store of its kind.
+// storesOf starts the servers of the stores, and returns what a Caddyfile says of each, and of another store of its kind.
 func storesOf(t *testing.T) map[string][2]string {
 	t.Helper()
 	redis := redistest.Shared(t).URL()
@@ -94,8 +103,7 @@ func TestTheStoreIsOpenedOnce(t *testing.T) {
 	require.Eventually(t, func() bool { return connections() == 0 }, patience, tick)
 }
 
-// TestTheStoreIsDown: Caddy starts, other sites work, guarded requests get 503, and a store that
-// comes up is used.
+// Caddy starts, other sites work, guarded requests get 503, and a store that comes up is used.
 func TestTheStoreIsDown(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
@@ -131,10 +139,56 @@ func TestReloadToAStoreThatIsDown(t *testing.T) {
 // TestValidateContactsNoServer, so that a configuration can be checked where there is none.
 func TestValidateContactsNoServer(t *testing.T) {
 	for _, store := range []string{"redis://127.0.0.1:1", "postgres://u@127.0.0.1:1/shop"} {
-		config, err := (&gateway{t: t}).adapted(guarded(newShop(t), store))
-		require.NoError(t, err)
-		var parsed *caddy.Config
-		require.NoError(t, caddy.StrictUnmarshalJSON(config, &parsed))
-		require.NoError(t, caddy.Validate(parsed))
+		require.NoError(t, validate(t, must.Get((&gateway{t: t}).adapted(guarded(newShop(t), store)))(t)))
 	}
+}
+
+// TestMetrics are on Caddy's endpoint, and count on over a reload.
+func TestMetrics(t *testing.T) {
+	s := newShop(t)
+	config := site(s, "metrics /metrics\nlatch {\nidempotent orders {\nscope global\nkey idempotency-key\n}\n}\nreverse_proxy %SHOP")
+	g := start(t, config)
+	require.Equal(t, 201, g.order("a", "").status)
+	g.reload(config + "\n")
+	for range 2 {
+		require.Equal(t, 201, g.order("a", "").status)
+	}
+	metrics := g.look("/metrics").body
+	for outcome, n := range map[string]string{"executed": "1", "replayed": "2"} {
+		line := regexp.MustCompile(`(?m)^idempotency_\w+_total\{.*outcome="` + outcome + `".*policy="orders".*\} ` + n + `$`)
+		require.Regexp(t, line, metrics)
+	}
+	require.Contains(t, metrics, "lock_inflight")
+}
+
+// TestLogOfAStoreThatIsDown has no line that is not Caddy's: go-redis writes lines of its own.
+func TestLogOfAStoreThatIsDown(t *testing.T) {
+	s := newShop(t)
+	port := must.Get(process.FreePort())(t)
+	config := strings.ReplaceAll(guarded(s, "redis://127.0.0.1:1"), "%PORT", fmt.Sprint(port))
+	config = strings.Replace(config, "{", "{\n\tadmin off\n\tpersist_config off\n\tauto_https off", 1)
+	file := filepath.Join(t.TempDir(), "Caddyfile")
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), caddyArguments+"=run --adapter caddyfile --config "+file, "XDG_DATA_HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir())
+	p := must.Get(process.New("caddy", process.Killed, nil))(t)
+	t.Cleanup(p.Remove)
+	require.NoError(t, p.Start(cmd, func(int) bool { return listens(port) }))
+	g := &gateway{t, port}
+	for _, key := range []string{"a", "b", "c"} {
+		require.Equal(t, 503, g.order(key, "").status)
+	}
+	p.Kill()
+	require.Contains(t, p.Log(), "the store is not ready")
+	for line := range strings.Lines(p.Log()) {
+		require.True(t, json.Valid([]byte(line)), line)
+	}
+}
+
+func listens(port int) bool {
+	conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }

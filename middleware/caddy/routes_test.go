@@ -3,12 +3,15 @@ package latchcaddy_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/must"
 )
 
 // Guards of the routes that tests load.
@@ -20,7 +23,7 @@ const (
 
 // site returns a Caddyfile with these directives. %SHOP stands for the address of the shop.
 func site(s *shop, directives string) string {
-	return strings.ReplaceAll("{\nlatch {\nstore memory\n}\n}\n&(shared) {\nreverse_proxy %SHOP\n}\nhttp://127.0.0.1:%PORT {\n"+directives+"\n}",
+	return strings.ReplaceAll("{\nlatch {\nstore memory\n}\n}\n&(shared) {\nreverse_proxy %SHOP\n}\nhttp://127.0.0.1:%PORT, http://localhost:%PORT {\n"+directives+"\n}",
 		"%SHOP", s.Listener.Addr().String())
 }
 
@@ -38,6 +41,7 @@ func (g *gateway) siteJSON(s *shop, routes string) []byte {
 // TestEachProxyBehindAGuardIsGuarded loses the answer to an order, wherever the reverse_proxy is, and
 // sends the order twice more. Without a guard there are three orders.
 func TestEachProxyBehindAGuardIsGuarded(t *testing.T) {
+	caddy.RegisterModule(box{})
 	const proxy = "reverse_proxy %SHOP\n"
 	for directives, orders := range map[string]int{
 		guardLines + proxy: 1,
@@ -59,22 +63,8 @@ func TestEachProxyBehindAGuardIsGuarded(t *testing.T) {
 		"error 503\nhandle_errors {\n" + guardLines + proxy + "}":                                                        1,
 		"error 503\nhandle_errors {\n" + proxy + "}":                                                                     3,
 		guardLines + "respond 503\nintercept {\n@bad status 503\nhandle_response @bad {\n" + guardLines + proxy + "}\n}": 0, // the first guard has read the body
-	} {
-		t.Run(directives, func(t *testing.T) {
-			s := newShop(t)
-			g := start(t, site(s, directives))
-			for _, do := range []string{"lose the reply", "", ""} {
-				g.order("k", do)
-			}
-			require.Equal(t, orders, s.placed())
-		})
-	}
-}
 
-// TestEachProxyInRoutesIsGuarded is the same for routes that a Caddyfile cannot have.
-func TestEachProxyInRoutesIsGuarded(t *testing.T) {
-	caddy.RegisterModule(box{})
-	for routes, orders := range map[string]int{
+		// Routes that a Caddyfile cannot have.
 		`[{"handle": [%GUARD, {"handler": "subroute", "routes": [{"handle": [%FAILS]}], "errors": {"routes": [{"handle": [%PROXY]}]}}]}]`:         1,
 		`[{"handle": [{"handler": "subroute", "routes": [{"handle": [%FAILS]}], "errors": {"routes": [{"handle": [%PROXY]}]}}]}]`:                 3,
 		`[{"handle": [{"handler": "subroute", "routes": [{"handle": [%FAILS]}], "errors": {"routes": [{"handle": [%GUARD, %PROXY]}]}}]}]`:         1,
@@ -83,14 +73,54 @@ func TestEachProxyInRoutesIsGuarded(t *testing.T) {
 		`[{"handle": [{"handler": "test_box", "routes": [{"handle": [%GUARD]}]}, %PROXY]}]`:                                                       1,
 		`[{"handle": [{"handler": "test_box", "routes": [{"handle": [%PROXY]}]}]}]`:                                                               3,
 	} {
-		t.Run(routes, func(t *testing.T) {
+		t.Run(directives, func(t *testing.T) {
 			s := newShop(t)
-			g := start(t, plain(s))
-			require.NoError(t, caddy.Load(g.siteJSON(s, routes), true))
+			var g *gateway
+			if strings.HasPrefix(directives, "[") {
+				g = start(t, plain(s))
+				require.NoError(t, caddy.Load(g.siteJSON(s, directives), true))
+			} else {
+				g = start(t, site(s, directives))
+			}
 			for _, do := range []string{"lose the reply", "", ""} {
 				g.order("k", do)
 			}
 			require.Equal(t, orders, s.placed())
+		})
+	}
+}
+
+// TestRewrittenURLs: two shops with one key behind handle_path are two orders, and matchers see a path without the prefix that
+// their handle_path has stripped; also in a named route, which sees it without the prefix of the handle_path that has invoked it.
+func TestRewrittenURLs(t *testing.T) {
+	twice := func(directives string) string {
+		one := "handle_path /p1/* {\n" + directives + "\n}\n"
+		return one + strings.NewReplacer("/p1", "/p2", "%SHOP", "%OTHER").Replace(one)
+	}
+	guard := func(matched string) string { return strings.Replace(guardLines, "latch", matched, 1) }
+	invoked := func(matched string) string { // the end of the site is the end of the route
+		return twice("invoke named") + "}\n&(named) {\nroute {\n" + guard(matched) + "reverse_proxy %SHOP\n}"
+	}
+	for directives, want := range map[string][]int{
+		twice(guardLines + "reverse_proxy %SHOP"):                                                   {1, 1},
+		twice("reverse_proxy %SHOP"):                                                                {2, 2},
+		twice(guard("latch /orders*") + "reverse_proxy %SHOP"):                                      {1, 1},
+		twice(guard("latch /orders*") + "rewrite * /front\nreverse_proxy %SHOP"):                    {1, 1},
+		twice(guard("latch /p1/orders*") + "reverse_proxy %SHOP"):                                   {2, 2},
+		guard("latch /p1/orders*") + twice("reverse_proxy %SHOP"):                                   {1, 2},
+		guard("latch /orders*") + "uri strip_prefix /p1\nuri strip_prefix /p2\nreverse_proxy %SHOP": {2, 0},
+		guardLines + "rewrite * /front?path={path}\nreverse_proxy %SHOP":                            {2, 0},
+		guard("@not not path /p2*\nlatch @not") + "rewrite * /front\nreverse_proxy %SHOP":           {3, 0},
+		invoked("latch /orders*"):                                                                   {2, 0},
+		invoked("@not not path /orders*\nlatch @not"):                                               {4, 0},
+	} {
+		t.Run(directives, func(t *testing.T) {
+			shop, other := newShop(t), newShop(t)
+			g := start(t, strings.ReplaceAll(site(shop, directives), "%OTHER", other.Listener.Addr().String()))
+			for _, path := range slices.Repeat([]string{"/p1/orders", "/p2/orders"}, 2) {
+				require.Equal(t, http.StatusCreated, g.post(path, "").status)
+			}
+			require.Equal(t, want, []int{shop.placed(), other.placed()})
 		})
 	}
 }
@@ -116,9 +146,7 @@ func TestProxiesThatNoGuardCanProtect(t *testing.T) {
 	const outside = "is in handle_errors or intercept, which run after the guards of this server"
 	refused := func(t *testing.T, g *gateway, config []byte, want string) {
 		t.Helper()
-		var parsed *caddy.Config
-		require.NoError(t, caddy.StrictUnmarshalJSON(config, &parsed))
-		require.ErrorContains(t, caddy.Validate(parsed), want)
+		require.ErrorContains(t, validate(t, config), want)
 		require.ErrorContains(t, caddy.Load(config, true), want)
 		require.Equal(t, 201, g.order("k", "").status, "the configuration before it stays")
 	}
@@ -132,9 +160,7 @@ func TestProxiesThatNoGuardCanProtect(t *testing.T) {
 		t.Run(directives, func(t *testing.T) {
 			s := newShop(t)
 			g := start(t, plain(s))
-			config, err := g.adapted(site(s, directives))
-			require.NoError(t, err)
-			refused(t, g, config, want)
+			refused(t, g, must.Get(g.adapted(site(s, directives)))(t), want)
 		})
 	}
 	for _, routes := range []string{

@@ -1,17 +1,23 @@
 package latchcaddy_test
 
 import (
+	"net"
 	"net/http"
+	"net/http/fcgi"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/must"
 )
 
 // TestOneOrder repeats an order whose first answer did not arrive as it should. Through a plain
 // reverse_proxy each repeat is another order.
 func TestOneOrder(t *testing.T) {
-	tests := map[string]struct {
+	for do, tt := range map[string]struct {
 		first int    // the status of the first answer
 		again string // in the answer to the repeat
 		once  int    // orders, of both
@@ -23,8 +29,7 @@ func TestOneOrder(t *testing.T) {
 		"be late":        {504, "#outcome-unknown", 1},
 		"cut":            {502, "#outcome-unknown", 1},
 		"fail":           {500, `order 2 of "tea"`, 2},
-	}
-	for do, tt := range tests {
+	} {
 		of := func(caddyfile string) string { return caddyfile }
 		if do == "be late" {
 			of = impatient
@@ -33,8 +38,7 @@ func TestOneOrder(t *testing.T) {
 			s := newShop(t)
 			g := start(t, of(guarded(s, "memory")))
 			require.Equal(t, tt.first, g.order("k", do).status)
-			repeated := g.request(t.Context(), "k", "")
-			again := send(t, repeated)
+			again := send(t, g.request(t.Context(), "k", ""))
 			require.Contains(t, again.body, tt.again)
 			require.Equal(t, tt.once, s.placed())
 			if tt.first < 400 {
@@ -52,41 +56,18 @@ func TestOneOrder(t *testing.T) {
 	}
 }
 
-// TestRetriesOfTheProxy: lb_retry_match repeats a POST by itself. The transport sends it once,
-// unless there was no connection.
+// Lb_retry_match repeats a POST by itself. The transport sends it once, unless there was no connection.
 func TestRetriesOfTheProxy(t *testing.T) {
-	retrying := func(s *shop, transport string) string {
-		latch := ""
-		if transport == "latch" {
-			latch = "latch {\nidempotent {\nscope global\nkey idempotency-key\n}\n}"
-		}
-		return `{
-	latch {
-		store memory
-	}
-}
-http://127.0.0.1:%PORT {
-	` + latch + `
-	reverse_proxy 127.0.0.1:1 ` + s.Listener.Addr().String() + ` {
-		transport ` + transport + `
-		lb_policy round_robin
-		lb_retries 4
-		lb_try_interval 1ms
-		lb_retry_match {
-			method POST
-		}
-	}
-}`
-	}
+	const retrying = "lb_policy round_robin\nlb_retries 4\nlb_try_interval 1ms\nlb_retry_match {\nmethod POST\n}\n}"
 	s := newShop(t)
-	g := start(t, retrying(s, "latch"))
+	g := start(t, site(s, guardLines+"reverse_proxy 127.0.0.1:1 %SHOP {\ntransport latch\n"+retrying))
 	require.Equal(t, 201, g.order("a", "").status, "the other upstream takes no connection")
 	require.Equal(t, 502, g.order("b", "lose the reply").status)
 	require.Contains(t, g.order("b", "").body, "#outcome-unknown")
 	require.Equal(t, 2, s.placed())
 
 	s = newShop(t)
-	g = start(t, retrying(s, "http"))
+	g = start(t, site(s, "reverse_proxy 127.0.0.1:1 %SHOP {\ntransport http\n"+retrying))
 	require.Equal(t, 201, g.order("a", "").status)
 	require.Equal(t, 502, g.order("b", "lose the reply").status)
 	require.Greater(t, s.placed(), 2, "this test can see a second order")
@@ -95,23 +76,22 @@ http://127.0.0.1:%PORT {
 // TestHeadersOfTheUpstream: it is given the key of the order, and says whether it has placed it;
 // and a client that sends the headers of either is not heard.
 func TestHeadersOfTheUpstream(t *testing.T) {
-	for name, tt := range map[string]struct {
-		says  string // Latch-Commit
+	for says, tt := range map[string]struct { // Latch-Commit
 		again string // in the answer to the repeat
 		once  int
 	}{
-		"it says nothing":           {"", "#outcome-unknown", 1},
-		"it has placed it":          {"yes", "failed", 1},
-		"it has not":                {"no", "failed", 2},
-		"it says something unknown": {"maybe", "#outcome-unknown", 1},
+		"":      {"#outcome-unknown", 1},
+		"yes":   {"failed", 1},
+		"no":    {"failed", 2},
+		"maybe": {"#outcome-unknown", 1},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(says, func(t *testing.T) {
 			var got []http.Header
 			s := newShop(t)
 			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				got = append(got, r.Header)
-				if tt.says != "" {
-					w.Header().Set("Latch-Commit", tt.says)
+				if says != "" {
+					w.Header().Set("Latch-Commit", says)
 				}
 				http.Error(w, "failed", http.StatusBadGateway)
 			})
@@ -160,3 +140,105 @@ func TestLockWhileTheUpstreamIsLate(t *testing.T) {
 		})
 	}
 }
+
+// TestFastCGI: an answer with a length is kept. One without may be cut off, and so is not kept;
+// and no answer is no empty one, which it is to the transport fastcgi alone.
+func TestFastCGI(t *testing.T) {
+	for do, tt := range map[string]struct {
+		first int
+		again string // in the answer to the repeat
+	}{
+		"with a length": {201, "order 1"},
+		"without":       {201, "#result-not-replayable"},
+		"dies":          {502, "#outcome-unknown"},
+		"no connection": {502, "order 1"},
+	} {
+		t.Run(do, func(t *testing.T) {
+			s := newPHP(t)
+			config := site(newShop(t), "root /srv\n"+guardLines+"reverse_proxy "+s.addr+" {\ntransport latch fastcgi {\nsplit .php\n}\n}")
+			if do == "no connection" {
+				s.stop()
+			}
+			g := start(t, config)
+			require.Equal(t, tt.first, g.order("k", do).status)
+			if do == "no connection" {
+				s.start()
+			}
+			require.Contains(t, g.order("k", "with a length").body, tt.again)
+			require.Equal(t, int32(1), s.orders.Load())
+		})
+	}
+}
+
+// php is a FastCGI server, as PHP-FPM is one.
+type php struct {
+	t        *testing.T
+	addr     string
+	listener net.Listener
+	ended    chan struct{}
+	orders   atomic.Int32
+}
+
+func newPHP(t *testing.T) *php {
+	t.Helper()
+	s := &php{t: t, addr: "127.0.0.1:0"}
+	s.start()
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *php) start() {
+	s.t.Helper()
+	listener := must.Get(net.Listen("tcp", s.addr))(s.t)
+	s.listener, s.addr, s.ended = listener, listener.Addr().String(), make(chan struct{})
+	go func() {
+		defer close(s.ended)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = fcgi.Serve(&oneConn{conn, make(chan struct{})}, s.handler(conn))
+		}
+	}()
+}
+
+func (s *php) stop() {
+	_ = s.listener.Close()
+	<-s.ended
+}
+
+func (s *php) handler(conn net.Conn) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := "order " + strconv.Itoa(int(s.orders.Add(1)))
+		switch r.Header.Get("X-Do") {
+		case "dies":
+			_ = conn.Close()
+			return
+		case "with a length":
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(body))
+	})
+}
+
+// oneConn is a listener with one connection, so that a handler can close it.
+type oneConn struct {
+	net.Conn
+
+	taken chan struct{}
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	select {
+	case <-l.taken:
+		return nil, net.ErrClosed
+	default:
+		close(l.taken)
+		return l.Conn, nil
+	}
+}
+
+func (l *oneConn) Addr() net.Addr { return l.LocalAddr() }
+func (*oneConn) Close() error     { return nil }

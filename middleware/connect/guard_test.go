@@ -22,6 +22,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -99,7 +101,6 @@ func handler(f create, guards ...connect.Interceptor) http.Handler {
 	return connect.NewUnaryHandler(procedure, f, connect.WithInterceptors(guards...))
 }
 
-// requireRefused checks a refusal with its details.
 func requireRefused(t *testing.T, code connect.Code, reason string, err error) {
 	t.Helper()
 	refused, ok := errors.AsType[*connect.Error](err)
@@ -107,9 +108,7 @@ func requireRefused(t *testing.T, code connect.Code, reason string, err error) {
 	require.Equal(t, code, refused.Code(), err)
 	var details []proto.Message
 	for _, d := range refused.Details() {
-		value, err := d.Value()
-		require.NoError(t, err)
-		details = append(details, value)
+		details = append(details, must.Get(d.Value())(t))
 	}
 	require.NotEmpty(t, details)
 	require.Equal(t, reason, details[0].(*errdetails.ErrorInfo).GetReason())
@@ -123,7 +122,7 @@ func requireRefused(t *testing.T, code connect.Code, reason string, err error) {
 func each(t *testing.T, run func(t *testing.T, protocol string)) {
 	t.Helper()
 	for protocol := range protocols {
-		t.Run(protocol, func(t *testing.T) { t.Parallel(); run(t, protocol) })
+		parallel.Run(t, protocol, func(t *testing.T) { ; run(t, protocol) })
 	}
 }
 
@@ -143,8 +142,7 @@ func TestReplay(t *testing.T) {
 			return resp, nil
 		}, once(t)))
 		for n := range 3 {
-			resp, err := call("a", "tea")
-			require.NoError(t, err)
+			resp := must.Get(call("a", "tea"))(t)
 			require.Equal(t, "tea 1", resp.Msg.GetValue())
 			require.Equal(t, []string{"1", "2"}, resp.Header().Values("Order"))
 			require.Equal(t, "2", resp.Trailer().Get("Cost"))
@@ -177,8 +175,7 @@ func TestErrors(t *testing.T) {
 				&errdetails.ErrorInfo{Reason: "OUTCOME_UNKNOWN", Domain: "github.com/httplatch/httplatch"}, // of an inner guard
 			} {
 				answer = connect.NewError(code, errors.New("no"))
-				d, err := connect.NewErrorDetail(detail)
-				require.NoError(t, err)
+				d := must.Get(connect.NewErrorDetail(detail))(t)
 				answer.AddDetail(d)
 				answer.Meta().Set("Cost", "2")
 				runs = 0
@@ -235,8 +232,7 @@ func TestRefusals(t *testing.T) {
 		refused(connect.CodeInvalidArgument, "KEY_MISSING", "", "tea")
 		refused(connect.CodeInvalidArgument, "KEY_INVALID", "a b", "tea")
 		require.Zero(t, runs)
-		_, err := call("a", "tea")
-		require.NoError(t, err)
+		must.Get(call("a", "tea"))(t)
 		refused(connect.CodeInvalidArgument, "KEY_REUSED", "a", "coffee")
 
 		first := make(chan error)
@@ -246,7 +242,7 @@ func TestRefusals(t *testing.T) {
 		close(finish)
 		require.NoError(t, <-first)
 
-		_, err = call("c", "committed")
+		_, err := call("c", "committed")
 		require.Equal(t, connect.CodeUnknown, connect.CodeOf(err))
 		refused(connect.CodeFailedPrecondition, "RESULT_NOT_REPLAYABLE", "c", "committed")
 		require.Equal(t, 3, runs)
@@ -269,8 +265,7 @@ func TestKeys(t *testing.T) {
 	}
 	call := serve(t, "Connect", handler(count, latchconnect.Once(newLocker(t), userOf, latchconnect.Field("value"))))
 	for range 2 {
-		_, err := call("", "8e03978e")
-		require.NoError(t, err)
+		must.Get(call("", "8e03978e"))(t)
 	}
 	require.Equal(t, 1, runs)
 	_, err := call("", "")
@@ -307,20 +302,17 @@ func TestNoSideEffects(t *testing.T) {
 	}
 	for _, guard := range []connect.Interceptor{once(t), latchconnect.Lock(newLocker(t), "user", latchconnect.IdempotencyKey)} {
 		plain := httptest.NewServer(handler(count))
-		_, err := connect.NewClient[text, text](plain.Client(), plain.URL+procedure, connect.WithInterceptors(guard)).
-			CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("tea")))
-		require.NoError(t, err)
+		must.Get(connect.NewClient[text, text](plain.Client(), plain.URL+procedure, connect.WithInterceptors(guard)).
+			CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("tea"))))(t)
 		plain.Close()
 		safe := []connect.HandlerOption{connect.WithInterceptors(guard), connect.WithIdempotency(connect.IdempotencyNoSideEffects)}
-		_, err = serve(t, "Connect", connect.NewUnaryHandler(procedure, count, safe...))("", "tea")
-		require.NoError(t, err)
+		must.Get(serve(t, "Connect", connect.NewUnaryHandler(procedure, count, safe...))("", "tea"))(t)
 
 		streamed := func(opts ...connect.HandlerOption) error {
 			server := httptest.NewServer(connect.NewServerStreamHandler(procedure, watch, opts...))
 			defer server.Close()
 			client := connect.NewClient[text, text](server.Client(), server.URL+procedure, connect.WithInterceptors(guard))
-			stream, err := client.CallServerStream(t.Context(), connect.NewRequest(wrapperspb.String("tea")))
-			require.NoError(t, err)
+			stream := must.Get(client.CallServerStream(t.Context(), connect.NewRequest(wrapperspb.String("tea"))))(t)
 			defer func() { require.NoError(t, stream.Close()) }()
 			for stream.Receive() {
 				runs++
@@ -365,14 +357,12 @@ func TestLock(t *testing.T) {
 	})
 }
 
-// TestLostReply: the connection breaks after each byte of the answer, and the client sends the call again. The
-// twin without the guard has the effect twice.
+// TestLostReply: the connection breaks after each byte of the answer, and the client repeats. The twin has no guard.
 func TestLostReply(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"Connect", "gRPC", "gRPC-Web"} {
 		for name, guards := range map[string][]connect.Interceptor{"guarded": {once(t, lock.WithWait(10*time.Second))}, "twin": nil} {
-			t.Run(protocol+" "+name, func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, protocol+" "+name, func(t *testing.T) {
 				var effects atomic.Int64
 				server := httptest.NewUnstartedServer(requireUser(handler(func(context.Context, *connect.Request[text]) (*connect.Response[text], error) {
 					return connect.NewResponse(wrapperspb.String(fmt.Sprint("order ", effects.Add(1)))), nil

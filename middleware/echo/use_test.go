@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -28,7 +30,7 @@ var errAway = errors.New("database is away")
 // TestReplays: one effect, and the same answers as by echo without a guard.
 func TestReplays(t *testing.T) {
 	each(t, func(t *testing.T, v version) {
-		tests := map[string]struct {
+		for name, tt := range map[string]struct {
 			handler func(c ctx) error
 			status  int
 		}{
@@ -45,10 +47,8 @@ func TestReplays(t *testing.T) {
 			"Redirect":               {func(c ctx) error { return c.Redirect(http.StatusSeeOther, "/orders/1") }, 303},
 			"an answer and an error": {func(c ctx) error { _ = c.String(http.StatusCreated, "ok"); return errAway }, 201},
 			"NoContent of a 200":     {func(c ctx) error { return c.NoContent(http.StatusOK) }, 200},
-		}
-		for name, tt := range tests {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+		} {
+			parallel.Run(t, name, func(t *testing.T) {
 				runs := 0
 				wire := func(guard wrap) http.Handler {
 					e := v.new()
@@ -74,11 +74,9 @@ func TestReplays(t *testing.T) {
 // TestErrorsRunAgain: an error that is a failure frees the key, by whichever handler of errors.
 func TestErrorsRunAgain(t *testing.T) {
 	each(t, func(t *testing.T, v version) {
-		handlers := map[string]func(e app){
-			"default": func(app) {},
-			"custom": func(e app) {
-				e.answerErrors(func(c ctx, _ error) { _ = c.String(http.StatusBadGateway, "away") })
-			},
+		for name, set := range map[string]func(e app){
+			"default":                 func(app) {},
+			"custom":                  func(e app) { e.answerErrors(func(c ctx, _ error) { _ = c.String(http.StatusBadGateway, "away") }) },
 			"one that writes nothing": func(e app) { e.answerErrors(func(ctx, error) {}) },
 			"middleware outside, where that writes nothing": func(e app) {
 				e.answerErrors(func(ctx, error) {})
@@ -91,10 +89,8 @@ func TestErrorsRunAgain(t *testing.T) {
 					}
 				})
 			},
-		}
-		for name, set := range handlers {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+		} {
+			parallel.Run(t, name, func(t *testing.T) {
 				runs := 0
 				wire := func(guard wrap) http.Handler {
 					e := v.new()
@@ -125,8 +121,7 @@ func TestErrorsRunAgain(t *testing.T) {
 	})
 }
 
-// TestSilentHandlers: middleware outside may answer for them, with a success or a failure, so
-// that the guard keeps neither.
+// Middleware outside may answer for them, with a success or a failure, so that the guard keeps neither.
 func TestSilentHandlers(t *testing.T) {
 	each(t, func(t *testing.T, v version) {
 		for _, status := range []int{0, http.StatusCreated, http.StatusBadGateway} {
@@ -222,10 +217,8 @@ func TestDecompressOutsideAndInside(t *testing.T) {
 			}, around...)
 			for i, level := range []int{gzip.BestCompression, gzip.NoCompression} {
 				var body bytes.Buffer
-				z, err := gzip.NewWriterLevel(&body, level)
-				require.NoError(t, err)
-				_, err = io.WriteString(z, `{"sku":"tea"}`)
-				require.NoError(t, err)
+				z := must.Get(gzip.NewWriterLevel(&body, level))(t)
+				must.Get(io.WriteString(z, `{"sku":"tea"}`))(t)
 				require.NoError(t, z.Close())
 				r := httptest.NewRequest(http.MethodPost, "/orders", &body)
 				r.Header.Set("Content-Type", "application/json")

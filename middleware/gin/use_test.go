@@ -3,18 +3,25 @@ package latchgin_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 	latchgin "github.com/httplatch/httplatch/middleware/gin"
 )
@@ -22,7 +29,7 @@ import (
 // TestReplays: one effect, and the same answers as by gin without a guard.
 func TestReplays(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		handler gin.HandlerFunc
 		status  int
 	}{
@@ -35,17 +42,13 @@ func TestReplays(t *testing.T) {
 		"Status":                    {func(c *gin.Context) { c.Status(http.StatusNoContent) }, 204},
 		"Status, twice":             {func(c *gin.Context) { c.Status(http.StatusNoContent); c.Status(http.StatusAccepted) }, 202},
 		"AbortWithStatus":           {func(c *gin.Context) { c.AbortWithStatus(http.StatusConflict) }, 409},
-		"AbortWithStatusJSON":       {func(c *gin.Context) { c.AbortWithStatusJSON(http.StatusUnprocessableEntity, gin.H{"error": "sku"}) }, 422},
-		"String":                    {func(c *gin.Context) { c.String(http.StatusConflict, "sold out") }, 409},
 		"Redirect":                  {func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/orders/1") }, 303},
 		"Data":                      {func(c *gin.Context) { c.Data(http.StatusOK, "image/png", []byte("\x89PNG")) }, 200},
 		"Write":                     {func(c *gin.Context) { c.Header("Content-Type", "text/plain"); _, _ = c.Writer.Write([]byte("ok")) }, 200},
 		"net/http":                  {gin.WrapF(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusGone) }), 410},
 		"Status of an empty answer": {func(c *gin.Context) { c.Status(http.StatusOK) }, 200},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+	} {
+		parallel.Run(t, name, func(t *testing.T) {
 			runs := 0
 			wire := func(guard gin.HandlerFunc) (h http.Handler, outside *[]any) {
 				seen := []any{}
@@ -74,8 +77,7 @@ func TestReplays(t *testing.T) {
 	}
 }
 
-// TestSilentHandlers: middleware outside may answer for them, with a success or a failure, so
-// that the guard keeps neither.
+// Middleware outside may answer for them, with a success or a failure, so that the guard keeps neither.
 func TestSilentHandlers(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{0, http.StatusCreated, http.StatusBadGateway} {
@@ -138,6 +140,16 @@ func TestRoute(t *testing.T) {
 	require.Equal(t, "/orders/:id/pay/*rest", pattern)
 }
 
+// post sends a request to a server. gone is its header X-Gone.
+func post(t *testing.T, server *httptest.Server, path, gone string) *http.Response {
+	t.Helper()
+	q := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, strings.NewReader("{}")))(t)
+	q.Header.Set("X-User-ID", "42")
+	q.Header.Set("Idempotency-Key", "k")
+	q.Header.Set("X-Gone", gone)
+	return must.Get(server.Client().Do(q))(t)
+}
+
 // TestStreams: a flushed answer is replayed, and a taken connection does not run again.
 func TestStreams(t *testing.T) {
 	t.Parallel()
@@ -160,14 +172,8 @@ func TestStreams(t *testing.T) {
 	for path, again := range map[string]string{"/flush": "200 a", "/hijack": "409 "} {
 		runs = 0
 		for _, want := range []string{"200 a", again} {
-			q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, strings.NewReader("{}"))
-			require.NoError(t, err)
-			q.Header.Set("X-User-ID", "42")
-			q.Header.Set("Idempotency-Key", "k")
-			res, err := server.Client().Do(q)
-			require.NoError(t, err)
-			body, err := io.ReadAll(bufio.NewReader(res.Body))
-			require.NoError(t, err)
+			res := post(t, server, path, "")
+			body := must.Get(io.ReadAll(bufio.NewReader(res.Body)))(t)
 			require.NoError(t, res.Body.Close())
 			require.True(t, strings.HasPrefix(res.Status[:4]+string(body), want), "%s %s", res.Status, body)
 		}
@@ -179,3 +185,184 @@ func TestUsePanics(t *testing.T) {
 	t.Parallel()
 	require.PanicsWithValue(t, "latchgin.Use: nil guard", func() { latchgin.Use(nil) })
 }
+
+// TestStreamGoesOnWithoutItsClient: c.Stream ends when the client has left. Behind the guard, the rest of the
+// stream is recorded, so that a repeat does not get a part as the whole.
+func TestStreamGoesOnWithoutItsClient(t *testing.T) {
+	t.Parallel()
+	gone := make(chan struct{})
+	r := gin.New()
+	guard := latch.Idempotent(newLocker(lock.WithWait(time.Minute)), byUser, keyfunc.IdempotencyKey)
+	r.POST("/orders", func(c *gin.Context) {
+		if c.GetHeader("X-Gone") != "" {
+			left := c.Request.Context().Done()
+			go func() {
+				<-left
+				close(gone)
+			}()
+		}
+		c.Next()
+	}, latchgin.Use(guard), func(c *gin.Context) {
+		n := 0
+		c.Stream(func(io.Writer) bool {
+			c.SSEvent("step", n)
+			if n++; n == 2 {
+				c.Writer.Flush()
+				<-gone
+			}
+			return n < 5
+		})
+	})
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	res := post(t, server, "/orders", "yes")
+	must.Get(bufio.NewReader(res.Body).ReadString('\n'))(t)
+	require.NoError(t, res.Body.Close()) // the client leaves
+
+	res = post(t, server, "/orders", "")
+	body := must.Get(io.ReadAll(res.Body))(t)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, "true", res.Header.Get("Idempotent-Replayed"))
+	var want strings.Builder
+	for n := range 5 {
+		_, _ = fmt.Fprintf(&want, "event:step\ndata:%d\n\n", n)
+	}
+	require.Equal(t, want.String(), string(body))
+}
+
+var errAway = errors.New("database is away")
+
+// errorHandler is the middleware of gin's own documentation on errors.
+func errorHandler() gin.HandlerFunc {
+	return func(c *gin.Context) {
+		c.Next()
+		if len(c.Errors) > 0 {
+			c.JSON(http.StatusInternalServerError, map[string]any{"success": false, "message": c.Errors.Last().Error()})
+		}
+	}
+}
+
+// failing are handlers that leave their answer to the error middleware.
+var failing = map[string]gin.HandlerFunc{
+	"c.Error":                     func(c *gin.Context) { _ = c.Error(errAway) },
+	"c.Error and c.Status":        func(c *gin.Context) { _ = c.Error(errAway); c.Status(http.StatusUnprocessableEntity) },
+	"c.Error and a header":        func(c *gin.Context) { c.Header("X-Tries", "1"); _ = c.Error(errAway) },
+	"c.Error and c.Abort":         func(c *gin.Context) { _ = c.Error(errAway); c.Abort() },
+	"c.AbortWithError":            func(c *gin.Context) { _ = c.AbortWithError(http.StatusBadGateway, errAway) },
+	"c.AbortWithError, final":     func(c *gin.Context) { _ = c.AbortWithError(http.StatusUnprocessableEntity, errAway) },
+	"c.AbortWithError of success": func(c *gin.Context) { _ = c.AbortWithError(http.StatusOK, errAway) },
+}
+
+// The answer to an error of the handler comes from middleware outside the guard, so the guard keeps none, frees the key,
+// and leaves the answer to that middleware. The next request meets no cool-down. After a commit, it gets no success either.
+func TestErrorsRunAgain(t *testing.T) {
+	t.Parallel()
+	for name, fails := range failing {
+		parallel.Run(t, name, func(t *testing.T) {
+			runs := 0
+			wire := func(guard gin.HandlerFunc) http.Handler {
+				r := gin.New()
+				r.Use(errorHandler())
+				r.POST("/orders", guard, func(c *gin.Context) {
+					if runs++; runs == 1 {
+						fails(c)
+						return
+					}
+					c.JSON(http.StatusCreated, gin.H{"order": runs})
+				})
+				return r
+			}
+			want := send(wire(unguarded), "/orders", "k")
+			runs = 0
+			h := wire(latchgin.Use(once()))
+			require.Equal(t, want.Result(), send(h, "/orders", "k").Result(), "the first client's answer is as without the guard")
+			again := send(h, "/orders", "k")
+			require.Equal(t, http.StatusCreated, again.Code, "%q", again.Body)
+			require.Equal(t, 2, runs)
+			replay := send(h, "/orders", "k")
+			requireReplayed(t, replay)
+			require.Equal(t, `{"order":2}`, replay.Body.String())
+			require.Equal(t, 2, runs)
+
+			if want.Code >= 400 {
+				runs = 0
+				h = wire(latchgin.Use(latch.Lock(newLocker(), "user", byUser, latch.WithCooldown(time.Minute))))
+				require.Equal(t, want.Code, send(h, "/orders", "").Code)
+				require.Equal(t, http.StatusCreated, send(h, "/orders", "").Code, "no cool-down")
+				require.Equal(t, http.StatusTooManyRequests, send(h, "/orders", "").Code, "there is one")
+			}
+
+			committed := gin.New()
+			committed.Use(errorHandler())
+			committed.POST("/orders", latchgin.Use(once()), func(c *gin.Context) {
+				_ = lock.Commit(c.Request.Context())
+				fails(c)
+			})
+			send(committed, "/orders", "k")
+			require.Contains(t, send(committed, "/orders", "k").Body.String(), "result-not-replayable")
+		})
+	}
+}
+
+// TestErrorsOutside: an error from before the guard is not the handler's.
+func TestErrorsOutside(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	r := gin.New()
+	r.Use(func(c *gin.Context) { _ = c.Error(errAway); c.Next() })
+	r.POST("/orders", latchgin.Use(once()), func(c *gin.Context) { runs++; c.Status(http.StatusNoContent) })
+	require.Equal(t, http.StatusNoContent, send(r, "/orders", "k").Code)
+	again := send(r, "/orders", "k")
+	requireReplayed(t, again)
+	require.Equal(t, http.StatusNoContent, again.Code)
+	require.Equal(t, 1, runs)
+}
+
+// TestErrorsBesideAnAnswer: a handler that has answered has answered.
+func TestErrorsBesideAnAnswer(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	r := gin.New()
+	r.POST("/orders", latchgin.Use(once()), func(c *gin.Context) {
+		runs++
+		c.JSON(http.StatusCreated, gin.H{"order": runs})
+		_ = c.Error(errors.New("mail was not sent"))
+	})
+	for range 2 {
+		require.Equal(t, `{"order":1}`, send(r, "/orders", "k").Body.String())
+	}
+}
+
+func TestMain(m *testing.M) {
+	gin.SetMode(gin.ReleaseMode)
+	goleak.VerifyTestMain(m)
+}
+
+type guard = func(http.Handler) http.Handler
+
+var byUser = keyfunc.Header("X-User-ID")
+
+func newLocker(opts ...lock.Option) *lock.Locker {
+	return lock.New(memstore.New(), append([]lock.Option{lock.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+}
+
+func once(opts ...latch.IdempotentOption) guard {
+	return latch.Idempotent(newLocker(), byUser, keyfunc.IdempotencyKey, opts...)
+}
+
+func send(h http.Handler, path, key string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"sku":"tea"}`))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-User-ID", "42")
+	r.Header.Set("Idempotency-Key", key)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func requireReplayed(t *testing.T, w *httptest.ResponseRecorder) {
+	t.Helper()
+	require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
+}
+
+func unguarded(c *gin.Context) { c.Next() }

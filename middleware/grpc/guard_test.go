@@ -28,6 +28,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -73,9 +75,7 @@ func TestReplay(t *testing.T) {
 	}, once(t))
 	for n := range 3 {
 		var header, trailer metadata.MD
-		answer, err := call(t.Context(), conn, "a", "tea", grpc.Header(&header), grpc.Trailer(&trailer))
-		require.NoError(t, err)
-		require.Equal(t, "tea 1", answer)
+		require.Equal(t, "tea 1", must.Get(call(t.Context(), conn, "a", "tea", grpc.Header(&header), grpc.Trailer(&trailer)))(t))
 		require.Equal(t, []string{"1", "2"}, header.Get("order"))
 		require.Equal(t, []string{"\xff\x00"}, header.Get("sum-bin"))
 		require.Equal(t, []string{"2"}, trailer.Get("cost"))
@@ -89,9 +89,7 @@ func TestReplay(t *testing.T) {
 // TestErrors: which errors of a handler are kept, by their code, as docs/grpc.md lists them.
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/grpc.md")
-	require.NoError(t, err)
-	listed := regexp.MustCompile("(?m)^\\| (`.*`) \\| kept").FindStringSubmatch(string(page))
+	listed := regexp.MustCompile("(?m)^\\| (`.*`) \\| kept").FindStringSubmatch(string(must.Get(os.ReadFile("../../docs/grpc.md"))(t)))
 	require.NotNil(t, listed)
 	final := map[string]bool{}
 	for _, name := range regexp.MustCompile("`([A-Za-z]+)`").FindAllStringSubmatch(listed[1], -1) {
@@ -111,8 +109,7 @@ func TestErrors(t *testing.T) {
 		for n, detail := range []protoadapt.MessageV1{nil, &errdetails.ErrorInfo{Reason: "SOLD_OUT", Domain: "shop"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(1)}, refusal.Details()[0].(protoadapt.MessageV1)} {
 			answer = status.New(code, "no")
 			if detail != nil {
-				answer, err = answer.WithDetails(detail)
-				require.NoError(t, err)
+				answer = must.Get(answer.WithDetails(detail))(t)
 			}
 			runs = 0
 			for range 2 {
@@ -137,12 +134,10 @@ func TestErrors(t *testing.T) {
 	require.Equal(t, 2, runs)
 }
 
-// TestRefusals: each has the code of docs/grpc.md, its kind as the reason, and RetryInfo if it may be
-// sent again.
+// Each has the code of docs/grpc.md, its kind as the reason, and RetryInfo if it may be sent again.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
-	locker := lock.New(store)
+	locker := lock.New(memstore.New())
 	arrived, finish := make(chan struct{}), make(chan struct{})
 	runs := 0
 	conn := serve(t, func(ctx context.Context, order *text) (proto.Message, error) {
@@ -236,20 +231,18 @@ func TestPanicFreesTheKey(t *testing.T) {
 	require.Equal(t, codes.Internal, status.Code(<-first))
 	err := <-second
 	requireRefused(t, codes.Unavailable, "FIRST_FAILED", err, trailer)
-	_, err = call(t.Context(), conn, "a", "tea")
-	require.NoError(t, err)
+	must.Get(call(t.Context(), conn, "a", "tea"))(t)
 	require.Equal(t, 2, runs)
 }
 
-// TestField: the key is a field of the request, as in AIP-155.
-func TestField(t *testing.T) {
+// TestKeys: of a field of the request, as in AIP-155, and of a function that lets calls pass and refuses by its own status.
+func TestKeys(t *testing.T) {
 	t.Parallel()
 	runs := 0
 	create := func(context.Context, *text) (proto.Message, error) { runs++; return wrapperspb.String("created"), nil }
 	conn := serve(t, create, latchgrpc.Once(newLocker(t), userOf, latchgrpc.Field("value")))
 	for range 2 {
-		_, err := call(t.Context(), conn, "", "8e03978e")
-		require.NoError(t, err)
+		must.Get(call(t.Context(), conn, "", "8e03978e"))(t)
 	}
 	require.Equal(t, 1, runs)
 	_, err := call(t.Context(), conn, "", "")
@@ -257,23 +250,17 @@ func TestField(t *testing.T) {
 	_, err = call(t.Context(), serve(t, create, latchgrpc.Once(newLocker(t), userOf, latchgrpc.Field("request_id"))), "", "tea")
 	requireRefused(t, codes.Internal, "KEY_FAILED", err, nil)
 	require.Equal(t, 1, runs)
-}
 
-// TestKeyFunc: a function lets calls pass, and refuses by its own status.
-func TestKeyFunc(t *testing.T) {
-	t.Parallel()
-	runs := 0
-	conn := serve(t, func(context.Context, *text) (proto.Message, error) { runs++; return wrapperspb.String("created"), nil },
-		latchgrpc.Once(newLocker(t), userOf, func(_ context.Context, req any) (string, error) {
-			switch order := req.(*text).GetValue(); order {
-			case "passes":
-				return "", keyfunc.ErrSkip
-			case "denied":
-				return "", status.Error(codes.PermissionDenied, "not yours")
-			default:
-				return order, nil
-			}
-		}))
+	conn = serve(t, create, latchgrpc.Once(newLocker(t), userOf, func(_ context.Context, req any) (string, error) {
+		switch order := req.(*text).GetValue(); order {
+		case "passes":
+			return "", keyfunc.ErrSkip
+		case "denied":
+			return "", status.Error(codes.PermissionDenied, "not yours")
+		default:
+			return order, nil
+		}
+	}))
 	for order, want := range map[string]int{"passes": 2, "denied": 0, "tea": 1} {
 		runs = 0
 		for range 2 {
@@ -313,8 +300,7 @@ func TestLock(t *testing.T) {
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	watch := func(opts ...grpc.ServerOption) error {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
+		listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 		start(t, listener, nil, opts...)
 		stream, err := dial(t, listener.Addr().String()).NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/shop.v1.Orders/Watch")
 		require.NoError(t, err)
@@ -366,8 +352,7 @@ func TestNoSideEffects(t *testing.T) {
 	runs := 0
 	handler := func(context.Context, any) (any, error) { runs++; return wrapperspb.String("found"), nil }
 	for _, guard := range []grpc.UnaryServerInterceptor{once(t), latchgrpc.Lock(newLocker(t), "user", latchgrpc.IdempotencyKey)} {
-		_, err := guard(t.Context(), wrapperspb.String("tea"), &grpc.UnaryServerInfo{FullMethod: "/shop.v1.Catalogue/Find"}, handler)
-		require.NoError(t, err)
+		must.Get(guard(t.Context(), wrapperspb.String("tea"), &grpc.UnaryServerInfo{FullMethod: "/shop.v1.Catalogue/Find"}, handler))(t)
 	}
 	require.Equal(t, 2, runs)
 	require.NoError(t, latchgrpc.RefuseStreams()(nil, watching{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/shop.v1.Catalogue/Follow"},
@@ -401,11 +386,9 @@ const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts":
 func TestLostReply(t *testing.T) {
 	t.Parallel()
 	for name, guards := range map[string][]grpc.UnaryServerInterceptor{"guarded": {once(t, lock.WithWait(10*time.Second))}, "twin": nil} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			var effects atomic.Int64
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
+			listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 			start(t, listener, func(context.Context, *text) (proto.Message, error) {
 				return wrapperspb.String(fmt.Sprint("order ", effects.Add(1))), nil
 			}, grpc.ChainUnaryInterceptor(guards...))
@@ -441,14 +424,12 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
-// TestRetryPolicy: gRPC itself repeats what is refused, after the time that the refusal says, until there is
-// the answer of the first call.
+// GRPC itself repeats what is refused, after the time that the refusal says, until there is the answer of the first call.
 func TestRetryPolicy(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
 	arrived, finish := make(chan struct{}), make(chan struct{})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	refused := make(chan error, 9)
 	start(t, listener, func(context.Context, *text) (proto.Message, error) {
 		runs.Add(1)
@@ -498,9 +479,7 @@ func TestClientGivesUp(t *testing.T) {
 	require.Equal(t, codes.Canceled, status.Code(err))
 	<-gone
 	var trailer metadata.MD
-	answer, err := call(t.Context(), conn, "a", "tea", grpc.Trailer(&trailer))
-	require.NoError(t, err)
-	require.Equal(t, "created", answer)
+	require.Equal(t, "created", must.Get(call(t.Context(), conn, "a", "tea", grpc.Trailer(&trailer)))(t))
 	require.Equal(t, []string{"2"}, trailer.Get("cost"))
 	require.Empty(t, arrived, "it has run again")
 }

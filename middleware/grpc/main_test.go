@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -62,8 +63,7 @@ func newLocker(t *testing.T, opts ...lock.Option) *lock.Locker {
 // serve serves create over loopback, and returns a connection to it.
 func serve(t *testing.T, create createFunc, guards ...grpc.UnaryServerInterceptor) *grpc.ClientConn {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	conn := dial(t, listener.Addr().String())
 	start(t, listener, create, grpc.ChainUnaryInterceptor(guards...))
 	return conn
@@ -83,8 +83,7 @@ func start(t *testing.T, listener net.Listener, create createFunc, opts ...grpc.
 
 func dial(t *testing.T, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	require.NoError(t, err)
+	conn := must.Get(grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...))(t)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	return conn
 }

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
@@ -86,6 +88,9 @@ func (b *builder) guard() func(http.Handler) http.Handler {
 			b.accept("", setting.ValidateGuardName(b.own.name))
 		}
 	}
+	if b.present("unknown_hold") != "" {
+		b.accept("unknown_hold", setting.ValidateReceipts(b.locker))
+	}
 	if len(b.findings) > before {
 		return nil
 	}
@@ -94,11 +99,22 @@ func (b *builder) guard() func(http.Handler) http.Handler {
 		b.lockOptions = slices.Insert(b.lockOptions, 1, latch.LockOption(b.contract))
 		b.onceOptions = slices.Insert(b.onceOptions, 1, latch.IdempotentOption(b.contract))
 	}
+	return b.make(l)
+}
+
+// make calls the constructor of the guard. A contract among the options of the code can demand a longer keep than that of
+// the file.
+func (b *builder) make(l *lock.Locker) (wrap func(http.Handler) http.Handler) {
+	defer func() {
+		p := recover()
+		if mistake, is := strings.CutPrefix(fmt.Sprint(p), "middleware.Idempotent: "); is {
+			b.wrong(b.present("keep", "contract"), "%s", mistake)
+		} else if p != nil {
+			panic(p)
+		}
+	}()
 	if b.kind == kindLock {
 		return latch.Lock(l, b.name, b.key, b.lockOptions...)
-	}
-	if b.contract != nil && !b.accept(b.present("keep", "contract"), setting.ValidateContractKeep(l.Keep())) {
-		return nil
 	}
 	b.onceOptions = append(b.onceOptions, latch.WithBodyLimits(b.request, b.response), latch.WithName(b.own.name))
 	switch b.kind {

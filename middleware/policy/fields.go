@@ -49,7 +49,7 @@ var allFields = map[string]field{
 
 	"lease":           {anyKind, lockerDuration(setting.ValidatePositive, lock.WithLease)},
 	"max_hold":        {anyKind, lockerDuration(setting.ValidatePositive, lock.WithMaxHold)},
-	"wait":            {anyKind, lockerDuration(setting.ValidateWait, lock.WithWait)},
+	"wait":            {anyKind, lockerDuration(validateWait, lock.WithWait)},
 	"keep":            {[]string{kindIdempotent}, lockerDuration(setting.ValidatePositive, lock.WithKeep)},
 	"rerun_abandoned": {onces, onlyTrue(func(b *builder) { b.lockerOptions = append(b.lockerOptions, lock.WithRerunAbandoned()) })},
 

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"regexp"
@@ -12,8 +13,11 @@ import (
 	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -36,10 +40,10 @@ func load(t *testing.T, text string, opts ...latch.Option) (*policy.Guards, erro
 	return policy.Load(strings.NewReader(text), guardtest.NewLocker(t, memstore.New()), offered, opts...)
 }
 
-// TestLoadSaysWhatIsWrong has one mistake, or several in one place, a row.
+// TestLoadSaysWhatIsWrong: the places of mistakes, also of several at once. Their sentences are in TestInvalidGuards.
 func TestLoadSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		text string
 		want []string
 	}{
@@ -54,49 +58,28 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 			`line 1, column 7: this has to be an object with the fields of a guard, like {"kind": "lock", ...}`,
 			`line 1, column 15: this has to be an object with the fields of a guard, like {"kind": "lock", ...}`,
 		}},
-		{`{"g": {}}`, []string{`line 1, column 2: guard "g": it has no kind: add "kind": "lock", "idempotent" or "dedupe"`}},
-		{`{"g": {"kind": "Lock"}}`, []string{`line 1, column 16: guard "g", kind: "Lock" is not a kind of guard: write "lock", "idempotent" or "dedupe"`}},
-		{`{"g": {"kind": null}}`, []string{`line 1, column 16: guard "g", kind: null is not a kind of guard: write "lock", "idempotent" or "dedupe"`}},
 		{`{"": {"kind": "dedupe", "scope": "user", "window": "1s"}}`, []string{`line 1, column 2: a guard without a name: give it one, like "submit-order"`}},
-		{`{"g": {"kind": "lock"}}`, []string{
-			`line 1, column 2: guard "g": it has no name, which guards of kind lock need: add it`,
-			`line 1, column 2: guard "g": it has no key, which guards of kind lock need: add it`,
-		}},
 		{`{"ü": {"kind": "lock", "name": "", "key": "user"}}`, []string{`line 1, column 32: guard "ü", name: empty name: say what the key is, like "user" or "order"`}},
-		{`{"g": {"kind": "lock", "name": 7, "key": ["user"]}}`, []string{
-			`line 1, column 32: guard "g", name: 7 is not a name: write one in quotes, like "user"`,
-			`line 1, column 42: guard "g", key: a list is not the name of a key function: write one in quotes`,
-		}},
 		{`{"g": {"kind": "lock", "name": "user", "key": "session"}}`, []string{`line 1, column 47: guard "g", key: the code offers no key function "session": use one of global, idempotency-key, optional-idempotency-key, user`}},
 		{`{"g": {"kind": "dedupe", "scope": "user", "window": "0s", "keep": "1h"}}`, []string{
 			`line 1, column 53: guard "g", window: the duration must be positive`,
 			`line 1, column 59: guard "g": "keep" is for guards of kind idempotent, and this one is of kind dedupe: remove it`,
 		}},
-		{`{"g": {` + aLock + `, "max-hold": "1m", "coolDown": "1s", "ttl": "1s"}}`, []string{
+		{`{"g": {` + aLock + `, "max-hold": "1m", "coolDown": "1s", "leases": "1s"}}`, []string{
 			`line 1, column 55: guard "g": there is no field "max-hold": write max_hold`,
 			`line 1, column 73: guard "g": there is no field "coolDown": write cooldown`,
-			`line 1, column 91: guard "g": there is no field "ttl": use one of body_first, contention_status, contract, cooldown, cooldown_status, fail_open, key, kind, lease, max_hold, name, unknown_hold, wait`,
+			`line 1, column 91: guard "g": there is no field "leases": write lease`,
 		}},
 		{`{"g": {` + aLock + `, "wait": "-1s", "cooldown": "-1s", "lease": "1d"}}`, []string{
 			`line 1, column 63: guard "g", wait: the duration must not be negative`,
 			`line 1, column 82: guard "g", cooldown: the duration must be positive`,
 			`line 1, column 98: guard "g", lease: "1d" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
 		}},
-		{`{"g": {` + aLock + `, "max_hold": "20s", "lease": "?"}}`, []string{`line 1, column 83: guard "g", lease: "?" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`}},
-		{`{"g": {` + aLock + `, "contention_status": "409"}}`, []string{`line 1, column 76: guard "g", contention_status: "409" is not a whole number: write one, without quotes`}},
 		{`{"g": {` + aLock + `, "contention_status": 409.5, "lease": "30s", "lease": "10s"}}`, []string{
 			`line 1, column 76: guard "g", contention_status: 409.5 is not a whole number: write one, without quotes`,
 			`line 1, column 99: "lease" is there already, on line 1: remove one of them`,
 		}},
-		{`{"g": {` + aLock + `, "cooldown_status": 409}}`, []string{
-			`line 1, column 74: guard "g", cooldown_status: there is no cooldown that it could be the status of: add "cooldown", like "2s", or remove it`,
-		}},
-		{`{"g": {` + aLock + `, "body_first": "1MiB"}}`, []string{`line 1, column 69: guard "g", body_first: "1MiB" is not a whole number: write one, without quotes`}},
-		{`{"g": {` + anIdempotent + `, "final_below": 200, "request_limit": 0, "response_limit": 1e99}}`, []string{
-			`line 1, column 88: guard "g", final_below: 200 keeps no answers, or all there are: write 300, 400 or 500`,
-			`line 1, column 110: guard "g", request_limit: the limit must be positive`,
-			`line 1, column 131: guard "g", response_limit: 1e99 is not a whole number: write one, without quotes`,
-		}},
+		{`{"g": {"kind": "lock", "name": "user", "key": ["user"]}}`, []string{`line 1, column 47: guard "g", key: a list is not the name of a key function: write one in quotes`}},
 		{`{"g": {` + anIdempotent + `, "final_below": true, "fingerprint": "body", "rerun_abandoned": 1}}`, []string{
 			`line 1, column 88: guard "g", final_below: true is not a status: write a number, without quotes, like 400`,
 			`line 1, column 109: guard "g", fingerprint: the code offers no key function "body": use one of global, idempotency-key, optional-idempotency-key, user`,
@@ -105,8 +88,7 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 		{`{"g": {` + anIdempotent + `, "wait": "` + strings.Repeat("x", 100) + `"}}`, []string{
 			`line 1, column 81: guard "g", wait: "` + strings.Repeat("x", 39) + `... is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
 		}},
-	}
-	for _, tt := range tests {
+	} {
 		guards, err := load(t, tt.text)
 		require.Error(t, err, tt.text)
 		require.Equal(t, tt.want, strings.Split(err.Error(), "\n"), tt.text)
@@ -114,17 +96,13 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestLoadWithoutKeyFunctions(t *testing.T) {
+func TestLoadOfNothing(t *testing.T) {
 	t.Parallel()
-	_, err := policy.Load(strings.NewReader(`{"g": {"kind": "lock", "name": "user", "key": "user"}}`),
-		guardtest.NewLocker(t, memstore.New()), nil)
+	l := guardtest.NewLocker(t, memstore.New())
+	_, err := policy.Load(strings.NewReader(`{"g": {"kind": "lock", "name": "user", "key": "user"}}`), l, nil)
 	require.EqualError(t, err, `line 1, column 47: guard "g", key: the code offers no key function "user": the code offers none`)
-}
-
-func TestUnreadableFile(t *testing.T) {
-	t.Parallel()
 	broken := errors.New("disk on fire")
-	_, err := policy.Load(iotest.ErrReader(broken), guardtest.NewLocker(t, memstore.New()), offered)
+	_, err = policy.Load(iotest.ErrReader(broken), l, offered)
 	require.ErrorIs(t, err, broken)
 	require.EqualError(t, err, "policy: reading the file: disk on fire")
 }
@@ -137,7 +115,7 @@ const mounted = `{
 
 func TestCheckNamesAllThatDoesNotFit(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		ask  []string
 		want string
 	}{
@@ -146,10 +124,8 @@ func TestCheckNamesAllThatDoesNotFit(t *testing.T) {
 		{[]string{"once", "one_per_user", "twice", "one_per_user", "order"}, `guard "one_per_user" is mounted and not in the policies: add it, or rename "one-per-user" on line 3
 guard "order" is mounted and not in the policies: add it
 line 3, column 3: guard "one-per-user" is not mounted: remove it, or mount it on its route with Get`},
-	}
-	for _, tt := range tests {
-		guards, err := load(t, mounted)
-		require.NoError(t, err)
+	} {
+		guards := must.Get(load(t, mounted))(t)
 		for _, name := range tt.ask {
 			require.NotNil(t, guards.Get(name))
 		}
@@ -164,11 +140,13 @@ line 3, column 3: guard "one-per-user" is not mounted: remove it, or mount it on
 // Over a store that keeps no receipts, a file is refused that asks for some.
 func TestLoadOverAQuorum(t *testing.T) {
 	t.Parallel()
-	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
-	l := guardtest.NewLocker(t, quorum.New(nodes))
+	l := guardtest.NewLocker(t, quorum.New([]lock.Store{memstore.New(), memstore.New(), memstore.New()}))
 	_, err := policy.Load(strings.NewReader(mounted), l, offered)
 	require.ErrorContains(t, err, `guard "once", kind: quorum: it keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
 	require.ErrorContains(t, err, `guard "twice", kind: quorum: it keeps`)
+	must.Get(policy.Load(strings.NewReader(`{"g": {`+aLock+`, "cooldown": "1m"}}`), l, offered))(t)
+	_, err = policy.Load(strings.NewReader(`{"g": {`+aLock+`, "unknown_hold": "1m"}}`), l, offered)
+	require.ErrorContains(t, err, `guard "g", unknown_hold: quorum: it keeps`)
 }
 
 // TestMissingGuardRefuses is for programs that do not call Check.
@@ -182,8 +160,7 @@ func TestMissingGuardRefuses(t *testing.T) {
 		p.ServeHTTP(w, r)
 	}))
 	require.NoError(t, err)
-	h := guards.Get("orders")(guardtest.MustNotRun(t))
-	w := guardtest.Serve(h, guardtest.Post("42"))
+	w := guardtest.Serve(guards.Get("orders")(guardtest.MustNotRun(t)), guardtest.Post("42"))
 	require.Equal(t, 500, w.Code)
 	require.Equal(t, http.Header{"Latch-Problem": {"refused"}, "Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "Vary": {"Accept"}}, w.Header())
 	require.JSONEq(t, `{"title": "Internal Server Error", "status": 500}`, w.Body.String())
@@ -210,12 +187,9 @@ func TestLoadMisusePanics(t *testing.T) {
 	}
 }
 
-// FuzzLoad: whatever a file is, there is an answer to it, and each error
-// says where it is from.
+// FuzzLoad: whatever a file is, there is an answer to it, and each error says where it is from.
 func FuzzLoad(f *testing.F) {
-	mistakes, err := os.ReadFile("testdata/mistakes.json")
-	require.NoError(f, err)
-	f.Add(string(mistakes))
+	f.Add(string(must.Get(os.ReadFile("testdata/mistakes.json"))(f)))
 	f.Add(mounted)
 	f.Add("\ufeff{}")
 	f.Add(`{"g": {"kind": "dedupe", "scope": "user", "window": "1s", "request_limit": 9223372036854775807}}`)
@@ -230,9 +204,42 @@ func FuzzLoad(f *testing.F) {
 		for line := range strings.Lines(err.Error()) {
 			m := regexp.MustCompile(`^line (\d+), column (\d+): .`).FindStringSubmatch(line)
 			require.NotNil(t, m, line)
-			n, err := strconv.Atoi(m[1])
-			require.NoError(t, err)
-			require.LessOrEqual(t, n, strings.Count(text, "\n")+1)
+			require.LessOrEqual(t, must.Get(strconv.Atoi(m[1]))(t), strings.Count(text, "\n")+1)
 		}
 	})
 }
+
+// A guard of a file has the file's name for it, in events and in what its records say. A
+// lock has the name of its key, which other routes and workers may share.
+func TestGuardsHaveTheirNamesOfTheFile(t *testing.T) {
+	t.Parallel()
+	for guard, want := range map[string]string{"once": "once", "twice": "twice", "one-per-user": "user"} {
+		var named []string
+		memory := memstore.New()
+		l := guardtest.NewLocker(t, memory, lock.WithObserver(func(_ context.Context, e lock.Event) { named = append(named, e.Name) }))
+		h := must.Get(policy.Load(strings.NewReader(mounted), l, offered))(t).Get(guard)(http.HandlerFunc(guardtest.Created))
+		require.Equal(t, http.StatusCreated, guardtest.Serve(h, guardtest.Keyed("k")).Code)
+		require.NotEmpty(t, named)
+		for _, name := range named {
+			require.Equal(t, want, name)
+		}
+		for e, err := range memory.List(t.Context()) { // a lock leaves nothing
+			require.NoError(t, err)
+			require.Equal(t, guard, requestinfo.Guard(e.Owner))
+		}
+	}
+}
+
+// A name that WithName refuses is a mistake in the file, except for a lock, whose guard has that name in the file only.
+func TestNamesOfTheFileThatDoNotDo(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{strings.Repeat("x", 65), `a\nb`} {
+		_, err := load(t, fmt.Sprintf(`{"%s": {%s}}`, name, anIdempotent))
+		require.ErrorContains(t, err, "line 1, column 2: guard ")
+		require.ErrorContains(t, err, ": a name has at most 64 bytes of UTF-8, and no control characters")
+		must.Get(load(t, fmt.Sprintf(`{"%s": {%s}}`, name, aLock)))(t)
+	}
+	must.Get(load(t, fmt.Sprintf(`{"%s": {%s}}`, strings.Repeat("x", 64), anIdempotent)))(t)
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

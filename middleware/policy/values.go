@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -58,6 +59,14 @@ func duration(validate func(d time.Duration) error, set func(b *builder, d time.
 
 func lockerDuration(validate func(d time.Duration) error, option func(d time.Duration) lock.Option) func(b *builder, m member) bool {
 	return duration(validate, func(b *builder, d time.Duration) { b.lockerOptions = append(b.lockerOptions, option(d)) })
+}
+
+// validateWait checks how long a request waits for another one.
+func validateWait(d time.Duration) error {
+	if d < 0 {
+		return errors.New("the duration must not be negative")
+	}
+	return nil
 }
 
 // integer reads a whole number and passes it to set if it is valid.
