@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"sync"
@@ -19,15 +20,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/client"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 )
 
-// textSeller is a server that was written from the text of a contract, and uses nothing of this
-// module.
+// textSeller is a server that was written from the text of a contract, and uses nothing of this module.
 type textSeller struct {
 	contract
 
 	mu      sync.Mutex
-	results map[string]*textResult // by identity, path and key
+	results map[string]*textResult // by key
 	keys    []string               // of all requests
 	effects int
 	answer  func(effect int) (status int, took time.Duration) // nil: 201 at once
@@ -41,11 +42,10 @@ type textResult struct {
 
 // contract holds the differences between the two texts.
 type contract struct {
-	equal     func(a, b []byte) bool
-	refuse    func(w http.ResponseWriter, status int, code string)
-	conflict  int
-	keptAfter func(status int) bool
-	inFlight  bool // a request in flight has its own status; if false, the second request waits
+	equal    func(a, b []byte) bool
+	refuse   func(w http.ResponseWriter, status int, code string)
+	conflict int
+	inFlight bool // a request in flight has its own status; if false, the second request waits
 }
 
 // acpText is rfc.agentic_checkout.md, section 6.
@@ -60,9 +60,8 @@ var acpText = contract{
 		w.WriteHeader(status)
 		_, _ = fmt.Fprintf(w, `{"type":"invalid_request","code":%q,"message":"m"}`, code)
 	},
-	conflict:  http.StatusUnprocessableEntity,
-	keptAfter: func(status int) bool { return status < 500 }, // 6.5
-	inFlight:  true,
+	conflict: http.StatusUnprocessableEntity,
+	inFlight: true,
 }
 
 // ucpText is signatures.md, "Replay Protection".
@@ -73,28 +72,20 @@ var ucpText = contract{
 		w.WriteHeader(status)
 		_, _ = fmt.Fprintf(w, `{"code":%q,"content":"m"}`, code)
 	},
-	conflict:  http.StatusConflict,
-	keptAfter: func(status int) bool { return status < 500 },
+	conflict: http.StatusConflict,
 }
 
 func (s *textSeller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
+	body, _ := io.ReadAll(r.Body)
 	key := r.Header.Get("Idempotency-Key")
 	s.mu.Lock()
 	s.keys = append(s.keys, key)
+	found := s.results[key]
 	switch {
-	case err != nil:
-		s.refuse(w, http.StatusBadRequest, "half_a_request")
 	case key == "":
 		s.refuse(w, http.StatusBadRequest, "idempotency_key_required")
-	}
-	at := r.Header.Get("Authorization") + " " + r.URL.Path + " " + key
-	found := s.results[at]
-	if err != nil || key == "" {
 		s.mu.Unlock()
 		return
-	}
-	switch {
 	case found != nil && !s.equal(found.body, body):
 		s.refuse(w, s.conflict, "idempotency_conflict")
 		s.mu.Unlock()
@@ -111,7 +102,7 @@ func (s *textSeller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	result := &textResult{body: body, done: make(chan struct{})}
-	s.results[at] = result
+	s.results[key] = result
 	s.effects++
 	status, took := http.StatusCreated, time.Duration(0)
 	if s.answer != nil {
@@ -121,11 +112,24 @@ func (s *textSeller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	time.Sleep(took)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if result.status = status; !s.keptAfter(status) {
-		delete(s.results, at)
+	if result.status = status; status >= 500 { // 6.5; UCP is the same
+		delete(s.results, key)
 	}
 	close(result.done)
 	w.WriteHeader(status)
+}
+
+// direct sends requests to a handler in its own process, as a network would.
+type direct struct{ to http.Handler }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	received := httptest.NewRequestWithContext(context.Background(), r.Method, "/checkout_sessions", r.Body)
+	for name, values := range r.Header {
+		received.Header.Set(name, values[0])
+	}
+	w := httptest.NewRecorder()
+	d.to.ServeHTTP(w, received)
+	return w.Result(), nil
 }
 
 // lossy is a network that loses answers.
@@ -150,8 +154,7 @@ func TestAgentOfEachContract(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]contract{"ACP": acpText, "UCP": ucpText} {
 		play := func(what string, scene func(t *testing.T, s *textSeller, way *lossy, ask func(ctx context.Context, body string) *http.Response)) {
-			t.Run(name+"/"+what, func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, name+"/"+what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := &textSeller{contract: text, results: map[string]*textResult{}}
 					way := &lossy{RoundTripper: direct{s}}

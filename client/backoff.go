@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// Backoff returns the pause before an attempt is repeated: the Retry-After of resp, if it has
-// one, plus a random part of a pause. That pause begins with shortest, doubles with each attempt
+// Backoff returns the pause before an attempt is repeated: the Retry-After of resp, if it is a
+// refusal that has one, plus a random part of a pause. A success has it for something else, as
+// when to ask for a result. The pause begins with shortest, doubles with each attempt
 // (attempt is 0 for the first), and is longest at most. resp may be nil. Backoff has the
 // signature of Backoff in go-retryablehttp. It does not sleep, and does not shorten a
 // Retry-After: [CheckRetry] refuses to repeat after a pause that is too long.
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
 	pause := jitter(pauseAfter(shortest, longest, attempt))
-	if resp != nil {
+	if resp != nil && resp.StatusCode >= http.StatusBadRequest {
 		if after, ok := retryAfter(resp.Header); ok {
 			return after + min(pause, math.MaxInt64-after)
 		}

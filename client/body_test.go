@@ -14,10 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/client"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 )
 
-// cutBody is a base that reads a number of bytes of the body of each attempt, and fails. After the
-// last number it answers.
+// cutBody is a base that reads a number of bytes of the body of each attempt, and fails. After the last number it answers.
 type cutBody struct {
 	cuts []int
 	got  []string
@@ -43,20 +44,16 @@ func (c *cutBody) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TestBodiesAreKept: an attempt gets the whole body, wherever the one before ended, and
-// the source is read and closed once.
+// An attempt gets the whole body, wherever the one before ended, and the source is read and closed once.
 func TestBodiesAreKept(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		for _, cuts := range [][]int{{0}, {3}, {100}, {3, 1, 5}, {0, 0, 7}, {7, 100, 0}} {
 			for _, length := range []int64{-1, 0, 10} {
 				source := &watched{Reader: plainReader{strings.NewReader("0123456789")}}
 				b := &cutBody{cuts: cuts}
 				req := request(t.Context(), t, http.MethodPost, "")
 				req.Body, req.ContentLength = source, length
-				resp, err := client.Transport(b).RoundTrip(req)
-				require.NoError(t, err)
-				require.Equal(t, len(cuts)+1, client.Attempts(resp))
+				require.Equal(t, len(cuts)+1, client.Attempts(must.Get(client.Transport(b).RoundTrip(req))(t)))
 				require.Equal(t, "0123456789", b.got[len(cuts)])
 				for i, n := range cuts {
 					require.Equal(t, "0123456789"[:min(n, 10)], b.got[i])
@@ -67,87 +64,56 @@ func TestBodiesAreKept(t *testing.T) {
 	})
 }
 
-// TestBodiesThatCannotBeHadAgain are sent once, whole.
-func TestBodiesThatCannotBeHadAgain(t *testing.T) {
+// A body is sent again if as many bytes as the limit, or fewer, were read of it, unless it was announced to have more.
+func TestBodyLimit(t *testing.T) {
 	t.Parallel()
+	const whole = "0123456789"
 	failure := errors.New("the disk failed")
 	tests := []struct {
-		name string
-		set  func(*http.Request)
-		opts []client.Option
-		want string
-		err  string
+		name  string
+		limit int64
+		read  int // by the first attempt
+		set   func(*http.Request)
+		got   []string
+		err   string
 	}{
-		{"over the limit", nil, []client.Option{client.WithBodyLimit(9)}, "0123456789", "the connection broke"},
-		{"no limit", nil, []client.Option{client.WithBodyLimit(0)}, "0123456789", "the connection broke"},
-		{"over the limit, as announced", func(r *http.Request) { r.ContentLength = 10 }, []client.Option{client.WithBodyLimit(9)}, "0123456789", "the connection broke"},
-		{"GetBody fails", func(r *http.Request) { r.GetBody = func() (io.ReadCloser, error) { return nil, failure } }, nil, "0123456789", "the connection broke"},
-		{"the source fails", func(r *http.Request) {
+		{"the limit", 10, 100, nil, []string{whole, whole}, ""},
+		{"over the limit", 9, 100, nil, []string{whole}, "the connection broke"},
+		{"over the limit, which was read of it", 5, 5, nil, []string{whole[:5], whole}, ""},
+		{"over the limit, and a byte more was read", 5, 6, nil, []string{whole[:6]}, "the connection broke"},
+		{"over the limit, as announced", 9, 0, func(r *http.Request) { r.ContentLength = 10 }, []string{""}, "the connection broke"},
+		{"no limit", 0, 100, nil, []string{whole}, "the connection broke"},
+		{"GetBody fails", 20, 100, func(r *http.Request) {
+			r.GetBody = func() (io.ReadCloser, error) { return nil, failure }
+		}, []string{whole}, "the connection broke"},
+		{"the source fails", 20, 100, func(r *http.Request) {
 			r.Body = io.NopCloser(io.MultiReader(strings.NewReader("012"), failing{failure}))
-		}, nil, "012", "the disk failed"},
+		}, []string{"012"}, "the disk failed"},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		for _, tt := range tests {
-			b := &cutBody{cuts: []int{100}}
-			req := request(t.Context(), t, http.MethodPost, "")
-			req.Body, req.ContentLength = io.NopCloser(plainReader{strings.NewReader("0123456789")}), -1
+			b := &cutBody{cuts: []int{tt.read}}
+			req := digits(t)
 			if tt.set != nil {
 				tt.set(req)
 			}
-			_, err := client.Transport(b, tt.opts...).RoundTrip(req)
-			require.ErrorContains(t, err, tt.err, tt.name)
-			require.Equal(t, []string{tt.want}, b.got, tt.name)
+			_, err := client.Transport(b, client.WithBodyLimit(tt.limit)).RoundTrip(req)
+			require.Equal(t, tt.got, b.got, tt.name)
+			if tt.err == "" {
+				require.NoError(t, err, tt.name)
+			} else {
+				require.ErrorContains(t, err, tt.err, tt.name)
+			}
 		}
 	})
-}
 
-// TestBodyLimitIsExact: as many bytes as the limit are kept.
-func TestBodyLimitIsExact(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &cutBody{cuts: []int{100}}
-		req := request(t.Context(), t, http.MethodPost, "")
-		req.Body, req.ContentLength = io.NopCloser(plainReader{strings.NewReader("0123456789")}), -1
-		_, err := client.Transport(b, client.WithBodyLimit(10)).RoundTrip(req)
-		require.NoError(t, err)
-		require.Equal(t, []string{"0123456789", "0123456789"}, b.got)
-	})
-}
-
-// A body over the limit is sent again if its length was not known, and at most limit bytes of it
-// were read.
-func TestBodyOverTheLimitOfWhichLittleWasRead(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for _, tt := range []struct {
-			length   int64
-			read     int
-			attempts int
-		}{{-1, 5, 2}, {-1, 6, 1}, {10, 0, 1}} {
-			b := &cutBody{cuts: []int{tt.read}}
-			req := request(t.Context(), t, http.MethodPost, "")
-			req.Body, req.ContentLength = io.NopCloser(plainReader{strings.NewReader("0123456789")}), tt.length
-			_, err := client.Transport(b, client.WithBodyLimit(5)).RoundTrip(req)
-			require.Equal(t, tt.attempts == 1, err != nil, "%+v: %v", tt, err)
-			require.Len(t, b.got, tt.attempts, "%+v", tt)
-		}
-	})
-}
-
-// TestRefusalOfABodyThatCannotBeHadAgainIsReturned, with its own body.
-func TestRefusalOfABodyThatCannotBeHadAgainIsReturned(t *testing.T) {
-	t.Parallel()
 	b := always(answer(503, "busy"))
-	req := request(t.Context(), t, http.MethodPost, "")
-	req.Body, req.ContentLength = io.NopCloser(plainReader{strings.NewReader("0123456789")}), -1
-	resp, err := client.Transport(b, client.WithBodyLimit(5)).RoundTrip(req)
-	require.NoError(t, err)
-	require.Equal(t, "busy", bodyOf(t, resp))
+	resp := must.Get(client.Transport(b, client.WithBodyLimit(5)).RoundTrip(digits(t)))(t)
+	require.Equal(t, "busy", bodyOf(t, resp), "the refusal is the answer then")
 	require.Len(t, b.sent, 1)
 }
 
-// slowBase returns from the first attempt while its body is still being read, as
-// net/http may.
+// slowBase returns from the first attempt while its body is still being read, as net/http may.
 type slowBase struct {
 	late    sync.WaitGroup
 	lateErr error
@@ -170,12 +136,10 @@ func (s *slowBase) RoundTrip(r *http.Request) (*http.Response, error) {
 	return created(), nil
 }
 
-// TestBodyOfAnAttemptThatIsOver: bytes that an ended attempt still reads from the source are not
-// lost to the next attempt. If they are more than the limit, the next attempt fails, and never
-// sends a body with a hole.
+// Bytes that an ended attempt still reads from the source are not lost to the next attempt. If they are more than the
+// limit, the next attempt fails, and never sends a body with a hole.
 func TestBodyOfAnAttemptThatIsOver(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		for limit, fails := range map[int64]bool{10: false, 2: true} {
 			source, feed := io.Pipe()
 			var feeding sync.WaitGroup
@@ -205,8 +169,7 @@ func TestBodyOfAnAttemptThatIsOver(t *testing.T) {
 	})
 }
 
-// TestStreamsBothWays: the body is not read ahead of the base, so that its source can
-// wait for the answer.
+// The body is not read ahead of the base, so that its source can wait for the answer.
 func TestStreamsBothWays(t *testing.T) {
 	t.Parallel()
 	source, feed := io.Pipe()
@@ -231,14 +194,13 @@ func TestStreamsBothWays(t *testing.T) {
 	})
 	req := request(t.Context(), t, http.MethodPost, "")
 	req.Body, req.ContentLength = source, -1
-	resp, err := client.Transport(b).RoundTrip(req)
-	require.NoError(t, err)
+	resp := must.Get(client.Transport(b).RoundTrip(req))(t)
 	close(answered)
 	feeding.Wait()
 	reading.Wait()
 	require.Equal(t, "first second", got)
 	require.NoError(t, resp.Body.Close())
-	_, err = feed.Write([]byte("x"))
+	_, err := feed.Write([]byte("x"))
 	require.ErrorIs(t, err, io.ErrClosedPipe, "the source is closed")
 }
 

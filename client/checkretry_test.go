@@ -8,13 +8,19 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/client"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // The signatures of go-retryablehttp, which docs/snippets tests with the real one.
@@ -31,9 +37,7 @@ func TestCheckRetryDecidesAsTransport(t *testing.T) {
 		if key {
 			resp.Request.Header.Set("Idempotency-Key", "k")
 		}
-		again, err := client.CheckRetry(t.Context(), resp, nil)
-		require.NoError(t, err)
-		return again
+		return must.Get(client.CheckRetry(t.Context(), resp, nil))(t)
 	}
 	for _, tt := range kinds(t) {
 		resp := problem(tt.status, tt.kind)()
@@ -52,7 +56,7 @@ func TestCheckRetryDecidesAsTransport(t *testing.T) {
 func TestCheckRetryOfErrors(t *testing.T) {
 	t.Parallel()
 	keyed := client.WithKey(t.Context(), "k")
-	tests := []struct {
+	for _, tt := range []struct {
 		ctx   context.Context //nolint:containedctx // a row of a table
 		op    string
 		err   error
@@ -66,8 +70,7 @@ func TestCheckRetryOfErrors(t *testing.T) {
 		{t.Context(), "Delete", io.EOF, true},
 		{t.Context(), "", io.EOF, false},
 		{keyed, "Post", http.ErrSchemeMismatch, false},
-	}
-	for _, tt := range tests {
+	} {
 		err := tt.err
 		if tt.op != "" {
 			err = &url.Error{Op: tt.op, URL: "http://shop.example", Err: err}
@@ -76,30 +79,23 @@ func TestCheckRetryOfErrors(t *testing.T) {
 		require.NoError(t, checkErr)
 		require.Equal(t, tt.again, again, fmt.Sprint(tt.op, " ", tt.err))
 	}
-	again, err := client.CheckRetry(keyed, nil, nil)
-	require.NoError(t, err)
-	require.False(t, again)
+	must.No(t)(client.CheckRetry(keyed, nil, nil))
 }
 
 func TestCheckRetryAndTime(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		busy := func(after string) *http.Response {
 			resp := answer(503, "", "Retry-After: "+after)()
 			resp.Request = request(t.Context(), t, http.MethodPut, "")
 			return resp
 		}
 		for after, want := range map[string]bool{"1": true, "60": true, "61": false, "1000000000": false} {
-			again, err := client.CheckRetry(t.Context(), busy(after), nil)
-			require.NoError(t, err)
-			require.Equal(t, want, again, after)
+			require.Equal(t, want, must.Get(client.CheckRetry(t.Context(), busy(after), nil))(t), after)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		for after, want := range map[string]bool{"9": true, "10": false} {
-			again, err := client.CheckRetry(ctx, busy(after), nil)
-			require.NoError(t, err)
-			require.Equal(t, want, again, after)
+			require.Equal(t, want, must.Get(client.CheckRetry(ctx, busy(after), nil))(t), after)
 		}
 		ended, cancelCause := context.WithCancelCause(t.Context())
 		why := errors.New("the user has gone")
@@ -110,8 +106,7 @@ func TestCheckRetryAndTime(t *testing.T) {
 	})
 }
 
-// TestCheckRetryNeedsTheKeyOfTheCaller: a repeat of the caller's request would get another random
-// key.
+// A repeat of the caller's request would get another random key.
 func TestCheckRetryNeedsTheKeyOfTheCaller(t *testing.T) {
 	t.Parallel()
 	check := func(ctx context.Context, header string) bool {
@@ -119,11 +114,8 @@ func TestCheckRetryNeedsTheKeyOfTheCaller(t *testing.T) {
 		if header != "" {
 			req.Header.Set("Idempotency-Key", header)
 		}
-		resp, err := client.Transport(always(answer(503, "")), client.WithAttempts(1)).RoundTrip(req)
-		require.NoError(t, err)
-		again, err := client.CheckRetry(ctx, resp, nil)
-		require.NoError(t, err)
-		return again
+		resp := must.Get(client.Transport(always(answer(503, "")), client.WithAttempts(1)).RoundTrip(req))(t)
+		return must.Get(client.CheckRetry(ctx, resp, nil))(t)
 	}
 	require.False(t, check(t.Context(), ""))
 	require.True(t, check(t.Context(), "k"))
@@ -145,14 +137,179 @@ func TestCheckRetryAfterARedirect(t *testing.T) {
 	for key, want := range map[string]bool{"": false, "k": true} {
 		ctx := client.WithKey(t.Context(), key)
 		c := &http.Client{Transport: client.Transport(server.Client().Transport, client.WithAttempts(1))}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, http.NoBody)
-		require.NoError(t, err)
-		resp, err := c.Do(req)
-		require.NoError(t, err)
+		resp := must.Get(c.Do(must.Get(http.NewRequestWithContext(ctx, http.MethodPost, server.URL, http.NoBody))(t)))(t)
 		require.Equal(t, http.MethodGet, resp.Request.Method)
-		again, err := client.CheckRetry(ctx, resp, nil)
-		require.NoError(t, err)
-		require.Equal(t, want, again)
+		require.Equal(t, want, must.Get(client.CheckRetry(ctx, resp, nil))(t))
 		_ = bodyOf(t, resp)
 	}
+}
+
+// The request there has no key, and its connection breaks. A repeat would reach it once more.
+func TestCheckRetryAfterARedirectToAnotherOrigin(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]bool{http.StatusTemporaryRedirect: false, http.StatusSeeOther: true} {
+		for _, broken := range []error{io.EOF, context.DeadlineExceeded} {
+			b := &base{answer: func(n int, _ *http.Request) (*http.Response, error) {
+				if n == 1 {
+					return answer(status, "", "Location: https://other.example/orders")(), nil
+				}
+				return nil, broken
+			}}
+			ctx := client.WithKey(t.Context(), "k")
+			c := &http.Client{Transport: client.Transport(b, client.WithAttempts(1))}
+			_, err := c.Do(request(ctx, t, http.MethodPost, "tea"))
+			require.ErrorIs(t, err, broken)
+			failed, _ := errors.AsType[*url.Error](err)
+			require.Equal(t, broken == context.DeadlineExceeded, failed.Timeout()) //nolint:errorlint // a row of the table
+			require.Equal(t, want, must.Get(client.CheckRetry(ctx, nil, err))(t), "%d %v", status, broken)
+		}
+	}
+}
+
+// TestCheckRetryOfAnInvalidKey: nothing was sent, and nothing would be.
+func TestCheckRetryOfAnInvalidKey(t *testing.T) {
+	t.Parallel()
+	ctx := client.WithKey(t.Context(), "draft 7")
+	_, err := (&http.Client{Transport: client.Transport(always(created))}).Do(request(ctx, t, http.MethodPost, "tea"))
+	require.ErrorContains(t, err, "client: a key has 1 to 255")
+	must.No(t)(client.CheckRetry(ctx, nil, err))
+}
+
+var keySecret = latch.WithKeySecret([]byte("0123456789abcdef"))
+
+// charges is a provider that notes the key of each call, "" for none.
+type charges struct{ keys []string }
+
+func (p *charges) RoundTrip(r *http.Request) (*http.Response, error) {
+	p.keys = append(p.keys, keyIn(r))
+	return answer(201, "charged")(), nil
+}
+
+// shopOf charges a card at the provider, by a call with the context of call, for each run of its handler.
+func shopOf(t *testing.T, p *charges, call func(ctx context.Context) context.Context, opts ...latch.IdempotentOption) http.Handler {
+	t.Helper()
+	locker := lock.New(memstore.New())
+	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
+	c := &http.Client{Transport: client.Transport(p, client.WithAttempts(1))}
+	once := latch.Idempotent(locker, keyfunc.Global, keyfunc.Optional(keyfunc.IdempotencyKey), opts...)
+	return once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		req, err := http.NewRequestWithContext(call(r.Context()), http.MethodPost, "http://provider.example/charges", strings.NewReader("{}"))
+		require.NoError(t, err)
+		resp, err := c.Do(req)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		resp.Body.Close()
+		w.WriteHeader(http.StatusCreated)
+	}))
+}
+
+// buy sends one order, up to three times, and returns the last answer.
+func buy(t *testing.T, shop http.Handler, key string) (w *httptest.ResponseRecorder) {
+	t.Helper()
+	for range 3 {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", nil)
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		w = httptest.NewRecorder()
+		if shop.ServeHTTP(w, r); w.Code < 500 {
+			break
+		}
+	}
+	return w
+}
+
+func charge(ctx context.Context) context.Context { return client.Step(ctx, "charge") }
+
+// In a guarded handler Transport makes no key, and sends nothing without a key that the next run has, too.
+func TestKeysInAHandler(t *testing.T) {
+	t.Parallel()
+	same := func(ctx context.Context) context.Context { return ctx }
+	for name, c := range map[string]struct {
+		call func(context.Context) context.Context
+		opts []latch.IdempotentOption
+		key  string // of the customer
+		says string // the error, or ""
+		sent string // pattern of the key
+	}{
+		"named":                   {charge, []latch.IdempotentOption{keySecret}, "k", "", "^[A-Z2-7]{32}$"},
+		"not named":               {same, []latch.IdempotentOption{keySecret}, "k", "name the call with client.Step", ""},
+		"not named, no secret":    {same, nil, "k", "name the call with client.Step", ""},
+		"named, no secret":        {charge, nil, "k", `"charge" was not sent: the guard has no secret`, ""},
+		"an empty name":           {func(ctx context.Context) context.Context { return client.Step(ctx, "") }, []latch.IdempotentOption{keySecret}, "k", "no name", ""},
+		"a key":                   {func(ctx context.Context) context.Context { return client.WithKey(ctx, "own") }, nil, "k", "", "^own$"},
+		"a key after a name":      {func(ctx context.Context) context.Context { return client.WithKey(charge(ctx), "own") }, nil, "k", "", "^own$"},
+		"a name after a key":      {func(ctx context.Context) context.Context { return charge(client.WithKey(ctx, "own")) }, []latch.IdempotentOption{keySecret}, "k", "", "^[A-Z2-7]{32}$"},
+		"no key by name":          {func(ctx context.Context) context.Context { return client.WithKey(ctx, "") }, nil, "k", "", "^$"},
+		"unguarded":               {same, []latch.IdempotentOption{keySecret}, "", "", "^[A-Z2-7]{26}$"},
+		"named, but unguarded":    {charge, []latch.IdempotentOption{keySecret}, "", "", "^[A-Z2-7]{26}$"},
+		"not the handler's":       {func(context.Context) context.Context { return context.Background() }, []latch.IdempotentOption{keySecret}, "k", "", "^[A-Z2-7]{26}$"},
+		"of the context's values": {context.WithoutCancel, []latch.IdempotentOption{keySecret}, "k", "name the call with client.Step", ""},
+	} {
+		parallel.Run(t, name, func(t *testing.T) {
+			p := &charges{}
+			w := buy(t, shopOf(t, p, c.call, c.opts...), c.key)
+			if c.says != "" {
+				require.Equal(t, 502, w.Code)
+				require.Contains(t, w.Body.String(), c.says)
+				require.Empty(t, p.keys)
+				return
+			}
+			require.Equal(t, 201, w.Code, w.Body)
+			require.Len(t, p.keys, 1)
+			require.Regexp(t, c.sent, p.keys[0])
+		})
+	}
+}
+
+// A handler that calls by another client derives the key that Transport sends.
+func TestStepMeetsDeriveKey(t *testing.T) {
+	t.Parallel()
+	p := &charges{}
+	var derived string
+	shop := shopOf(t, p, func(ctx context.Context) context.Context {
+		derived = must.Get(latch.DeriveKey(ctx, "charge"))(t)
+		return charge(ctx)
+	}, keySecret)
+	require.Equal(t, 201, buy(t, shop, "k").Code)
+	require.Equal(t, []string{derived}, p.keys)
+}
+
+// After a connection error only the context shows that a request had a key that its repeat has, too.
+func TestCheckRetryOfAStep(t *testing.T) {
+	t.Parallel()
+	lost := &url.Error{Op: "Post", Err: errors.New("connection reset by peer")}
+	again := map[string]bool{}
+	check := func(name string, ctx context.Context) { again[name] = must.Get(client.CheckRetry(ctx, nil, lost))(t) }
+	shop := shopOf(t, &charges{}, func(ctx context.Context) context.Context {
+		check("named", charge(ctx))
+		check("not named", ctx)
+		return charge(ctx)
+	}, keySecret)
+	require.Equal(t, 201, buy(t, shop, "k").Code)
+	check("unguarded", charge(t.Context()))
+	require.Equal(t, map[string]bool{"named": true, "not named": false, "unguarded": false}, again)
+}
+
+// A request without a name, or whose guard has no secret, is not sent by any repeat, although its method may be repeated.
+func TestCheckRetryOfARequestThatIsNotSent(t *testing.T) {
+	t.Parallel()
+	p, checked := &charges{}, 0
+	c := &http.Client{Transport: client.Transport(p)}
+	check := func(ctx context.Context) {
+		_, err := c.Do(must.Get(http.NewRequestWithContext(ctx, http.MethodPut, "http://provider.example/charges/7", nil))(t))
+		require.ErrorContains(t, err, "not sent")
+		must.No(t)(client.CheckRetry(ctx, nil, err))
+		checked++
+	}
+	shop := shopOf(t, &charges{}, func(ctx context.Context) context.Context {
+		check(ctx)
+		check(charge(ctx))
+		return client.WithKey(ctx, "own")
+	})
+	require.Equal(t, 201, buy(t, shop, "k").Code)
+	require.Equal(t, 2, checked)
+	require.Empty(t, p.keys)
 }

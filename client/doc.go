@@ -101,7 +101,9 @@
 // request without a body with the header's name in lower case. HTTP/2 always sends names in lower
 // case, and HTTP/1.1 servers ignore the case. A base that looks for the key finds it in
 // Header["idempotency-key"]. If net/http has written nothing of a request, it may still send the
-// request over another connection. It may also repeat GET, HEAD, OPTIONS and TRACE.
+// request over another connection. Over HTTP/2, it also repeats a request without a body that the server
+// has not processed, and with Go 1.26 one whose stream ends with PROTOCOL_ERROR. It may also repeat GET,
+// HEAD, OPTIONS and TRACE.
 //
 // # Redirects
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -23,15 +24,21 @@ const (
 
 const maxKey = 255
 
-var errKey = errors.New("client: a key has 1 to 255 printable ASCII characters, none of them a blank or one of \"\\,;()")
+var errKey = finalError{errors.New("client: a key has 1 to 255 printable ASCII characters, none of them a blank or one of \"\\,;()")}
 
 var errNoKey = errors.New("client: the request was not sent: it comes from a guarded handler, which may run again, and its key would be another one then; name the call with client.Step, or give it a key with client.WithKey")
 
-// noKeyError is the error of a request without a key in a guarded handler. The request was not
-// sent, and a repeat would fail in the same way.
-type noKeyError struct{ error }
+// finalError is the error of a request that [CheckRetry] must not repeat: it was not sent, and a repeat
+// would fail in the same way, or it had no key.
+type finalError struct{ error }
 
-func (e noKeyError) Unwrap() error { return e.error }
+func (e finalError) Unwrap() error { return e.error }
+
+// Timeout is called by [url.Error.Timeout].
+func (e finalError) Timeout() bool {
+	failed, ok := errors.AsType[net.Error](e.error)
+	return ok && failed.Timeout()
+}
 
 // givenKey is the intent of WithKey.
 type givenKey string
@@ -80,11 +87,11 @@ func keyOf(ctx context.Context) (key string, ok bool, err error) {
 	}
 	step, is := intent.(submission.StepName)
 	if !is {
-		return "", false, noKeyError{errNoKey}
+		return "", false, finalError{errNoKey}
 	}
 	key, err = serves.Derive(string(step))
 	if err != nil {
-		return "", false, noKeyError{fmt.Errorf("client: the request of the step %q was not sent: %w", string(step), err)}
+		return "", false, finalError{fmt.Errorf("client: the request of the step %q was not sent: %w", string(step), err)}
 	}
 	return key, true, nil
 }

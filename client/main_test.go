@@ -11,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/client"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -93,6 +96,14 @@ func problem(status int, kind string, headers ...string) func() *http.Response {
 
 var created = answer(http.StatusCreated, "order 1")
 
+// wire is a transport whose connections end with the test.
+func wire(t *testing.T) *http.Transport {
+	t.Helper()
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	return base
+}
+
 // plainReader hides the type of a reader, so that there is no GetBody.
 type plainReader struct{ io.Reader }
 
@@ -102,15 +113,52 @@ func request(ctx context.Context, tb testing.TB, method, body string) *http.Requ
 	if body != "" {
 		r = bytes.NewReader([]byte(body))
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://shop.example/orders", r)
-	require.NoError(tb, err)
+	return must.Get(http.NewRequestWithContext(ctx, method, "http://shop.example/orders", r))(tb)
+}
+
+// digits is a POST whose body can be read once, and has an unknown length.
+func digits(tb testing.TB) *http.Request {
+	tb.Helper()
+	req := request(tb.Context(), tb, http.MethodPost, "")
+	req.Body, req.ContentLength = io.NopCloser(plainReader{strings.NewReader("0123456789")}), -1
 	return req
 }
 
 func bodyOf(tb testing.TB, resp *http.Response) string {
 	tb.Helper()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(tb, err)
+	body := must.Get(io.ReadAll(resp.Body))(tb)
 	require.NoError(tb, resp.Body.Close())
 	return string(body)
+}
+
+// instant is a base without a cost, so that Transport is measured.
+type instant struct{ body []byte }
+
+func (b instant) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return &http.Response{
+		StatusCode: http.StatusCreated, Header: r.Header, ContentLength: int64(len(b.body)),
+		Body: io.NopCloser(bytes.NewReader(b.body)), Request: r,
+	}, nil
+}
+
+// The cost that docs/clients.md states, which does not depend on the machine.
+func TestAllocations(t *testing.T) {
+	rt := client.Transport(instant{[]byte("order 1")})
+	allocations := func(rt http.RoundTripper, req *http.Request) float64 {
+		return testing.AllocsPerRun(100, func() {
+			resp, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		})
+	}
+	for _, body := range []string{"", "tea"} {
+		req := request(t.Context(), t, http.MethodPost, body)
+		require.LessOrEqual(t, allocations(rt, req)-allocations(instant{[]byte("order 1")}, req), 10.0, "body %q", body)
+	}
 }

@@ -29,7 +29,7 @@ func TestParseProblem(t *testing.T) {
 	const problemType = "application/problem+json"
 	whole := client.Problem{Status: 409, Type: "a", Title: "b", Detail: "c", RetryAfter: 2 * time.Second}
 	bare := client.Problem{Status: 409, Type: "about:blank", RetryAfter: 2 * time.Second}
-	tests := []struct {
+	for _, tt := range []struct {
 		contentType, body string
 		want              *client.Problem
 	}{
@@ -48,8 +48,7 @@ func TestParseProblem(t *testing.T) {
 		{"application/problem+xml", `{"type":"a"}`, nil},
 		{"application/problem+json; charset", `{"type":"a"}`, nil},
 		{"", `{"type":"a"}`, nil},
-	}
-	for _, tt := range tests {
+	} {
 		resp := response(tt.contentType, plainReader{strings.NewReader(tt.body)})
 		for range 2 { // it can be asked again
 			p, ok := client.ParseProblem(resp)

@@ -89,6 +89,7 @@ func (b *resumableBody) resume(err error) bool {
 		v := judge(c.shown.Context(), c.shown.Method, c.keyed, nil, nil, err)
 		body, again, ended := c.repeat(v, &resp, err)
 		if ended != nil || !again {
+			_ = resp.Body.Close() // the caller has only the first answer to close
 			return false
 		}
 		next, failed := c.run(body)

@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/client"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 )
 
 // refused is a problem that a client gets, and whether it sends its request again.
@@ -31,30 +33,24 @@ type refused struct {
 // documented are the problems in the first table of docs/problems.md.
 func documented(t *testing.T) (all []refused) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/problems.md")
-	require.NoError(t, err)
+	page := must.Get(os.ReadFile("../docs/problems.md"))(t)
 	for _, m := range regexp.MustCompile("(?m)^\\| \\[`([a-z-]+)`\\]\\(#[a-z-]+\\) \\| ([0-9]+)[^|]*\\|[^|]*\\| (yes)?").FindAllStringSubmatch(string(page), -1) {
-		status, err := strconv.Atoi(m[2])
-		require.NoError(t, err)
-		all = append(all, refused{m[1], status, m[3] != ""})
+		all = append(all, refused{m[1], must.Get(strconv.Atoi(m[2]))(t), m[3] != ""})
 	}
 	require.NotEmpty(t, all)
 	return all
 }
 
-// kinds are the documented problems, some also with other statuses.
-func kinds(t *testing.T) []refused {
+// kinds are the documented problems, each also with a status that would decide otherwise, except rolled-back.
+func kinds(t *testing.T) (all []refused) {
 	t.Helper()
-	return append(documented(t), []refused{
-		{"held", 423, false},
-		{"held", 425, false},
-		{"held", 429, false},
-		{"held", 503, false}, // the kind counts, not the status
-		{"cooling-down", 409, false},
-		{"rolled-back", 500, false},
-		{"of-a-later-version", 409, false},
-		{"of-a-later-version", 503, true},
-	}...)
+	all = documented(t)
+	for _, p := range all {
+		if p.kind != "rolled-back" {
+			all = append(all, refused{p.kind, map[bool]int{true: 400, false: 503}[p.again], p.again})
+		}
+	}
+	return append(all, refused{"rolled-back", 500, false}, refused{"of-a-later-version", 409, false}, refused{"of-a-later-version", 503, true})
 }
 
 var retriedStatuses = map[int]bool{408: true, 425: true, 429: true, 502: true, 503: true, 504: true}
@@ -64,8 +60,7 @@ var retriedStatuses = map[int]bool{408: true, 425: true, 429: true, 502: true, 5
 func send(t *testing.T, method string, first func() *http.Response, opts ...client.Option) (int, *http.Response) {
 	t.Helper()
 	b := then(first, created)
-	resp, err := client.Transport(b, opts...).RoundTrip(request(t.Context(), t, method, ""))
-	require.NoError(t, err)
+	resp := must.Get(client.Transport(b, opts...).RoundTrip(request(t.Context(), t, method, "")))(t)
 	require.Equal(t, len(b.sent), client.Attempts(resp))
 	for _, s := range b.sent {
 		require.Equal(t, keyIn(b.sent[0].request), keyIn(s.request), "one key for all attempts")
@@ -75,8 +70,7 @@ func send(t *testing.T, method string, first func() *http.Response, opts ...clie
 
 // TestProblems: the type in the body, or the header over any other body, decides.
 func TestProblems(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		for _, tt := range kinds(t) {
 			for format, first := range map[string]func() *http.Response{
 				"its type":                       problem(tt.status, tt.kind, "Retry-After: 1"),
@@ -92,8 +86,7 @@ func TestProblems(t *testing.T) {
 					continue
 				}
 				require.Equal(t, 1, n, name)
-				want := bodyOf(t, first())
-				require.Equal(t, want, bodyOf(t, resp), "%s: the refusal is the caller's to read", name)
+				require.Equal(t, bodyOf(t, first()), bodyOf(t, resp), "%s: the refusal is the caller's to read", name)
 			}
 		}
 		n, _ := send(t, http.MethodPost, answer(202, "", "Latch-Problem: in-progress"))
@@ -101,20 +94,8 @@ func TestProblems(t *testing.T) {
 	})
 }
 
-// TestProblemsAreComplete: a kind that docs/problems.md has and this client does not
-// would be decided by its status alone.
-func TestProblemsAreComplete(t *testing.T) {
-	t.Parallel()
-	source, err := os.ReadFile("verdict.go")
-	require.NoError(t, err)
-	for _, p := range documented(t) {
-		require.Contains(t, string(source), strconv.Quote(p.kind)+":", "verdict.go: reactions lacks %s", p.kind)
-	}
-}
-
 func TestStatuses(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		for status := 200; status < 600; status++ {
 			for _, contentType := range []string{"text/html", "application/problem+json"} {
 				n, resp := send(t, http.MethodPost, answer(status, `{"type":"https://other.example/held"}`, "Content-Type: "+contentType))
@@ -158,25 +139,14 @@ func TestStripeShouldRetry(t *testing.T) {
 func TestMethods(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		method         string
+		methods        string
 		key            bool
 		again, keyless int // how often it is sent, and how often without a key
 	}{
-		{"", false, 2, 2},
-		{"GET", false, 2, 2},
-		{"HEAD", false, 2, 2},
-		{"OPTIONS", false, 2, 2},
-		{"TRACE", false, 2, 2},
-		{"QUERY", false, 2, 2},
-		{"PROPFIND", false, 2, 2},
-		{"REPORT", false, 2, 2},
-		{"SEARCH", false, 2, 2},
+		{" GET HEAD OPTIONS TRACE QUERY PROPFIND REPORT SEARCH", false, 2, 2}, // "" is GET
 		{"CONNECT", false, 1, 1},
-		{"PUT", true, 2, 2},
-		{"DELETE", true, 2, 2},
-		{"POST", true, 2, 1},
-		{"PATCH", true, 2, 1},
-		{"PURGE", true, 2, 1},
+		{"PUT DELETE", true, 2, 2},
+		{"POST PATCH PURGE", true, 2, 1},
 	}
 	failures := map[string]func(n int) (*http.Response, error){
 		"503":   func(int) (*http.Response, error) { return answer(503, "")(), nil },
@@ -184,23 +154,25 @@ func TestMethods(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		for _, tt := range tests {
-			for name, fail := range failures {
-				for _, keyless := range []bool{false, true} {
-					b := &base{answer: func(n int, _ *http.Request) (*http.Response, error) {
-						if n == 1 {
-							return fail(n)
+			for method := range strings.SplitSeq(tt.methods, " ") {
+				for name, fail := range failures {
+					for _, keyless := range []bool{false, true} {
+						b := &base{answer: func(n int, _ *http.Request) (*http.Response, error) {
+							if n == 1 {
+								return fail(n)
+							}
+							return created(), nil
+						}}
+						ctx, want := t.Context(), tt.again
+						if keyless {
+							ctx, want = client.WithKey(ctx, ""), tt.keyless
 						}
-						return created(), nil
-					}}
-					ctx, want := t.Context(), tt.again
-					if keyless {
-						ctx, want = client.WithKey(ctx, ""), tt.keyless
+						req := request(ctx, t, http.MethodPost, "")
+						req.Method = method
+						_, _ = client.Transport(b).RoundTrip(req)
+						require.Len(t, b.sent, want, "%s after %s, keyless: %v", method, name, keyless)
+						require.Equal(t, tt.key && !keyless, keyIn(b.sent[0].request) != "", method)
 					}
-					req := request(ctx, t, http.MethodPost, "")
-					req.Method = tt.method
-					_, _ = client.Transport(b).RoundTrip(req)
-					require.Len(t, b.sent, want, "%s after %s, keyless: %v", tt.method, name, keyless)
-					require.Equal(t, tt.key && !keyless, keyIn(b.sent[0].request) != "", tt.method)
 				}
 			}
 		}
@@ -245,8 +217,7 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-// TestInvalidHeader: this version of net/http has the text by which its permanent errors are
-// recognised.
+// This version of net/http has the text by which its permanent errors are recognised.
 func TestInvalidHeader(t *testing.T) {
 	t.Parallel()
 	for _, spoil := range []func(*http.Request){
@@ -264,11 +235,9 @@ func TestInvalidHeader(t *testing.T) {
 	}
 }
 
-// TestInProgressIsWaitedFor: an order that takes longer than all attempts together gets
-// its answer, and costs neither attempts nor budget.
+// An order that takes longer than all attempts together gets its answer, and costs neither attempts nor budget.
 func TestInProgressIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		began := time.Now()
 		running := problem(409, "in-progress", "Retry-After: 1")
 		b := &base{answer: func(int, *http.Request) (*http.Response, error) {
@@ -278,8 +247,7 @@ func TestInProgressIsWaitedFor(t *testing.T) {
 			return created(), nil
 		}}
 		rt := client.Transport(b, client.WithBudget(0, 0), client.WithAttempts(2))
-		resp, err := rt.RoundTrip(request(t.Context(), t, http.MethodPost, "tea"))
-		require.NoError(t, err)
+		resp := must.Get(rt.RoundTrip(request(t.Context(), t, http.MethodPost, "tea")))(t)
 		require.Equal(t, "order 1", bodyOf(t, resp))
 		require.Greater(t, client.Attempts(resp), 4)
 		require.Less(t, client.Attempts(resp), 20, "the pauses grow")
@@ -287,8 +255,7 @@ func TestInProgressIsWaitedFor(t *testing.T) {
 		// Not longer than WithMaxWait: the refusal is returned then.
 		start := time.Now()
 		began = start.Add(time.Hour)
-		resp, err = rt.RoundTrip(request(t.Context(), t, http.MethodPost, "tea"))
-		require.NoError(t, err)
+		resp = must.Get(rt.RoundTrip(request(t.Context(), t, http.MethodPost, "tea")))(t)
 		p, ok := client.ParseProblem(resp)
 		require.True(t, ok)
 		require.Equal(t, "in-progress", p.Kind())
@@ -300,4 +267,32 @@ func TestInProgressIsWaitedFor(t *testing.T) {
 		n, _ := send(t, http.MethodPost, running, client.WithAttempts(1))
 		require.Equal(t, 1, n)
 	})
+}
+
+// A 409 with JSON is in-progress only by the codes that say so, and its body is there afterwards.
+func TestConflictsOfOthers(t *testing.T) {
+	t.Parallel()
+	for body, again := range map[string]bool{
+		`{"type":"invalid_request","code":"idempotency_in_flight","message":"m"}`: true,
+		`{"error":{"code":"idempotency_key_in_use"}}`:                             true,
+		`{"code":"idempotency_conflict"}`:                                         false,
+		`{"code":["idempotency_in_flight"]}`:                                      false,
+		`{"message":"idempotency_in_flight"}`:                                     false,
+		`["idempotency_in_flight"]`:                                               false,
+		`idempotency_in_flight`:                                                   false,
+		``:                                                                        false,
+	} {
+		conflict := answer(409, body, "Content-Type: application/json; charset=utf-8", "Retry-After: 1")
+		synctest.Test(t, func(t *testing.T) {
+			b := then(conflict, created)
+			resp := must.Get(client.Transport(b).RoundTrip(request(t.Context(), t, http.MethodPost, "tea")))(t)
+			require.Equal(t, again, len(b.sent) == 2, body)
+			if !again {
+				require.Equal(t, body, bodyOf(t, resp))
+			}
+		})
+		b := then(answer(422, body, "Content-Type: application/json"), created)
+		must.Get(client.Transport(b).RoundTrip(request(t.Context(), t, http.MethodPost, "tea")))(t)
+		require.Len(t, b.sent, 1, "another status")
+	}
 }

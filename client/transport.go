@@ -62,8 +62,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	defer c.body.finish()
 	resp, err := c.run(c.body.first())
-	if err == nil {
+	switch {
+	case err == nil:
 		c.makeResumable(resp)
+	case !keyed && req.Response != nil && !idempotent(req.Method):
+		err = finalError{err} // a redirect has led away from the origin of the key
 	}
 	return resp, err
 }

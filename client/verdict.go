@@ -126,7 +126,7 @@ func permanent(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
 	}
-	if _, ok := errors.AsType[noKeyError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
+	if _, ok := errors.AsType[finalError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
 		return true
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
