@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/form"
 	"github.com/httplatch/httplatch/keyfunc"
@@ -31,3 +32,5 @@ func TestField(t *testing.T) {
 		require.Equal(t, found[1], key)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

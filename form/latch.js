@@ -17,11 +17,10 @@ const [load = {}] = performance.getEntriesByType("navigation");
 const buttons = new Map(); // of the forms under way
 const taken = new WeakSet(); // fields whose first value was used
 
-// now is on the clock of performance.timeOrigin, which is that of the next page too.
-const now = () => performance.timeOrigin + performance.now();
-
-// Attributes, because form.action is the field of that name if there is one.
-const actionOf = (form) => new URL(form.getAttribute("action") || "", document.baseURI);
+// Attributes, because form.action is the field of that name if there is one. Those of the button come
+// first.
+const attribute = (form, submitter, name) => submitter?.getAttribute("form" + name) || form.getAttribute(name) || "";
+const actionOf = (form, submitter) => new URL(attribute(form, submitter, "action"), document.baseURI);
 const fieldOf = (form) => [...form.elements].find((e) => e.name == "once");
 
 // cookieOf names the cookie by which the middleware reports that an answer to key was final.
@@ -41,7 +40,7 @@ function keyOf(form, submitter) {
 	const content = new FormData(form, submitter);
 	for (const name of ("once " + form.dataset.latch).split(" ")) content.delete(name);
 	const text = JSON.stringify(
-		[actionOf(form), form.getAttribute("method"), form.getAttribute("id"), ...content],
+		[actionOf(form, submitter), form.getAttribute("method"), form.getAttribute("id"), ...content],
 		(_, v) => (v?.size >= 0 ? [v.name, v.size, v.size && v.lastModified] : v), // files
 	);
 	const name = "latch" + hash(text);
@@ -111,8 +110,9 @@ function sending(key, url, where) {
 		setCookie(cookie + "=0;max-age=86400");
 		if (document.cookie.includes(cookie) && url.origin == location.origin) how = where;
 	} catch {} // a sandbox
-	// The second time counts as long ago.
-	put(cookie, [store[cookie] ? 0 : now(), here(), how].join(" "));
+	// On the clock of performance.timeOrigin, which is that of the next page too. The second time
+	// counts as long ago.
+	put(cookie, [store[cookie] ? 0 : performance.timeOrigin + performance.now(), here(), how].join(" "));
 }
 
 addEventListener("submit", (e) => {
@@ -121,9 +121,8 @@ addEventListener("submit", (e) => {
 	hold(form);
 	// No event says that the answer was a download, or went to another window.
 	setTimeout(() => wake(form), 10_000);
-	const target = e.submitter?.formTarget || form.getAttribute("target") || "";
-	const where = /^(_b|[^_])/i.test(target) ? "elsewhere" : "";
-	if (where || !window.navigation) sending(fieldOf(form).value, actionOf(form), where);
+	const where = /^(_b|[^_])/i.test(attribute(form, e.submitter, "target")) ? "elsewhere" : "";
+	if (where || !window.navigation) sending(fieldOf(form).value, actionOf(form, e.submitter), where);
 });
 
 // A script of the page may send the form later, by form.submit(). A form that the stop button, or
@@ -140,7 +139,7 @@ addEventListener("pageshow", () => {
 	for (const form of buttons.keys()) wake(form);
 });
 
-for (const name in store) if (/^latch\d/.test(name)) recall(store[name], load.type);
+for (const name in store) if (/^latch/.test(name)) recall(store[name], load.type);
 
 addEventListener("turbo:before-fetch-request", (e) => {
 	if (!e.target.matches(selector)) return;
@@ -183,8 +182,8 @@ window.latch = {
 	async fetch(url, init = {}) {
 		const request = new Request(url, init);
 		const key = request.headers.get(header) || init.body?.get?.("once") || newKey();
-		const { answer, kind } = await repeat(request, key);
-		settle(key, answer.status, kind);
+		const { answer, ended } = await repeat(request, key);
+		settle(key, ended && 200);
 		return answer;
 	},
 };

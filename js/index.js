@@ -1,5 +1,5 @@
 import { forget, hash, newKey, put, store } from "./keys.js";
-import { ends, header, repeat } from "./repeat.js";
+import { header, repeat } from "./repeat.js";
 
 const safe = /^(GET|HEAD|OPTIONS|QUERY|PROPFIND|REPORT|SEARCH)$/;
 
@@ -44,11 +44,8 @@ export async function latchedFetch(input, { place = "", ...init } = {}) {
 	const kept = given || store[name];
 	const key = kept || newKey();
 	if (!given) put(name, key);
-	const answer = repeat(request, key).then(({ answer, kind, sure }) => {
-		// A refusal without a kind ends the key only if no earlier attempt can have had another answer, or
-		// if the guard says that it is the first answer again.
-		const first = answer.status < 400 || kind || (sure && !kept) || answer.headers.has("Idempotent-Replayed");
-		if (first && ends(answer.status, kind)) forget(key);
+	const answer = repeat(request, key, !kept).then(({ answer, ended }) => {
+		if (ended) forget(key);
 		return answer;
 	});
 	flights.set(flight, { answer, signal });

@@ -13,8 +13,9 @@ export function put(name, value) {
 	}
 }
 
+// forget leaves the page's other names alone: it may keep a key of its headers there, too.
 export function forget(key) {
-	for (const name in store) if (store[name] == key) delete store[name];
+	for (const name in store) if (/^latch/.test(name) && store[name] == key) delete store[name];
 }
 
 // crypto.randomUUID exists on https only.

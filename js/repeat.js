@@ -1,5 +1,4 @@
 // What follows an answer, by the table of docs/problems.md and the rules of package client.
-import { newKey } from "./keys.js";
 
 export const header = "Idempotency-Key";
 
@@ -37,14 +36,15 @@ function repeats({ headers, status }, kind) {
 }
 
 // repeat sends a request with key until an answer allows no other attempt, or for a minute, and
-// returns this answer and its kind. It reads an answer to its end, because a part of an answer is none.
-// sure says that the answer is the first to the key: a refusal by something in front of the server
-// says nothing about an earlier attempt.
-export async function repeat(request, key = newKey()) {
+// returns this answer, and whether it ends the key. It reads an answer to its end, because a part of an
+// answer is none. sure says that no attempt was made before: a refusal without a kind, perhaps by
+// something in front of the server, says nothing about an earlier attempt, unless the guard says that it
+// is the first answer again.
+export async function repeat(request, key, sure = true) {
 	const { headers, signal } = request;
 	headers.set(header, key);
 	const end = performance.now() + 60_000;
-	for (let wait = 500, sure = true; ; wait *= 2, sure = false) {
+	for (let wait = 500; ; wait *= 2, sure = false) {
 		let answer, failure, kind;
 		let pause = wait * (1 + Math.random());
 		try {
@@ -57,7 +57,8 @@ export async function repeat(request, key = newKey()) {
 		const over = failure ? signal.aborted : answer.status < 400 || !repeats(answer, kind);
 		if (over || performance.now() + pause > end) {
 			if (failure) throw failure;
-			return { answer, kind, sure };
+			const first = sure || kind || answer.status < 400 || answer.headers.get("Idempotent-Replayed");
+			return { answer, ended: first && ends(answer.status, kind) };
 		}
 		await new Promise((resolve) => {
 			setTimeout(resolve, pause);

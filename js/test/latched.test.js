@@ -107,9 +107,11 @@ test("pauses grow, begin at another time for each client, and come after Retry-A
 	for (const [n, least] of [500, 1000 + 3000, 2000].entries()) {
 		assert.ok(sent.pauses[n] >= least && sent.pauses[n] < least + 500 * 2 ** n, `${n}: ${sent.pauses[n]}`);
 	}
-	const negative = answered(t, problem("unavailable", 503, { "Retry-After": "-3" }), created());
-	await order("negative");
-	assert.ok(negative.pauses[0] >= 500, `${negative.pauses[0]}`);
+	for (const after of ["-3", "Wed, 21 Oct 2015 07:28:00 GMT"]) {
+		const { pauses } = answered(t, problem("unavailable", 503, { "Retry-After": after }), created());
+		await order(after);
+		assert.ok(pauses[0] >= 500 && pauses[0] < 1000, `${after}: ${pauses[0]}`);
+	}
 	const forever = answered(t, problem("unavailable", 503, { "Retry-After": "1000000000" }));
 	assert.equal((await order()).status, 503);
 	assert.equal(forever.length, 1);
@@ -138,6 +140,13 @@ test("one key for one payload and place until there is a final answer", async (t
 	assert.deepEqual({ ...store }, {});
 });
 
+test("a final answer leaves what the page itself has stored", async (t) => {
+	answered(t, created());
+	store.checkout = "own"; // a key of its own, or a number of the same text
+	await order("tea", { headers: { "Idempotency-Key": "own" } });
+	assert.equal(store.checkout, "own");
+});
+
 test("what ends a key", async (t) => {
 	const left = async (...answers) => {
 		answered(t, ...answers);
@@ -145,8 +154,11 @@ test("what ends a key", async (t) => {
 		return Object.keys(store).filter((name) => delete store[name]).length;
 	};
 	const status = (status, headers) => new Response("", { status, headers });
+	const ended = ["outcome-unknown", "result-not-replayable", "key-reused", "key-missing", "key-invalid", "key-not-supported"];
+	const kept = ["in-progress", "held", "first-failed", "unavailable", "shutting-down", "unconfirmed", "rolled-back", "key-failed",
+		"body-unreadable", "cooling-down", "unauthenticated", "body-too-large", "body-consumed"];
+	assert.deepEqual(documented().map(({ kind }) => kind).sort(), [...ended, ...kept].sort());
 	for (const { kind, status } of documented()) {
-		const ended = ["outcome-unknown", "result-not-replayable", "key-reused", "key-missing", "key-invalid", "key-not-supported"];
 		assert.equal(await left(problem(kind, status, { "Retry-After": "3600" })), ended.includes(kind) ? 0 : 1, kind);
 	}
 	for (const code of [200, 201, 204, 400, 404, 409, 422]) assert.equal(await left(status(code === 204 ? 200 : code)), 0, code);
