@@ -112,7 +112,6 @@ func brokenRaces() []brokenStore {
 func brokenFences() []brokenStore {
 	return []brokenStore{
 		{"fences_grow", "a counter that goes with its entry", withFence(func(e *lock.Entry) { e.Fence = 1 })},
-		{"fences_grow", "the clock, in seconds", withFence(func(e *lock.Entry) { e.Fence = time.Now().Unix() })},
 		{"fences_grow", "takeovers keep the fence", func(b *broken) {
 			last := make(map[string]int64)
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
@@ -138,9 +137,7 @@ func brokenFences() []brokenStore {
 			var last atomic.Int64
 			withFence(func(e *lock.Entry) { e.Fence = last.Add(1) })(b)
 		}},
-		{"fence_of_grant_is_stable", "for those who did not ask", withClaim(func(c *lock.Claim) {
-			c.Fenced = true
-		})},
+		{"fence_of_grant_is_stable", "for those who did not ask", withClaim(func(c *lock.Claim) { c.Fenced = true })},
 		{"fences_grow_past_unfenced_holders", "an unfenced holder's entry takes the place of the last fence", func(b *broken) {
 			last, own := make(map[string]int64), make(map[string]bool)
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
@@ -224,17 +221,26 @@ func brokenContexts() []brokenStore {
 }
 
 func brokenInspectors() []brokenStore {
-	return []brokenStore{
-		{"list_yields_live", "no receipts", func(b *broken) {
-			b.list = func(ctx context.Context) iter.Seq2[lock.Entry, error] {
-				return func(yield func(lock.Entry, error) bool) {
-					for e, err := range b.complete.List(ctx) {
-						if e.State != lock.Settled && !yield(e, err) {
-							return
-						}
+	// listing makes b list the entries that keep accepts, and more.
+	listing := func(b *broken, keep func(e lock.Entry) bool, more map[string]lock.Entry) {
+		b.list = func(ctx context.Context) iter.Seq2[lock.Entry, error] {
+			return func(yield func(lock.Entry, error) bool) {
+				for e, err := range b.complete.List(ctx) {
+					if keep(e) && !yield(e, err) {
+						return
+					}
+				}
+				for _, e := range more {
+					if !yield(e, nil) {
+						return
 					}
 				}
 			}
+		}
+	}
+	return []brokenStore{
+		{"list_yields_live", "no receipts", func(b *broken) {
+			listing(b, func(e lock.Entry) bool { return e.State != lock.Settled }, nil)
 		}},
 		{"list_yields_live", "what was released too", func(b *broken) {
 			released := make(map[string]lock.Entry)
@@ -242,20 +248,7 @@ func brokenInspectors() []brokenStore {
 				released[key] = b.at(ctx, key)
 				return b.complete.Release(ctx, key, c)
 			}
-			b.list = func(ctx context.Context) iter.Seq2[lock.Entry, error] {
-				return func(yield func(lock.Entry, error) bool) {
-					for e, err := range b.complete.List(ctx) {
-						if !yield(e, err) {
-							return
-						}
-					}
-					for _, e := range released {
-						if !yield(e, nil) {
-							return
-						}
-					}
-				}
-			}
+			listing(b, func(lock.Entry) bool { return true }, released)
 		}},
 		{"forget_compares_token", "DEL", func(b *broken) {
 			b.forget = func(ctx context.Context, key, token string) (bool, error) {
@@ -268,6 +261,43 @@ func brokenInspectors() []brokenStore {
 		{"forget_compares_token", "no receipts", func(b *broken) {
 			b.forget = func(ctx context.Context, key, token string) (bool, error) {
 				return b.complete.Release(ctx, key, lock.Claim{Token: token})
+			}
+		}},
+	}
+}
+
+func brokenPages() []brokenStore {
+	// change breaks the entries of a page of a memory store.
+	change := func(f func(b *broken, page []lock.Entry) []lock.Entry) func(b *broken) {
+		return func(b *broken) {
+			b.page = func(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error) {
+				page, next, err := b.complete.Page(ctx, cursor, limit, match)
+				return f(b, page), next, err
+			}
+		}
+	}
+	return []brokenStore{
+		{"page_yields_live", "with receipts", change(func(b *broken, page []lock.Entry) []lock.Entry {
+			for i, e := range page {
+				page[i].Receipt = b.at(context.Background(), e.Key).Receipt
+			}
+			return page
+		})},
+		{"page_yields_live", "all are held", change(func(_ *broken, page []lock.Entry) []lock.Entry {
+			for i := range page {
+				page[i].State = lock.Held
+			}
+			return page
+		})},
+		{"page_yields_live", "only the first page", func(b *broken) {
+			b.page = func(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error) {
+				page, _, err := b.complete.Page(ctx, cursor, limit, match)
+				return page, "", err
+			}
+		}},
+		{"page_yields_live", "match is not asked", func(b *broken) {
+			b.page = func(ctx context.Context, cursor string, limit int, _ func(key string) bool) ([]lock.Entry, string, error) {
+				return b.complete.Page(ctx, cursor, limit, nil)
 			}
 		}},
 	}

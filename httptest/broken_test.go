@@ -21,8 +21,7 @@ type complete interface {
 	lock.Describer
 }
 
-// broken is a memory store that one of its methods, or all its keys, can be
-// replaced in.
+// broken is a memory store that one of its methods, or all its keys, can be replaced in.
 type broken struct {
 	complete
 
@@ -123,4 +122,121 @@ func (b *broken) overwrite(ctx context.Context, key string, c lock.Claim) (lock.
 		}
 	}
 	return b.complete.Claim(ctx, key, c)
+}
+
+// saysSo answers the owner of a key yes, and does nothing.
+func (b *broken) saysSo(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	return b.at(ctx, key).Token == c.Token, nil
+}
+
+// strange is a token that owns no key.
+const strange = "strange"
+
+// withClaim is a store that grants another claim.
+func withClaim(change func(c *lock.Claim)) func(b *broken) {
+	return withClaimAt(func(_ lock.Entry, c *lock.Claim) { change(c) })
+}
+
+// withClaimAt is withClaim that sees the entry under the key.
+func withClaimAt(change func(e lock.Entry, c *lock.Claim)) func(b *broken) {
+	return func(b *broken) {
+		b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+			change(b.at(ctx, key), &c)
+			return b.complete.Claim(ctx, key, c)
+		}
+	}
+}
+
+// withAnswer is a store that answers claims with other entries, and withEntry reads.
+func withAnswer(change func(e *lock.Entry, c lock.Claim)) func(b *broken) {
+	return func(b *broken) {
+		b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+			e, err := b.complete.Claim(ctx, key, c)
+			change(&e, c)
+			return e, err
+		}
+	}
+}
+
+func withEntry(change func(e *lock.Entry)) func(b *broken) {
+	return func(b *broken) {
+		b.get = func(ctx context.Context, key string) (lock.Entry, error) {
+			e := b.at(ctx, key)
+			change(&e)
+			return e, nil
+		}
+	}
+}
+
+// replacing is a store whose claims with Replaces take an entry that which accepts.
+func replacing(which func(e lock.Entry, c lock.Claim) bool) func(b *broken) {
+	return func(b *broken) {
+		b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+			if e := b.at(ctx, key); e.State != lock.Free && c.Replaces != "" && which(e, c) {
+				c.Replaces, c.ReplacesHeld = "", false
+				return b.overwrite(ctx, key, c)
+			}
+			return b.complete.Claim(ctx, key, c)
+		}
+	}
+}
+
+// withRenewal is a store that renews by another claim, and withRelease releases.
+func withRenewal(change func(e lock.Entry, c *lock.Claim)) func(b *broken) {
+	return func(b *broken) { b.renew = changed(b, change, b.complete.Renew) }
+}
+
+func withRelease(change func(e lock.Entry, c *lock.Claim)) func(b *broken) {
+	return func(b *broken) { b.release = changed(b, change, b.complete.Release) }
+}
+
+type ending = func(ctx context.Context, key string, c lock.Claim) (bool, error)
+
+// changed is call with another claim, where there is an entry.
+func changed(b *broken, change func(e lock.Entry, c *lock.Claim), call ending) ending {
+	return func(ctx context.Context, key string, c lock.Claim) (bool, error) {
+		if e := b.at(ctx, key); e.State != lock.Free {
+			change(e, &c)
+		}
+		return call(ctx, key, c)
+	}
+}
+
+// settle has the arguments of Settle.
+type settle struct {
+	lock.Claim
+
+	receipt []byte
+	keep    time.Duration
+}
+
+// withSettle is a store that settles with other arguments.
+func withSettle(change func(e lock.Entry, s *settle)) func(b *broken) {
+	return func(b *broken) {
+		b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+			s := settle{c, receipt, keep}
+			change(b.at(ctx, key), &s)
+			return b.complete.Settle(ctx, key, s.Claim, s.receipt, s.keep)
+		}
+	}
+}
+
+// claimedAgain is a store that first puts a claim under the key, if again says so, and then settles it.
+func claimedAgain(again func(e lock.Entry, c lock.Claim) (as lock.Claim, ok bool)) func(b *broken) {
+	return func(b *broken) {
+		b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+			if as, ok := again(b.at(ctx, key), c); ok {
+				as.Lease = time.Minute
+				if _, err := b.overwrite(ctx, key, as); err != nil {
+					return false, err
+				}
+			}
+			return b.complete.Settle(ctx, key, c, receipt, keep)
+		}
+	}
+}
+
+// claimOf is the claim that an entry came from.
+func claimOf(e lock.Entry) lock.Claim {
+	return lock.Claim{Token: e.Token, Attempt: e.Attempt, Fingerprint: e.Fingerprint, Owner: e.Owner}
 }

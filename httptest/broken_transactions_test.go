@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,8 +30,8 @@ func allBroken() []anyBroken {
 // transactor is a database in memory in which a step can be replaced.
 type transactor struct {
 	*faketx.Store
-	begin func(ctx context.Context, key, token string) (context.Context, error) // the context that it returns in place of the work's context
-	each  func(tx *brokenTransaction)                                           // breaks it
+	begin func(ctx context.Context) (context.Context, error) // the context that it returns in place of the work's context
+	each  func(tx *brokenTransaction)                        // breaks it
 	renew func(ctx context.Context, key string, c lock.Claim) (bool, error)
 }
 
@@ -47,10 +48,10 @@ func (s *transactor) Begin(ctx context.Context, key, token string) (work context
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.begin == nil {
-		s.begin = func(ctx context.Context, _, _ string) (context.Context, error) { return ctx, ctx.Err() }
+	if work, err = ctx, ctx.Err(); s.begin != nil {
+		work, err = s.begin(ctx)
 	}
-	if work, err = s.begin(ctx, key, token); err != nil {
+	if err != nil {
 		return nil, nil, err
 	}
 	tx.settle, tx.outcome, tx.rollback = tx.Transaction.Settle, tx.Transaction.Outcome, tx.Transaction.Rollback
@@ -90,9 +91,13 @@ func each(breakIt func(tx *brokenTransaction)) func() lock.Store {
 	return func() lock.Store { return &transactor{Store: faketx.New(), each: breakIt} }
 }
 
+// beginning is a store that begins transactions with another context.
+func beginning(begin func(ctx context.Context) (context.Context, error)) func() lock.Store {
+	return func() lock.Store { return &transactor{Store: faketx.New(), begin: begin} }
+}
+
 func brokenTransactors() []anyBroken {
-	all := append(brokenReceiptsOfTransactions(), brokenOwnersOfTransactions()...)
-	return append(all, brokenOutcomes()...)
+	return slices.Concat(brokenReceiptsOfTransactions(), brokenOwnersOfTransactions(), brokenOutcomes())
 }
 
 func brokenReceiptsOfTransactions() []anyBroken {
@@ -163,20 +168,11 @@ func brokenOwnersOfTransactions() []anyBroken {
 		}
 	}
 	return []anyBroken{
-		{"transaction_settle_after_lapse", "AND lease_expires_at > now()", each(func(tx *brokenTransaction) {
-			free(tx, func(e lock.Entry) bool { return e.State == lock.Held && e.Token == tx.token })
-		})},
 		{"transaction_settle_after_lapse", "only if it is remembered", each(func(tx *brokenTransaction) {
 			free(tx, func(e lock.Entry) bool { return e.Token == tx.token })
 		})},
 		{"transaction_settle_after_takeover", "WHERE key = $1", each(func(tx *brokenTransaction) {
 			free(tx, func(lock.Entry) bool { return true })
-		})},
-		{"transaction_settle_after_takeover", "the no is not looked at", each(func(tx *brokenTransaction) {
-			tx.settle = func(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
-				_, err := tx.Transaction.Settle(ctx, receipt, keep)
-				return err == nil, err
-			}
 		})},
 		{"transaction_settle_after_release", "an upsert", each(func(tx *brokenTransaction) {
 			free(tx, func(e lock.Entry) bool { return e.State == lock.Free || e.Token == tx.token })
@@ -211,30 +207,20 @@ func brokenOwnersOfTransactions() []anyBroken {
 			}
 			return s
 		}},
-		{"transaction_context_is_derived", "from another one", func() lock.Store {
-			return &transactor{Store: faketx.New(), begin: func(ctx context.Context, _, _ string) (context.Context, error) {
-				return context.Background(), ctx.Err()
-			}}
-		}},
-		{"transaction_context_is_derived", "without its end", func() lock.Store {
-			return &transactor{Store: faketx.New(), begin: func(ctx context.Context, _, _ string) (context.Context, error) {
-				return context.WithoutCancel(ctx), ctx.Err()
-			}}
-		}},
-		{"transaction_context_is_derived", "begun all the same", func() lock.Store {
-			return &transactor{Store: faketx.New(), begin: func(ctx context.Context, _, _ string) (context.Context, error) { return ctx, nil }}
-		}},
+		{"transaction_context_is_derived", "from another one", beginning(func(ctx context.Context) (context.Context, error) {
+			return context.Background(), ctx.Err()
+		})},
+		{"transaction_context_is_derived", "without its end", beginning(func(ctx context.Context) (context.Context, error) {
+			return context.WithoutCancel(ctx), ctx.Err()
+		})},
+		{"transaction_context_is_derived", "begun all the same", beginning(func(ctx context.Context) (context.Context, error) { return ctx, nil })},
 	}
 }
 
 func brokenOutcomes() []anyBroken {
 	const takes = time.Second
 	slowly := func(breakIt func(tx *brokenTransaction)) func() lock.Store {
-		return func() lock.Store {
-			s := faketx.New()
-			s.Every(faketx.Commit, faketx.Slow(takes))
-			return &transactor{Store: s, each: breakIt}
-		}
+		return func() lock.Store { return &transactor{Store: committing(faketx.Slow(takes)), each: breakIt} }
 	}
 	return []anyBroken{
 		{"transaction_outcome_is_true", "whatever was cancelled was not applied", slowly(func(tx *brokenTransaction) {
@@ -262,18 +248,13 @@ func brokenOutcomes() []anyBroken {
 			tx.outcome = func(context.Context) (bool, error) { return answered, nil }
 		})},
 		{"transaction_outcome_is_true", "and it was committed", func() lock.Store {
-			s := faketx.New()
-			s.Every(faketx.Commit, faketx.Hang)
-			s.Next(faketx.Commit, faketx.Slow(takes))
-			return &transactor{Store: s, each: func(tx *brokenTransaction) {
+			return &transactor{Store: committing(faketx.Hang, faketx.Slow(takes)), each: func(tx *brokenTransaction) {
 				tx.outcome = func(ctx context.Context) (bool, error) { _, err := tx.Transaction.Outcome(ctx); return true, err }
 			}}
 		}},
 		{"transaction_outcome_is_true", "it only reads", func() lock.Store {
-			s := faketx.New()
+			s := committing(faketx.Late(takes), faketx.Slow(takes))
 			s.Trust()
-			s.Every(faketx.Commit, faketx.Late(takes))
-			s.Next(faketx.Commit, faketx.Slow(takes))
 			return s
 		}},
 		{"transaction_outcome_is_true", "it sleeps through the end of its context", slowly(func(tx *brokenTransaction) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -31,8 +32,7 @@ func (f *failing) Errorf(format string, args ...any) {
 	f.errors = append(f.errors, strings.TrimPrefix(fmt.Sprintf(format, args...), "latchtest.Coverage: "))
 }
 
-// routes is an application whose routes have all kinds of guards, or none. Its handlers must not
-// run.
+// routes is an application whose routes have all kinds of guards, or none. Its handlers must not run.
 func routes(t *testing.T, unguarded ...string) *http.ServeMux {
 	t.Helper()
 	l := lock.New(memstore.New())
@@ -80,8 +80,7 @@ func TestCoverage(t *testing.T) {
 	latchtest.Coverage(t, routes(t, "POST /logout"), signedIn, "POST /logout")
 }
 
-// TestCoverageFails is the twin: each route without a guard is named, and each exception that is
-// none.
+// TestCoverageFails is the twin: each route without a guard is named, and each exception that is none.
 func TestCoverageFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -104,8 +103,7 @@ func TestCoverageFails(t *testing.T) {
 		"a guarded one":      {nil, signedIn, []string{"POST /comments"}, []string{`"POST /comments" is an exception, and has a guard`}},
 		"one that is absent": {nil, signedIn, []string{"POST /logout"}, []string{`the exception "POST /logout" is no pattern of the mux`}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			f := &failing{TB: t}
 			latchtest.Coverage(f, routes(t, c.unguarded...), c.newRequest, c.exceptions...)
 			require.Len(t, f.errors, len(c.says), f.errors)

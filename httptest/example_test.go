@@ -18,15 +18,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// newOrders is the wiring of the examples. An order takes a while, and a second
-// more if others came meanwhile: on a busy machine, the rest of such a storm may
-// come later.
+// newOrders is the wiring of the examples. An order takes a while, and a second more if others came meanwhile: on a busy
+// machine, the rest of such a storm may come later.
 func newOrders(s lock.Store) http.Handler {
 	locker := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)))
 	onePerUser := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"))
@@ -88,10 +88,8 @@ func TestMyStore(t *testing.T) {
 // The tests in the comment of the package are the tests above.
 func TestDocShowsTheExamples(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("doc.go")
-	require.NoError(t, err)
-	examples, err := os.ReadFile("example_test.go")
-	require.NoError(t, err)
+	doc := must.Get(os.ReadFile("doc.go"))(t)
+	examples := must.Get(os.ReadFile("example_test.go"))(t)
 	shown := regexp.MustCompile(`(?m)(?:^//\tfunc Test.*\n)(?:^//(?:\t.*)?\n)*?(?:^//\t}\n)`).FindAllString(string(doc), -1)
 	require.Len(t, shown, 2)
 	for _, s := range shown {

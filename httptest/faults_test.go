@@ -2,8 +2,6 @@ package latchtest_test
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -28,20 +29,16 @@ var (
 	claimOfA   = lock.Claim{Token: "a", Attempt: 1, Fingerprint: []byte("fingerprint"), Lease: time.Minute}
 	operations = []operation{
 		{latchtest.Claim, false, func(ctx context.Context, s lock.Store) error {
-			_, err := s.Claim(ctx, "key", claimOfA)
-			return err
+			return must.Err(s.Claim(ctx, "key", claimOfA))
 		}, func(e lock.Entry) bool { return e.State == lock.Held && string(e.Fingerprint) == "fingerprint" }},
 		{latchtest.Renew, true, func(ctx context.Context, s lock.Store) error {
-			_, err := s.Renew(ctx, "key", lock.Claim{Token: "a", Lease: time.Hour})
-			return err
+			return must.Err(s.Renew(ctx, "key", lock.Claim{Token: "a", Lease: time.Hour}))
 		}, func(e lock.Entry) bool { return e.Left > time.Minute }},
 		{latchtest.Settle, true, func(ctx context.Context, s lock.Store) error {
-			_, err := s.Settle(ctx, "key", lock.Claim{Token: "a"}, []byte("receipt"), time.Hour)
-			return err
+			return must.Err(s.Settle(ctx, "key", lock.Claim{Token: "a"}, []byte("receipt"), time.Hour))
 		}, func(e lock.Entry) bool { return e.State == lock.Settled && string(e.Receipt) == "receipt" }},
 		{latchtest.Release, true, func(ctx context.Context, s lock.Store) error {
-			_, err := s.Release(ctx, "key", lock.Claim{Token: "a"})
-			return err
+			return must.Err(s.Release(ctx, "key", lock.Claim{Token: "a"}))
 		}, func(e lock.Entry) bool { return e.State == lock.Free }},
 	}
 )
@@ -51,17 +48,14 @@ func (o operation) start(t *testing.T) lock.Store {
 	t.Helper()
 	s := memstore.New()
 	if o.prepare {
-		_, err := s.Claim(t.Context(), "key", claimOfA)
-		require.NoError(t, err)
+		must.Get(s.Claim(t.Context(), "key", claimOfA))(t)
 	}
 	return s
 }
 
 func (o operation) wasApplied(t *testing.T, s lock.Store) bool {
 	t.Helper()
-	e, err := s.Get(context.WithoutCancel(t.Context()), "key")
-	require.NoError(t, err)
-	return o.applied(e)
+	return o.applied(must.Get(s.Get(context.WithoutCancel(t.Context()), "key"))(t))
 }
 
 func requireUnknown(t *testing.T, err error) {
@@ -73,14 +67,12 @@ func requireUnknown(t *testing.T, err error) {
 func TestLose(t *testing.T) {
 	t.Parallel()
 	for _, o := range operations {
-		t.Run("reply of "+string(o.op), func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, "reply of "+string(o.op), func(t *testing.T) {
 			s := o.start(t)
 			requireUnknown(t, o.call(t.Context(), latchtest.LoseReply(s, o.op, 1)))
 			require.True(t, o.wasApplied(t, s))
 		})
-		t.Run("request of "+string(o.op), func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, "request of "+string(o.op), func(t *testing.T) {
 			s := o.start(t)
 			lossy := latchtest.LoseRequest(s, o.op, 2)
 			requireUnknown(t, o.call(t.Context(), lossy))
@@ -89,8 +81,7 @@ func TestLose(t *testing.T) {
 			require.NoError(t, o.call(t.Context(), lossy), "the third of two")
 			require.True(t, o.wasApplied(t, s))
 		})
-		t.Run("others than "+string(o.op), func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, "others than "+string(o.op), func(t *testing.T) {
 			for _, other := range operations {
 				if other.op != o.op {
 					require.NoError(t, other.call(t.Context(), latchtest.LoseReply(other.start(t), o.op, 1)))
@@ -109,8 +100,7 @@ func TestStall(t *testing.T) {
 			"applied while its caller waits": time.Second,
 			"applied when it has left":       4 * time.Second,
 		} {
-			t.Run(string(o.op)+" "+name, func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, string(o.op)+" "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := o.start(t)
 					stalling := latchtest.Stall(s, o.op, 1, later)
@@ -141,8 +131,7 @@ func TestStall(t *testing.T) {
 
 // Who made a stalled call may use its slices again before it is applied.
 func TestStallCopies(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		s := memstore.New()
 		stalling := latchtest.Stall(latchtest.Stall(s, latchtest.Claim, 1, time.Second), latchtest.Settle, 1, time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -159,8 +148,7 @@ func TestStallCopies(t *testing.T) {
 		requireUnknown(t, err)
 		copy(given, "gone")
 		time.Sleep(2 * time.Second)
-		e, err := s.Get(t.Context(), "key")
-		require.NoError(t, err)
+		e := must.Get(s.Get(t.Context(), "key"))(t)
 		require.Equal(t, "mine mine", string(e.Fingerprint)+" "+string(e.Receipt))
 	})
 }
@@ -172,8 +160,7 @@ func TestFaultsDoNotCountEndedContexts(t *testing.T) {
 	cancel()
 	for _, o := range operations {
 		for name, disturb := range faults(o.op) {
-			t.Run(name+" "+string(o.op), func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, name+" "+string(o.op), func(t *testing.T) {
 				disturbed := disturb(o.start(t))
 				require.ErrorIs(t, o.call(ended, disturbed), lock.ErrNotApplied)
 				requireUnknown(t, o.call(leaving(t), disturbed))
@@ -208,23 +195,6 @@ func faults(op latchtest.Op) map[string]func(lock.Store) lock.Store {
 		"LoseRequest": func(s lock.Store) lock.Store { return latchtest.LoseRequest(s, op, 1) },
 		"Stall":       func(s lock.Store) lock.Store { return latchtest.Stall(s, op, 1, time.Second) },
 	}
-}
-
-func TestFaultsHitExactlyN(t *testing.T) {
-	t.Parallel()
-	const calls, n = 200, 17
-	lossy := latchtest.LoseReply(memstore.New(), latchtest.Claim, n)
-	var failed atomic.Int64
-	var wg sync.WaitGroup
-	for range calls {
-		wg.Go(func() {
-			if _, err := lossy.Claim(t.Context(), "key", claimOfA); err != nil {
-				failed.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	require.EqualValues(t, n, failed.Load())
 }
 
 // The outermost fault comes first. Faults within do not count a call that it lost.
@@ -288,17 +258,54 @@ func TestFaultsPanic(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	for name, f := range map[string]func(){
-		"latchtest: LoseReply of a nil lock.Store":                                       func() { latchtest.LoseReply(nil, latchtest.Claim, 1) },
-		"latchtest: LoseReply of 0 calls: at least one has to fail":                      func() { latchtest.LoseReply(s, latchtest.Claim, 0) },
-		`latchtest: LoseReply of "get": not one of claim, renew, settle and release`:     func() { latchtest.LoseReply(s, "get", 1) },
-		"latchtest: LoseRequest of a nil lock.Store":                                     func() { latchtest.LoseRequest(nil, latchtest.Claim, 1) },
-		"latchtest: LoseRequest of -1 calls: at least one has to fail":                   func() { latchtest.LoseRequest(s, latchtest.Claim, -1) },
-		`latchtest: LoseRequest of "Claim": not one of claim, renew, settle and release`: func() { latchtest.LoseRequest(s, "Claim", 1) },
-		"latchtest: Stall of a nil lock.Store":                                           func() { latchtest.Stall(nil, latchtest.Claim, 1, time.Second) },
-		"latchtest: Stall of 0 calls: at least one has to fail":                          func() { latchtest.Stall(s, latchtest.Claim, 0, time.Second) },
-		`latchtest: Stall of "": not one of claim, renew, settle and release`:            func() { latchtest.Stall(s, "", 1, time.Second) },
-		"latchtest: Stall for 0s: it takes some time":                                    func() { latchtest.Stall(s, latchtest.Claim, 1, 0) },
+		"latchtest: LoseReply of a nil lock.Store":                                   func() { latchtest.LoseReply(nil, latchtest.Claim, 1) },
+		"latchtest: LoseReply of 0 calls: at least one has to fail":                  func() { latchtest.LoseReply(s, latchtest.Claim, 0) },
+		`latchtest: LoseReply of "get": not one of claim, renew, settle and release`: func() { latchtest.LoseReply(s, "get", 1) },
+		"latchtest: LoseRequest of a nil lock.Store":                                 func() { latchtest.LoseRequest(nil, latchtest.Claim, 1) },
+		"latchtest: Stall of a nil lock.Store":                                       func() { latchtest.Stall(nil, latchtest.Claim, 1, time.Second) },
+		"latchtest: Stall for 0s: it takes some time":                                func() { latchtest.Stall(s, latchtest.Claim, 1, 0) },
 	} {
 		require.PanicsWithValue(t, name, f)
 	}
+}
+
+// A commit that is lost has the outcome that it had.
+func TestFaultsOfACommit(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		disturb func(s lock.Store) lock.Store
+		effects []string
+	}{
+		"reply":   {func(s lock.Store) lock.Store { return latchtest.LoseReply(s, latchtest.Settle, 1) }, []string{"row"}},
+		"request": {func(s lock.Store) lock.Store { return latchtest.LoseRequest(s, latchtest.Settle, 1) }, nil},
+		"stall":   {func(s lock.Store) lock.Store { return latchtest.Stall(s, latchtest.Settle, 1, 3*time.Second) }, nil},
+		"in time": {func(s lock.Store) lock.Store { return latchtest.Stall(s, latchtest.Settle, 1, 10*time.Millisecond) }, []string{"row"}},
+		"nested": {func(s lock.Store) lock.Store {
+			return latchtest.LoseReply(latchtest.LoseRequest(s, latchtest.Release, 1), latchtest.Settle, 1)
+		}, []string{"row"}},
+	} {
+		parallel.Run(t, name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				truth := faketx.New()
+				l := lock.New(tt.disturb(truth), lock.WithLogger(quiet), lock.WithTransaction())
+				place := func(ctx context.Context) ([]byte, error) { return []byte("answer"), faketx.Insert(ctx, "row") }
+				receipt, _, err := l.Once(t.Context(), "key", nil, place)
+				if tt.effects == nil {
+					require.ErrorIs(t, err, lock.ErrUnavailable)
+				} else {
+					require.NoError(t, err)
+					require.Equal(t, "answer", string(receipt))
+				}
+				time.Sleep(10 * time.Second)
+				require.Equal(t, tt.effects, truth.Effects())
+				_, replayed, err := l.Once(t.Context(), "key", nil, place)
+				require.NoError(t, err)
+				require.Equal(t, tt.effects != nil, replayed)
+				require.Equal(t, []string{"row"}, truth.Effects())
+				require.NoError(t, l.Close(t.Context()))
+				require.Zero(t, truth.Open())
+			})
+		})
+	}
+	require.ErrorContains(t, lock.Describe(latchtest.LoseReply(memstore.New(), latchtest.Settle, 1)).NoTransactions, "no Transactor")
 }

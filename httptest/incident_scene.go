@@ -22,8 +22,9 @@ type scene struct {
 	handler    http.Handler
 	newRequest func() *http.Request
 	limit      time.Duration
-	served     bool // the first request was successful
-	claimed    bool // the first request has claimed a key
+	sent       *http.Request // the latest one
+	served     bool          // the first request was successful
+	claimed    bool          // the first request has claimed a key
 }
 
 // failf reports a mistake after the loss. answer shows it, or is nil.
@@ -52,9 +53,13 @@ func (s *scene) ask(who string) *httptest.ResponseRecorder {
 func (s *scene) try(who string) *httptest.ResponseRecorder {
 	s.Helper()
 	r := s.newRequest()
-	if r == nil {
+	switch r {
+	case nil:
 		s.Fatalf("latchtest: newRequest returned nil")
+	case s.sent: // its body was read
+		s.Fatalf("latchtest: newRequest returned one request twice: make a new one each time")
 	}
+	s.sent = r
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	r = r.WithContext(ctx)

@@ -3,7 +3,9 @@ package latchtest_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -32,7 +35,6 @@ func parsing(w http.ResponseWriter, r *http.Request) {
 	created(w, r)
 }
 
-// over is a wiring of mount.
 func over(guard middlewareOf, mount func(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler) wiring {
 	return func(s lock.Store) http.Handler { return mount(guard(lock.New(s, lock.WithLogger(quiet))), parsing) }
 }
@@ -40,51 +42,29 @@ func over(guard middlewareOf, mount func(guard func(http.Handler) http.Handler, 
 // well mounts a guard as it should be.
 func well(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler { return guard(h) }
 
-// late mounts a guard as frameworks do that turn the error of a handler into an answer last: the
-// guard gets an implied 200 in its place.
+// late mounts a guard as frameworks do that answer errors last: the guard gets an implied 200 in place of the error.
 func late(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		failed := 0
-		delaying := &delaying{ResponseWriter: w}
+		failed, answer := 0, httptest.NewRecorder()
 		guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			inside := &kept{header: w.Header()}
-			if h(inside, r); inside.status >= http.StatusBadRequest {
-				failed = inside.status
+			inside := httptest.NewRecorder()
+			if h(inside, r); inside.Code >= http.StatusBadRequest {
+				failed = inside.Code
 				w.WriteHeader(http.StatusOK)
 				return
 			}
-			w.WriteHeader(inside.status)
-			_, _ = w.Write(inside.body)
-		})).ServeHTTP(delaying, r)
-		delaying.send(failed)
+			send(w, inside, 0)
+		})).ServeHTTP(answer, r)
+		send(w, answer, failed)
 	})
 }
 
-// delaying is a writer that sends its status at the end.
-type delaying struct {
-	http.ResponseWriter
-	status int
-	body   []byte
+// send sends what was recorded, with the status failed if that is not 0.
+func send(w http.ResponseWriter, answer *httptest.ResponseRecorder, failed int) {
+	maps.Copy(w.Header(), answer.Header())
+	w.WriteHeader(max(failed, answer.Code))
+	_, _ = w.Write(answer.Body.Bytes())
 }
-
-func (d *delaying) WriteHeader(status int)      { d.status = status }
-func (d *delaying) Write(p []byte) (int, error) { d.body = append(d.body, p...); return len(p), nil }
-
-func (d *delaying) send(failed int) {
-	d.ResponseWriter.WriteHeader(max(failed, d.status, http.StatusOK))
-	_, _ = d.ResponseWriter.Write(d.body)
-}
-
-// kept is an answer in memory.
-type kept struct {
-	header http.Header
-	status int
-	body   []byte
-}
-
-func (k *kept) Header() http.Header         { return k.header }
-func (k *kept) WriteHeader(status int)      { k.status = status }
-func (k *kept) Write(p []byte) (int, error) { k.body = append(k.body, p...); return len(p), nil }
 
 // past mounts a guard whose writer the handler does not write to.
 func past(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
@@ -126,7 +106,7 @@ func TestIncidentOfMounts(t *testing.T) {
 		silent  = "a handler returned without an answer"
 		mounted = "this guard is mounted twice around one handler"
 	)
-	tests := []struct {
+	for _, tt := range []struct {
 		name, replay string
 		wire         wiring
 		want         string // "": it passes
@@ -153,10 +133,8 @@ func TestIncidentOfMounts(t *testing.T) {
 			"nothing was lost; the request that met this, which waited for nothing else (is a guard mounted twice on its way, " +
 				"or another one with the same name and key?), was not answered within 2s",
 		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name+"/"+tt.replay, func(t *testing.T) {
-			t.Parallel()
+	} {
+		parallel.Run(t, tt.name+"/"+tt.replay, func(t *testing.T) {
 			r := replay(t, tt.replay, tt.wire, orderOf42)
 			require.Empty(t, r.skipped)
 			if tt.want == "" {

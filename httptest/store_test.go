@@ -3,10 +3,8 @@ package latchtest_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,22 +17,12 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// TestMemory does as a user of TestStore: in real time, with all rules in one shared store.
-func TestMemory(t *testing.T) {
-	t.Parallel()
-	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return memstore.New() })
-	shared := memstore.New()
-	t.Run("shared", func(t *testing.T) {
-		t.Parallel()
-		latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return shared })
-	})
-}
 
 // watch runs one rule on a store, in a bubble, and returns how it ended.
 func watch(t *testing.T, rule string, open func() lock.Store) *recorder {
@@ -69,47 +57,22 @@ func (r *recorder) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-func TestRulesPassOnMemory(t *testing.T) {
-	t.Parallel()
-	for rule := range latchtest.Rules() {
-		t.Run(rule, func(t *testing.T) {
-			t.Parallel()
-			r := watch(t, rule, func() lock.Store { return memstore.New() })
-			require.Empty(t, r.failed)
-			require.Equal(t, rule == "locks_only_refuses" || strings.HasPrefix(rule, "transaction_"), r.skipped != "", r.skipped)
-		})
-	}
+// committing is a database whose commits have a fault, except for the first ones.
+func committing(fault faketx.Fault, first ...faketx.Fault) *faketx.Store {
+	s := faketx.New()
+	s.Every(faketx.Commit, fault)
+	s.Next(faketx.Commit, first...)
+	s.Every(faketx.Outcome, faketx.Slow(100*time.Millisecond))
+	return s
 }
 
-// TestRulesPassOnATransactor whose steps take no time, and some.
-func TestRulesPassOnATransactor(t *testing.T) {
+// A commit without an answer has an outcome. By the first commit, the rule knows how long one takes.
+func TestRuleOfOutcomesPasses(t *testing.T) {
 	t.Parallel()
-	for rule := range latchtest.Rules() {
-		t.Run(rule, func(t *testing.T) {
-			t.Parallel()
-			for name, commit := range map[string]faketx.Fault{
-				"prompt":  nil,
-				"slow":    faketx.Slow(700 * time.Millisecond),
-				"slower":  slowRequest,
-				"silent":  faketx.HangReply,
-				"cut off": faketx.LoseReply,
-			} {
-				unanswered := name == "silent" || name == "cut off"
-				if unanswered && rule != "transaction_outcome_is_true" {
-					continue
-				}
-				r := watch(t, rule, func() lock.Store {
-					s := faketx.New()
-					if s.Every(faketx.Commit, commit); unanswered {
-						s.Next(faketx.Commit, faketx.Slow(time.Second)) // by which the rule knows how long it takes
-					}
-					s.Every(faketx.Outcome, faketx.Slow(100*time.Millisecond))
-					return s
-				})
-				require.Empty(t, r.failed, name)
-				require.Equal(t, slices.Contains(optional, rule), r.skipped != "", r.skipped)
-			}
-		})
+	for name, commit := range map[string]faketx.Fault{"silent": faketx.HangReply, "cut off": faketx.LoseReply} {
+		r := watch(t, "transaction_outcome_is_true", func() lock.Store { return committing(commit, faketx.Slow(time.Second)) })
+		require.Empty(t, r.failed, name)
+		require.Empty(t, r.skipped, name)
 	}
 }
 
@@ -121,13 +84,11 @@ func slowRequest(ctx context.Context, apply func() error) error {
 	return apply()
 }
 
-// TestRulesFailOnBrokenStores gives TestStore its worth: each mistake of a store is found by the
-// rule that forbids it.
+// TestRulesFailOnBrokenStores gives TestStore its worth: each mistake of a store is found by the rule that forbids it.
 func TestRulesFailOnBrokenStores(t *testing.T) {
 	t.Parallel()
 	for _, b := range allBroken() {
-		t.Run(b.rule+"/"+b.name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, b.rule+"/"+b.name, func(t *testing.T) {
 			r := watch(t, b.rule, b.open)
 			require.Empty(t, r.skipped)
 			require.NotEmpty(t, r.failed, "the rule did not notice")
@@ -146,19 +107,35 @@ func TestEveryRuleFailsOnABrokenStore(t *testing.T) {
 	require.Equal(t, latchtest.Rules(), can)
 }
 
-// A store need not have fences or be an Inspector. A wrapper of an Inspector
-// may not be one.
-func TestOptionalPartsAreSkipped(t *testing.T) {
+// Stores that obey the rules, and the rules of what they lack, which are skipped. A store need not
+// have fences or be an Inspector, and a wrapper of an Inspector may not be one. A rule that needed a
+// call to return within a lease would fail on a busy machine.
+func TestRulesPass(t *testing.T) {
 	t.Parallel()
-	for rule := range latchtest.Rules() {
-		t.Run(rule, func(t *testing.T) {
-			t.Parallel()
-			r := watch(t, rule, func() lock.Store { return bare{memstore.New()} })
-			require.Empty(t, r.failed)
-			require.Equal(t, slices.Contains(optional, rule) || strings.HasPrefix(rule, "transaction_"), r.skipped != "", r.skipped)
-		})
+	for name, tt := range map[string]struct {
+		open    func() lock.Store
+		lacks   []string
+		commits bool
+	}{
+		"memory":            {func() lock.Store { return memstore.New() }, []string{"locks_only_refuses"}, false},
+		"no optional parts": {func() lock.Store { return bare{memstore.New()} }, optional, false},
+		"locks only":        {func() lock.Store { return newBroken(forLocksOnly) }, receiptRules, false},
+		"slow calls":        {func() lock.Store { return slow{memstore.New()} }, slices.DeleteFunc(slices.Clone(optional), isFence), false},
+		"commits":           {func() lock.Store { return committing(nil) }, optional, true},
+		"slow commits":      {func() lock.Store { return committing(faketx.Slow(700 * time.Millisecond)) }, optional, true},
+		"late commits":      {func() lock.Store { return committing(slowRequest) }, optional, true},
+	} {
+		for rule := range latchtest.Rules() {
+			parallel.Run(t, name+"/"+rule, func(t *testing.T) {
+				r := watch(t, rule, tt.open)
+				require.Empty(t, r.failed)
+				require.Equal(t, slices.Contains(tt.lacks, rule) || !tt.commits && strings.HasPrefix(rule, "transaction_"), r.skipped != "", r.skipped)
+			})
+		}
 	}
 }
+
+func isFence(rule string) bool { return strings.Contains(rule, "fence") }
 
 // optional are the rules of the optional features of a store, except transactions.
 var optional = []string{
@@ -178,21 +155,7 @@ func (b bare) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, 
 	return b.Store.Claim(ctx, key, c)
 }
 
-// A rule that needed a call to return within a lease would fail on a busy
-// machine.
-func TestRulesPassOnASlowStore(t *testing.T) {
-	t.Parallel()
-	for rule := range latchtest.Rules() {
-		t.Run(rule, func(t *testing.T) {
-			t.Parallel()
-			r := watch(t, rule, func() lock.Store { return slow{memstore.New()} })
-			require.Empty(t, r.failed)
-		})
-	}
-}
-
-// slow is a store whose calls take longer than a lease, before and after their
-// effect, unless their contexts end.
+// slow is a store whose calls take longer than a lease, before and after their effect, unless their contexts end.
 type slow struct{ lock.Store }
 
 func stall(ctx context.Context) error { return underway(ctx, 1300*time.Millisecond) }
@@ -209,8 +172,7 @@ func underway(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// slowly makes a call that a slow store has made up its mind about before the end
-// of its context.
+// slowly makes a call that a slow store has made up its mind about before the end of its context.
 func slowly[T any](ctx context.Context, call func(ctx context.Context) (T, error)) (was T, err error) {
 	if err := stall(ctx); err != nil {
 		return was, fmt.Errorf("%w: %w", lock.ErrNotApplied, err)
@@ -248,17 +210,7 @@ func TestStoreOfABrokenStore(t *testing.T) {
 	if os.Getenv(failForReal) == "" {
 		t.Skip("fails, for another test")
 	}
-	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store {
-		return newBroken(func(b *broken) {
-			b.release = func(ctx context.Context, key string, _ lock.Claim) (bool, error) {
-				e, err := b.complete.Get(ctx, key)
-				if err != nil || e.State == lock.Free {
-					return false, err
-				}
-				return b.complete.Release(ctx, key, lock.Claim{Token: e.Token})
-			}
-		})
-	})
+	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return newBroken(withRelease(anyOwner)) })
 }
 
 func TestFailureAsPrinted(t *testing.T) {
@@ -272,10 +224,4 @@ func TestFailureAsPrinted(t *testing.T) {
 	require.Contains(t, string(out), "Release by a token that does not hold the key = true, want false\n"+
 		"            rule: only the token that holds a key releases it\n")
 	require.NotContains(t, string(out), "FAIL: TestStoreOfABrokenStore/release_frees")
-	failed := regexp.MustCompile(`--- FAIL: TestStoreOfABrokenStore/(\w+)`).FindAllStringSubmatch(string(out), -1)
-	names := make(map[string]bool)
-	for _, m := range failed {
-		names[m[1]] = true
-	}
-	t.Log("failed: ", strings.Join(slices.Sorted(maps.Keys(names)), " "))
 }

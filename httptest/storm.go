@@ -29,10 +29,11 @@ import (
 // If a handler panics, or ends its goroutine, its client would get no answer: the answer is nil.
 // The panic is logged, unless its value is [http.ErrAbortHandler].
 //
-// Storm panics if h, newRequest or a request is nil, or n is less than 1. It also panics if an
-// answer is marked as a replay (Idempotent-Replayed: true), but its status differs from the
-// answer to the request that ran, or only one of the two has a body. Then the guard has recorded
-// something else, as it does where a framework answers outside of it.
+// Storm panics if h, newRequest or a request is nil, if newRequest returns the first request again,
+// or if n is less than 1. It also panics if an answer is marked as a replay
+// (Idempotent-Replayed: true), but its status differs from the answer to the request that ran, or
+// only one of the two has a body. Then the guard has recorded something else, as it does where a
+// framework answers outside of it.
 func Storm(h http.Handler, n int, newRequest func(i int) *http.Request) []*http.Response {
 	switch {
 	case h == nil:
@@ -44,8 +45,11 @@ func Storm(h http.Handler, n int, newRequest func(i int) *http.Request) []*http.
 	}
 	requests := make([]*http.Request, n)
 	for i := range requests {
-		if requests[i] = newRequest(i); requests[i] == nil {
+		switch requests[i] = newRequest(i); {
+		case requests[i] == nil:
 			panic(fmt.Sprintf("latchtest: Storm: request %d is nil", i))
+		case i > 0 && requests[i] == requests[0]: // they would read one body
+			panic(fmt.Sprintf("latchtest: Storm: request %d is request 0: make a new one each time", i))
 		}
 	}
 

@@ -14,16 +14,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
-	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/memstore"
-	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -34,39 +29,16 @@ func order(user string) *http.Request {
 	return r
 }
 
-// sequence makes requests that carry their number.
 func sequence(i int) *http.Request { return order(strconv.Itoa(i)) }
 
 func body(t *testing.T, res *http.Response) string {
 	t.Helper()
-	b, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
+	b := must.Get(io.ReadAll(res.Body))(t)
 	require.NoError(t, res.Body.Close())
 	return string(b)
 }
 
-func TestStormOnALock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var orders atomic.Int64
-		guard := latch.Lock(lock.New(memstore.New()), "user", keyfunc.Header("X-User-ID"))
-		h := guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(300 * time.Millisecond)
-			orders.Add(1)
-			w.WriteHeader(http.StatusCreated)
-		}))
-		statuses := make(map[int]int)
-		began := time.Now()
-		for _, res := range latchtest.Storm(h, 50, func(int) *http.Request { return order("42") }) {
-			statuses[res.StatusCode]++
-		}
-		require.Equal(t, map[int]int{http.StatusCreated: 1, http.StatusConflict: 49}, statuses)
-		require.EqualValues(t, 1, orders.Load())
-		require.Equal(t, 300*time.Millisecond, time.Since(began))
-	})
-}
-
-// The twin: without the lock, every request orders.
+// The twin of ExampleStorm: without the lock, every request orders.
 func TestStormWithoutALock(t *testing.T) {
 	t.Parallel()
 	var orders atomic.Int64
@@ -115,15 +87,12 @@ func TestStormServesLikeNetHTTP(t *testing.T) {
 	t.Parallel()
 	contexts := make(chan interface{ Err() error }, 1)
 	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		b, err := io.ReadAll(r.Body)
-		require.NoError(t, err)
-		require.Empty(t, b)
+		require.Empty(t, must.Get(io.ReadAll(r.Body))(t))
 		require.NoError(t, r.Context().Err())
 		contexts <- r.Context()
 	})
 	answers := latchtest.Storm(h, 1, func(int) *http.Request {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", nil)
-		require.NoError(t, err)
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", nil))(t)
 		require.Nil(t, r.Body)
 		return r
 	})
@@ -169,5 +138,9 @@ func TestStormPanics(t *testing.T) {
 			}
 			return sequence(i)
 		})
+	})
+	one := sequence(0)
+	require.PanicsWithValue(t, "latchtest: Storm: request 1 is request 0: make a new one each time", func() {
+		latchtest.Storm(h, 2, func(int) *http.Request { return one })
 	})
 }
