@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	desk "github.com/httplatch/httplatch/example"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
@@ -29,7 +30,6 @@ var connections = &http.Client{Transport: &http.Transport{}}
 
 const tea = `{"sku":"tea","quantity":1}`
 
-// client talks to a desk that runs until stop is called.
 type client struct {
 	t    *testing.T
 	url  string
@@ -61,16 +61,14 @@ func start(t *testing.T, args ...string) *client {
 
 func (c *client) do(method, path, body string, header ...string) (status int, got http.Header, text string) {
 	c.t.Helper()
-	r, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
-	require.NoError(c.t, err)
+	r := must.Get(http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body)))(c.t)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
 	resp, err := connections.Do(r)
 	require.NoError(c.t, err)
 	defer func() { _ = resp.Body.Close() }()
-	all, err := io.ReadAll(resp.Body)
-	require.NoError(c.t, err)
+	all := must.Get(io.ReadAll(resp.Body))(c.t)
 	return resp.StatusCode, resp.Header, string(all)
 }
 
@@ -200,17 +198,18 @@ func TestFlags(t *testing.T) {
 	} {
 		require.ErrorContains(t, desk.Run(t.Context(), args, os.Getenv, io.Discard), want)
 	}
-	environment := map[string]string{"LATCH_WORK": "31s"}
-	err := desk.Run(t.Context(), nil, func(name string) string { return environment[name] }, io.Discard)
-	require.ErrorContains(t, err, "-work is at most 30s")
+	for value, want := range map[string]string{"31s": "-work is at most 30s", "50": `invalid value "50" for flag -work`} {
+		environment := map[string]string{"LATCH_WORK": value}
+		err := desk.Run(t.Context(), nil, func(name string) string { return environment[name] }, io.Discard)
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // TestSmall: a newcomer reads the desk in five minutes, and waits for nothing that it does not need.
 func TestSmall(t *testing.T) {
 	lines := 0
 	for _, pattern := range []string{"*.go", "internal/page/*.go"} {
-		files, err := filepath.Glob(pattern)
-		require.NoError(t, err)
+		files := must.Get(filepath.Glob(pattern))(t)
 		for _, file := range files {
 			if text, err := os.ReadFile(file); !strings.HasSuffix(file, "_test.go") {
 				require.NoError(t, err)
@@ -219,8 +218,7 @@ func TestSmall(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, lines, 600)
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".").Output()
-	require.NoError(t, err)
+	out := must.Get(exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".").Output())(t)
 	for path := range strings.FieldsSeq(string(out)) {
 		require.Contains(t, []string{
 			"github.com/httplatch/httplatch", "github.com/go-chi/chi/v5", "github.com/redis/go-redis/v9",

@@ -37,7 +37,7 @@ type config struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := run(ctx, os.Args[1:], os.Getenv, os.Stdout); err != nil {
+	if err := run(ctx, os.Args[1:], os.Getenv, os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "example:", err)
 		os.Exit(1)
 	}
@@ -91,10 +91,10 @@ func parse(args []string, getenv func(string) string) (cfg config, err error) {
 	flags.DurationVar(&cfg.budget, "budget", 500*time.Millisecond, "how long to wait for the store")
 	flags.VisitAll(func(f *flag.Flag) {
 		if value := getenv("LATCH_" + strings.ToUpper(f.Name)); value != "" {
-			err = errors.Join(err, flags.Set(f.Name, value))
+			args = append([]string{"-" + f.Name + "=" + value}, args...)
 		}
 	})
-	switch err = errors.Join(err, flags.Parse(args)); {
+	switch err = flags.Parse(args); {
 	case err == nil && flags.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case cfg.work < 0 || cfg.work > maxWork || cfg.budget <= 0 || cfg.lease < 2*cfg.budget || cfg.lease > 15*time.Minute:

@@ -10,7 +10,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
-// cart returns the body of a cart with these items.
 func cart(coupon string, items ...string) string {
 	list := ""
 	for i, sku := range items {
@@ -22,18 +21,21 @@ func cart(coupon string, items ...string) string {
 	return fmt.Sprintf(`{"items":[%s],"coupon":%q}`, list, coupon)
 }
 
+// sharedStores are the arguments of desks that share a store, by its kind. In memory there is nothing to share.
+var sharedStores = map[string]func(t *testing.T) []string{
+	"memory":     func(*testing.T) []string { return nil },
+	"Redis":      func(t *testing.T) []string { t.Helper(); return patiently(redistest.Start(t).URL()) },
+	"PostgreSQL": func(t *testing.T) []string { t.Helper(); return newDatabase(t).patiently() },
+}
+
 // overEachStore runs test against two desks that share a store, of both routers. In memory they
 // are the same desk.
 func overEachStore(t *testing.T, test func(t *testing.T, first, second *running)) {
 	t.Helper()
-	for store, args := range map[string]func(t *testing.T) []string{
-		"memory":     nil,
-		"Redis":      func(t *testing.T) []string { t.Helper(); return patiently(redistest.Start(t).URL()) },
-		"PostgreSQL": func(t *testing.T) []string { t.Helper(); return newDatabase(t).patiently() },
-	} {
+	for store, args := range sharedStores {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
-			if args == nil {
+			if store == "memory" {
 				onBothRouters(t, func(t *testing.T, router string) {
 					d := startDesk(t, "-router", router)
 					test(t, d, d)
@@ -51,11 +53,7 @@ func TestCartsThatShareAKey(t *testing.T) {
 	t.Parallel()
 	overEachStore(t, func(t *testing.T, first, second *running) {
 		t.Helper()
-		slow := make(chan reply, 1)
-		go func() {
-			got, _ := first.try(http.MethodPost, "/carts", cart("WELCOME", "tea", "cup", "tea"), "X-User-ID", "42", "X-Work", "3s")
-			slow <- got
-		}()
+		slow := first.background(http.MethodPost, "/carts", cart("WELCOME", "tea", "cup", "tea"), "X-User-ID", "42", "X-Work", "3s")
 		for _, key := range []string{"user=42", "coupon=WELCOME", "item=tea", "item=cup"} {
 			first.awaitLock(key)
 		}
@@ -103,12 +101,10 @@ func TestThreeExports(t *testing.T) {
 	overEachStore(t, func(t *testing.T, first, second *running) {
 		t.Helper()
 		require.Equal(t, http.StatusCreated, first.order("42").status)
-		ended := make(chan reply, 3)
+		var exports []<-chan reply
 		for i := range 3 {
-			go func() {
-				got, _ := []*running{first, second}[i%2].try(http.MethodPost, "/exports", "", "X-User-ID", "42", "X-Work", "3s")
-				ended <- got
-			}()
+			desk := []*running{first, second}[i%2]
+			exports = append(exports, desk.background(http.MethodPost, "/exports", "", "X-User-ID", "42", "X-Work", "3s"))
 		}
 		for i := range 3 {
 			first.awaitLock(fmt.Sprintf("export=42#%d", i+1))
@@ -117,8 +113,8 @@ func TestThreeExports(t *testing.T) {
 			requireProblem(t, http.StatusTooManyRequests, d.do(http.MethodPost, "/exports", "", "X-User-ID", "42"))
 		}
 		require.Equal(t, http.StatusOK, second.do(http.MethodPost, "/exports", "", "X-User-ID", "43", "X-Work", "0s").status)
-		for range 3 {
-			require.Equal(t, http.StatusOK, (<-ended).status)
+		for _, export := range exports {
+			require.Equal(t, http.StatusOK, (<-export).status)
 		}
 		require.Equal(t, http.StatusOK, second.do(http.MethodPost, "/exports", "", "X-User-ID", "42", "X-Work", "0s").status)
 	})

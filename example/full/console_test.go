@@ -11,7 +11,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
-// busy has a desk with one order that is being worked on until t ends.
 func busy(t *testing.T, user string, args ...string) *running {
 	t.Helper()
 	c := startDesk(t, args...)
@@ -73,7 +72,6 @@ func focus(p *browser.Page, selector string) {
 	p.Await("getComputedStyle(document.activeElement).outlineStyle === 'solid'")
 }
 
-// looks are those that pictures are taken of.
 var looks = map[string][]browser.Option{
 	"390":       {browser.Size(390, 844)},
 	"390-dark":  {browser.Size(390, 844), browser.Dark()},

@@ -19,11 +19,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-// build makes the program once for all tests.
 var build = sync.OnceValues(func() (path string, err error) {
 	if built, err = os.MkdirTemp("", "desk-"); err != nil {
 		return "", err
@@ -36,29 +36,10 @@ var build = sync.OnceValues(func() (path string, err error) {
 	return path, nil
 })
 
-// process is a desk in a separate process.
 type process struct {
 	*client
 	cmd    *exec.Cmd
-	stderr *logbook
-}
-
-// logbook is what a process has written so far.
-type logbook struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (b *logbook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.out.Write(p)
-}
-
-func (b *logbook) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.out.String()
+	stderr *bytes.Buffer // to be read when it has ended
 }
 
 // processLives is how long a desk may live: many times what any test of it
@@ -69,13 +50,11 @@ const processLives = 3 * time.Minute
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	testmain.SkipIn(t, testmain.Quick, "builds and starts the desk")
-	path, err := build()
-	require.NoError(t, err)
+	path := must.Get(build())(t)
 	cmd := exec.Command(path, append(args, "-addr", "127.0.0.1:0")...)
-	stderr := new(logbook)
+	stderr := new(bytes.Buffer)
 	cmd.Stderr = stderr
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	stdout := must.Get(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	tooLong := time.AfterFunc(processLives, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() {
@@ -85,8 +64,7 @@ func startProcess(t *testing.T, args ...string) *process {
 			_ = cmd.Wait()
 		}
 	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
+	line := must.Get(bufio.NewReader(stdout).ReadString('\n'))(t)
 	url, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "listening on ")
 	require.True(t, ok, line)
 	return &process{newClient(t, url), cmd, stderr}
@@ -99,7 +77,6 @@ func (p *process) kill(t *testing.T) {
 	require.Error(t, p.cmd.Wait())
 }
 
-// requireStorm checks what 50 orders of one user at once must come to.
 func requireStorm(t *testing.T, replies []reply) {
 	t.Helper()
 	placed := 0
@@ -114,31 +91,34 @@ func requireStorm(t *testing.T, replies []reply) {
 	require.Equal(t, 1, placed)
 }
 
-// TestStorm is the double submission, fifty-fold, against the real program.
+// TestStorm is the double submission, fifty-fold, against the real program: alone, and two of them over each kind of
+// servers that its flags name.
 func TestStorm(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "starts a Cluster, Sentinels and a quorum")
 	t.Parallel()
-	tests := []struct {
-		name  string
-		start func(t *testing.T) []*process
-	}{
-		{"memory, chi", func(t *testing.T) []*process {
+	for name, start := range map[string]func(t *testing.T) (args []string){
+		"memory": nil,
+		"redis":  func(t *testing.T) []string { t.Helper(); return []string{"-redis", redistest.Start(t).URL()} },
+		"quorum": func(t *testing.T) []string { t.Helper(); return startQuorum(t, 5) },
+		"cluster": func(t *testing.T) []string {
 			t.Helper()
-			return []*process{startProcess(t)}
-		}},
-		{"redis", func(t *testing.T) []*process {
+			cluster := redistest.StartCluster(t, 3, nil)
+			cluster.AddReplicas(t)
+			return []string{"-redis", cluster.URL()}
+		},
+		"sentinel": func(t *testing.T) []string {
 			t.Helper()
-			return []*process{startProcess(t, patiently(redistest.Start(t).URL())...)}
-		}},
-		{"redis, two processes", func(t *testing.T) []*process {
-			t.Helper()
-			args := patiently(redistest.Start(t).URL())
-			return []*process{startProcess(t, args...), startProcess(t, append(args, "-router", "stdlib")...)}
-		}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+			return []string{"-redis", redistest.StartSentinel(t, 1).Pairs[0].URL()}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			requireOnce(t, tt.start(t))
+			if start == nil {
+				requireOnce(t, []*process{startProcess(t)})
+				return
+			}
+			args := append(start(t), "-budget", "10s") // 50 orders at once on every server, all on one machine
+			requireOnce(t, []*process{startProcess(t, args...), startProcess(t, append(args, "-router", "stdlib")...)})
 		})
 	}
 }
@@ -177,25 +157,16 @@ func requireOnce(t *testing.T, desks []*process) {
 	}
 }
 
+// TestSignals: the program ends as TestShutdown requires, and exits with 0.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		t.Run(signal.String(), func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Start(t)
-			d := startProcess(t, patiently(server.URL())...)
-			answer := d.inBackground("X-Work", "4s") // longer than it takes to look what becomes of others
-			require.NoError(t, d.cmd.Process.Signal(signal))
-			require.Eventually(t, func() bool { return d.do("GET", "/readyz", "").status == 503 }, 30*time.Second, time.Millisecond)
-			requireProblem(t, http.StatusServiceUnavailable, d.order("43"))
-			got := <-answer
-			require.Equal(t, http.StatusCreated, got.status, got.body)
-			require.NoError(t, d.cmd.Wait(), "exits 0")
-			require.NotContains(t, d.stderr.String(), "level=ERROR")
-			keys, err := server.Client(t).Keys(t.Context(), "*").Result()
-			require.NoError(t, err)
-			require.Empty(t, keys)
-		})
+		d := startProcess(t)
+		answer := d.inBackground("X-Work", "1s")
+		require.NoError(t, d.cmd.Process.Signal(signal))
+		require.Equal(t, http.StatusCreated, (<-answer).status)
+		require.NoError(t, d.cmd.Wait(), signal)
+		require.NotContains(t, d.stderr.String(), "level=ERROR")
 	}
 }
 
@@ -214,8 +185,7 @@ func TestSecondSignalKills(t *testing.T) {
 func TestExitCodes(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "builds and starts the desk")
 	t.Parallel()
-	path, err := build()
-	require.NoError(t, err)
+	path := must.Get(build())(t)
 	for _, tt := range []struct {
 		arg  []string
 		code int
@@ -228,31 +198,6 @@ func TestExitCodes(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		require.Equal(t, tt.code, cmd.ProcessState.ExitCode(), "%v: %v: %s", tt.arg, err, out)
 		require.NotEmpty(t, out)
-	}
-}
-
-// TestStormOnTopologies: a desk takes its orders on each kind of servers that its flags name.
-func TestStormOnTopologies(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "starts a Cluster, Sentinels and a quorum")
-	t.Parallel()
-	for name, start := range map[string]func(t *testing.T) (args []string){
-		"quorum": func(t *testing.T) []string { t.Helper(); return startQuorum(t, 5) },
-		"cluster": func(t *testing.T) []string {
-			t.Helper()
-			cluster := redistest.StartCluster(t, 3, nil)
-			cluster.AddReplicas(t)
-			return []string{"-redis", cluster.URL()}
-		},
-		"sentinel": func(t *testing.T) []string {
-			t.Helper()
-			return []string{"-redis", redistest.StartSentinel(t, 1).Pairs[0].URL()}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			args := append(start(t), "-budget", "10s") // 50 orders at once on every server, all on one machine
-			requireOnce(t, []*process{startProcess(t, args...), startProcess(t, args...)})
-		})
 	}
 }
 

@@ -12,22 +12,18 @@ var Run = run
 // Orders is the table behind the desk, for what no client can bring about.
 type Orders struct{ table orders }
 
-// NewOrders returns an empty table.
 func NewOrders() Orders { return Orders{newMemoryOrders()} }
 
-// Place places an order of user under fence.
 func (o Orders) Place(ctx context.Context, user string, fence int64) error {
 	_, err := o.table.place(ctx, order{User: user, SKU: "tea", Quantity: 1}, fence, true)
 	return err
 }
 
-// Count is how many orders user has.
 func (o Orders) Count(ctx context.Context, user string) (int, error) {
 	all, err := o.table.of(ctx, user)
 	return len(all), err
 }
 
-// ErrOvertaken is the refusal of an old fence.
 var ErrOvertaken = errOvertaken
 
 // RunImpatient is run with other timeouts than the defaults.

@@ -11,13 +11,11 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
-// later asks for an order of user that is placed later, under key.
 func (c *client) later(user, key string) reply {
 	c.t.Helper()
 	return c.do(http.MethodPost, "/orders?later=1", order, "X-User-ID", user, "Idempotency-Key", key)
 }
 
-// placedLater repeats the order until it is placed, and returns the final answer.
 func (c *client) placedLater(user, key string) (got reply) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
@@ -31,11 +29,7 @@ func (c *client) placedLater(user, key string) (got reply) {
 // the final answer then, at both desks.
 func TestOrderThatIsPlacedLater(t *testing.T) {
 	t.Parallel()
-	for store, args := range map[string]func(t *testing.T) []string{
-		"memory":     func(*testing.T) []string { return nil },
-		"Redis":      func(t *testing.T) []string { t.Helper(); return patiently(redistest.Start(t).URL()) },
-		"PostgreSQL": func(t *testing.T) []string { t.Helper(); return newDatabase(t).patiently() },
-	} {
+	for store, args := range sharedStores {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
 			onBothRouters(t, func(t *testing.T, router string) {

@@ -40,7 +40,6 @@ func removeBuilt() {
 	}
 }
 
-// client talks to one desk.
 type client struct {
 	t    *testing.T
 	url  string
@@ -54,7 +53,6 @@ func newClient(t *testing.T, url string) *client {
 	return &client{t: t, url: url, http: &http.Client{Transport: transport}}
 }
 
-// reply is an answer that was read to its end.
 type reply struct {
 	status int
 	header http.Header
@@ -65,7 +63,11 @@ const order = `{"sku":"tea","quantity":1}`
 
 // try sends a request. Its error means that there was no whole answer.
 func (c *client) try(method, path, body string, header ...string) (reply, error) {
-	r, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
+	return c.send(c.t.Context(), method, path, body, header...)
+}
+
+func (c *client) send(ctx context.Context, method, path, body string, header ...string) (reply, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
 	if err != nil {
 		return reply{}, err
 	}
@@ -81,6 +83,19 @@ func (c *client) try(method, path, body string, header ...string) (reply, error)
 	return reply{resp.StatusCode, resp.Header, string(text)}, err
 }
 
+// background sends a request, whose answer comes when it does. Without a whole one, it has the error.
+func (c *client) background(method, path, body string, header ...string) <-chan reply {
+	answer := make(chan reply, 1)
+	go func() {
+		got, err := c.try(method, path, body, header...)
+		if err != nil {
+			got.body = err.Error()
+		}
+		answer <- got
+	}()
+	return answer
+}
+
 func (c *client) do(method, path, body string, header ...string) reply {
 	c.t.Helper()
 	got, err := c.try(method, path, body, header...)
@@ -88,22 +103,9 @@ func (c *client) do(method, path, body string, header ...string) reply {
 	return got
 }
 
-// order submits an order of user.
 func (c *client) order(user string, header ...string) reply {
 	c.t.Helper()
 	return c.do(http.MethodPost, "/orders", order, append(header, "X-User-ID", user, "Content-Type", "application/json")...)
-}
-
-// served is order, repeated while the store does not answer within the desk's
-// budget, as on a busy machine.
-func (c *client) served(user string, header ...string) reply {
-	c.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		got := c.order(user, header...)
-		if got.status != http.StatusServiceUnavailable || time.Now().After(deadline) {
-			return got
-		}
-	}
 }
 
 // hang submits an order of user that ends when leave is called and its client is
@@ -111,15 +113,9 @@ func (c *client) served(user string, header ...string) reply {
 func (c *client) hang(user string, header ...string) (leave func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(c.t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/orders", strings.NewReader(order))
-	require.NoError(c.t, err)
-	r.Header.Set("X-User-ID", user)
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
 	left := make(chan error, 1)
 	go func() {
-		_, err := c.http.Do(r) //nolint:bodyclose // there is no answer
+		_, err := c.send(ctx, http.MethodPost, "/orders", order, append(header, "X-User-ID", user)...)
 		left <- err
 	}()
 	c.awaitLock("user=" + user)
@@ -130,7 +126,6 @@ func (c *client) hang(user string, header ...string) (leave func()) {
 	}
 }
 
-// pay pays an order, under a separate key.
 func (c *client) pay(id string) reply {
 	c.t.Helper()
 	return c.do(http.MethodPost, "/orders/"+id+"/pay", "", "Idempotency-Key", rand.Text())
@@ -153,7 +148,6 @@ func (c *client) storm(n int, user func(i int) string, header ...string) []reply
 	return replies
 }
 
-// record is an order in a list.
 type record struct {
 	ID, User, SKU string
 	Quantity      int
@@ -216,7 +210,6 @@ func requireProblem(t *testing.T, status int, got reply) {
 	require.NotEmpty(t, body.Title)
 }
 
-// running is a desk in this process.
 type running struct {
 	*client
 	signal context.CancelFunc // what SIGTERM does

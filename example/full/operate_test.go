@@ -1,7 +1,13 @@
 package main_test
 
 import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
+	desk "github.com/httplatch/httplatch/example/full"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
@@ -19,14 +27,7 @@ func TestLocks(t *testing.T) {
 			t.Parallel()
 			c := startDesk(t, append(args, "-lease", "6s", "-budget", "3s")...)
 			require.Equal(t, "[]\n", c.do("GET", "/locks", "").body)
-			lost := make(chan reply, 1)
-			go func() {
-				got, err := c.try("POST", "/orders", order, "X-User-ID", "4|2", "X-Work", "30s")
-				if err != nil {
-					got.body = err.Error()
-				}
-				lost <- got
-			}()
+			lost := c.background("POST", "/orders", order, "X-User-ID", "4|2", "X-Work", "30s")
 			held := c.awaitLock("user=4|2")
 			require.Equal(t, "held", held.State)
 			require.NotEmpty(t, held.Token)
@@ -96,7 +97,7 @@ func TestHealth(t *testing.T) {
 
 	server.Cont()
 	require.Eventually(t, ready, 30*time.Second, 10*time.Millisecond)
-	require.Equal(t, 201, c.served("42").status)
+	require.Eventually(t, func() bool { return c.order("42").status == 201 }, 20*time.Second, 10*time.Millisecond)
 
 	server.Kill()
 	require.Eventually(t, func() bool {
@@ -137,4 +138,99 @@ func TestMetrics(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(got.body)).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)
+}
+
+// inBackground submits an order of user 42, and returns when it is being
+// worked on.
+func (c *client) inBackground(header ...string) <-chan reply {
+	c.t.Helper()
+	before := c.acquired()
+	answer := c.background(http.MethodPost, "/orders", order, append(header, "X-User-ID", "42")...)
+	// The store has the lock before the desk knows that it does, and a desk that is
+	// shut down in between refuses the order.
+	require.Eventually(c.t, func() bool { return c.acquired() > before }, 30*time.Second, time.Millisecond)
+	return answer
+}
+
+func (c *client) acquired() int {
+	c.t.Helper()
+	_, found, _ := strings.Cut(c.do("GET", "/metrics", "").body, "\nlock_acquisitions_total{outcome=\"acquired\",policy=\"user\"} ")
+	count, _, _ := strings.Cut(found, "\n")
+	n := must.Get(strconv.Atoi(cmp.Or(count, "0")))(c.t)
+	return n
+}
+
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, args := range map[string][]string{"memory": {}, "redis": patiently(server.URL())} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startDesk(t, append(args, "-router", "stdlib")...)
+			kept := newClient(t, c.url)
+			require.Equal(t, 200, kept.do("GET", "/healthz", "").status) // its connection stays open
+			answer := c.inBackground("X-Work", "5s")                     // longer than it takes to look what becomes of others
+			c.signal()
+
+			fresh := newClient(t, c.url)
+			require.Eventually(t, func() bool { return fresh.do("GET", "/readyz", "").status == 503 }, 30*time.Second, time.Millisecond)
+			// The desk says it is unready before its Locker refuses orders; an order between the two is placed.
+			require.Eventually(t, func() bool { return fresh.order("44").status == 503 }, 30*time.Second, time.Millisecond)
+			for _, late := range []*client{kept, newClient(t, c.url)} {
+				got := late.order("43")
+				requireProblem(t, http.StatusServiceUnavailable, got)
+				require.Contains(t, got.body, "#shutting-down")
+				require.Equal(t, "1", got.header.Get("Retry-After"))
+			}
+			require.Equal(t, 200, fresh.do("GET", "/healthz", "").status)
+			require.Empty(t, fresh.orders("43"))
+
+			got := <-answer
+			require.Equal(t, http.StatusCreated, got.status, got.body)
+			require.NoError(t, <-c.ended)
+			_, err := newClient(t, c.url).try("GET", "/healthz", "")
+			require.Error(t, err)
+		})
+	}
+	t.Cleanup(func() {
+		keys := must.Get(server.Client(t).Keys(context.Background(), "*").Result())(t)
+		require.Empty(t, keys, "nothing is left in the store")
+	})
+}
+
+// TestShutdownEndsHungOrders: an order that does not end in time has its context
+// cancelled, and its lock is released.
+func TestShutdownEndsHungOrders(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := startWith(t, func(ctx context.Context, stdout, stderr io.Writer) error {
+		return desk.RunImpatient(ctx, patiently(server.URL(), "-addr", "127.0.0.1:0"), time.Minute, 300*time.Millisecond, stdout, stderr)
+	})
+	answer := c.inBackground("X-Work", "0s", "X-Fail", "hang")
+	c.signal()
+	requireProblem(t, http.StatusServiceUnavailable, <-answer)
+	require.NoError(t, <-c.ended)
+	keys := must.Get(server.Client(t).Keys(t.Context(), "*").Result())(t)
+	require.Empty(t, keys)
+}
+
+func halfRequest(t *testing.T, url, text string) {
+	t.Helper()
+	conn := must.Get(net.Dial("tcp", strings.TrimPrefix(url, "http://")))(t)
+	t.Cleanup(func() { _ = conn.Close() })
+	must.Get(fmt.Fprint(conn, text))(t)
+}
+
+const halfOrder = "POST /orders HTTP/1.1\r\nHost: desk\r\nX-User-ID: 42\r\nContent-Length: 100\r\n\r\n{"
+
+// Clients that never finish their requests do not make a shutdown a failure.
+func TestShutdownWithHalfRequests(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t)
+	halfRequest(t, c.url, halfOrder)
+	halfRequest(t, c.url, "POST /orders HTTP/1.1\r\nHo")
+	halfRequest(t, c.url, strings.Replace(halfOrder, "Host", "Idempotency-Key: k\r\nHost", 1))
+	require.Equal(t, http.StatusCreated, c.order("43").status)
+	c.signal()
+	require.NoError(t, <-c.ended)
 }

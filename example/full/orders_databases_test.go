@@ -10,43 +10,48 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 )
 
-// databases are the arguments of a desk whose orders are in a database, or a file, of the test's own.
-var databases = map[string]func(t *testing.T) []string{
-	"PostgreSQL": func(t *testing.T) []string { t.Helper(); return newDatabase(t).patiently("-work", "0s") },
+// stores are the arguments of desks that share their orders, in memory with themselves only.
+var stores = map[string]func(t *testing.T) []string{
+	"memory":     func(*testing.T) []string { return nil },
+	"PostgreSQL": func(t *testing.T) []string { t.Helper(); return newDatabase(t).patiently() },
 	"MariaDB": func(t *testing.T) []string {
 		t.Helper()
-		return []string{"-mysql", mysqltest.Shared(t).DatabaseDSN(t), "-budget", "10s", "-work", "0s"}
+		return []string{"-mysql", mysqltest.Shared(t).DatabaseDSN(t), "-budget", "10s"}
 	},
-	"SQLite": inFile,
+	"SQLite": func(t *testing.T) []string {
+		t.Helper()
+		return []string{"-sqlite", filepath.Join(t.TempDir(), "desk.db"), "-budget", "10s"}
+	},
 }
 
-func inFile(t *testing.T) []string {
-	t.Helper()
-	return []string{"-sqlite", filepath.Join(t.TempDir(), "desk.db"), "-budget", "10s", "-work", "0s"}
-}
-
-func TestOrdersInADatabase(t *testing.T) {
+// TestOrders: requireReplays runs over the other router in TestPoliciesOfAFile.
+func TestOrders(t *testing.T) {
 	t.Parallel()
-	for name, args := range databases {
+	for name, args := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			shared := args(t)
-			requireSharedOrders(t, startDesk(t, shared...), startDesk(t, append(shared, "-router", "stdlib")...))
-			requireReplays(t, startDesk(t, append(args(t), "-cooldown", "1h", "-fencing")...))
-			requireFailuresRolledBack(t, args)
+			shared := append(args(t), "-work", "0s", "-router")
+			first, second := startDesk(t, append(shared, "chi")...), startDesk(t, append(shared, "stdlib")...)
+			if name == "memory" {
+				requireSharedOrders(t, first, first)
+				first = second
+			}
+			requireSharedOrders(t, first, second)
+			requireReplays(t, startDesk(t, append(args(t), "-work", "0s", "-cooldown", "1h", "-fencing", "-router", "stdlib")...))
 		})
 	}
 }
 
-// requireSharedOrders requires that two desks share their orders and answers.
 func requireSharedOrders(t *testing.T, first, second *running) {
 	t.Helper()
 	got := first.order("42", "Idempotency-Key", "k")
 	require.Equal(t, http.StatusCreated, got.status, got.body)
+	require.Equal(t, "application/json", got.header.Get("Content-Type"))
 	again := second.order("42", "Idempotency-Key", "k")
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 	require.Equal(t, got.body, again.body)
@@ -57,8 +62,9 @@ func requireSharedOrders(t *testing.T, first, second *running) {
 	require.Len(t, placed, 2)
 	require.JSONEq(t, got.body, `{"id":"`+placed[0].ID+`","user":"42","sku":"tea","quantity":1}`, "the oldest is the first")
 
-	require.Equal(t, http.StatusOK, second.pay(placed[0].ID).status)
-	require.Equal(t, http.StatusOK, first.do("GET", got.header.Get("Location"), "").status)
+	require.JSONEq(t, `{"id":"`+placed[0].ID+`","status":"paid"}`, second.pay(placed[0].ID).body)
+	paid := first.do("GET", got.header.Get("Location"), "").body
+	require.JSONEq(t, `{"id":"`+placed[0].ID+`","user":"42","sku":"tea","quantity":1,"status":"paid"}`, paid)
 	require.Equal(t, "paid", first.orders("42")[0].Status)
 	require.Equal(t, "placed", first.orders("42")[1].Status)
 	requireProblem(t, http.StatusNotFound, first.pay("nope"))
@@ -68,46 +74,12 @@ func requireSharedOrders(t *testing.T, first, second *running) {
 	require.Empty(t, first.locks())
 }
 
-// requireFailuresRolledBack requires of desks with the arguments that args returns: what fails after the
-// order was written leaves nothing of it, and what has called Commit does not run again.
-func requireFailuresRolledBack(t *testing.T, args func(t *testing.T) []string) {
-	t.Helper()
-	tests := []struct {
-		name   string
-		header []string
-		says   string // the first answer; "" if there is none
-		left   int    // orders then
-		want   int    // the status of the next try
-		orders int    // then
-	}{
-		{"500", []string{"X-Fail", "500"}, "The order is rolled back.", 0, http.StatusCreated, 1},
-		{"panic", []string{"X-Fail", "panic"}, "", 0, http.StatusCreated, 1},
-		{"500, committed", []string{"X-Fail", "500", "X-Commit", "1"}, "The order is rolled back.", 0, http.StatusConflict, 0},
-		{"panic, committed", []string{"X-Fail", "panic", "X-Commit", "1"}, "", 0, http.StatusConflict, 0},
-		{"no failure, committed", []string{"X-Commit", "1"}, `"sku":"tea"`, 1, http.StatusCreated, 1},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			c := startDesk(t, args(t)...)
-			got, err := c.try("POST", "/orders", order, append(tt.header, "X-User-ID", "42", "Idempotency-Key", "k")...)
-			require.Equal(t, tt.says == "", err != nil, "a panic ends its connection")
-			require.Contains(t, got.body, tt.says)
-			require.Len(t, c.orders("42"), tt.left)
-			got = c.order("42", "Idempotency-Key", "k")
-			require.Equal(t, tt.want, got.status, got.body)
-			require.Len(t, c.orders("42"), tt.orders)
-		})
-	}
-}
-
 // TestOrdersTableIsGone: a statement that fails is an order that was not placed.
 func TestOrdersTableIsGone(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
 	c := startDesk(t, db.patiently("-work", "0s")...)
-	_, err := db.Exec(t.Context(), "ALTER TABLE orders RENAME TO other")
-	require.NoError(t, err)
+	must.Get(db.Exec(t.Context(), "ALTER TABLE orders RENAME TO other"))(t)
 	for _, header := range [][]string{nil, {"Idempotency-Key", "k"}} {
 		got := c.order("42", header...)
 		requireProblem(t, http.StatusServiceUnavailable, got)
@@ -115,8 +87,7 @@ func TestOrdersTableIsGone(t *testing.T) {
 	}
 	requireProblem(t, http.StatusServiceUnavailable, c.do("GET", "/orders?user=42", ""))
 	requireProblem(t, http.StatusServiceUnavailable, c.do("GET", "/", ""))
-	_, err = db.Exec(t.Context(), "ALTER TABLE other RENAME TO orders")
-	require.NoError(t, err)
+	must.Get(db.Exec(t.Context(), "ALTER TABLE other RENAME TO orders"))(t)
 	require.Equal(t, http.StatusCreated, c.order("42", "Idempotency-Key", "k").status)
 	require.Len(t, c.orders("42"), 1)
 	c.signal()
@@ -131,10 +102,8 @@ func TestDeskStartsDuringVacuum(t *testing.T) {
 	db := newDatabase(t)
 	first := startDesk(t, db.patiently("-work", "0s")...)
 	for _, table := range []string{"orders", "order_fences", "latch_entries"} {
-		tx, err := db.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "LOCK TABLE "+table+" IN SHARE UPDATE EXCLUSIVE MODE") // as VACUUM does
-		require.NoError(t, err)
+		tx := must.Get(db.Begin(t.Context()))(t)
+		must.Get(tx.Exec(t.Context(), "LOCK TABLE "+table+" IN SHARE UPDATE EXCLUSIVE MODE"))(t) // as VACUUM does
 		second := startDesk(t, db.patiently("-work", "0s")...)
 		require.Equal(t, http.StatusCreated, first.order("42", "Idempotency-Key", table).status)
 		require.Equal(t, http.StatusCreated, second.order("43", "Idempotency-Key", table).status)
@@ -143,24 +112,6 @@ func TestDeskStartsDuringVacuum(t *testing.T) {
 	require.Equal(t, 6, db.count(t, "SELECT count(*) FROM orders"))
 }
 
-// TestRestartOverSQLite: a desk that has ended and begins again knows its orders and answers.
-func TestRestartOverSQLite(t *testing.T) {
-	t.Parallel()
-	args := inFile(t)
-	first := startDesk(t, args...)
-	got := first.order("42", "Idempotency-Key", "k")
-	require.Equal(t, http.StatusCreated, got.status, got.body)
-	first.signal()
-	require.NoError(t, <-first.ended)
-
-	second := startDesk(t, args...)
-	again := second.order("42", "Idempotency-Key", "k")
-	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-	require.Equal(t, got.body, again.body)
-	require.Len(t, second.orders("42"), 1)
-}
-
-// database is one of a real PostgreSQL for a test.
 type database struct {
 	*pgx.Conn
 
@@ -170,8 +121,7 @@ type database struct {
 func newDatabase(t *testing.T) *database {
 	t.Helper()
 	url := pgtest.DatabaseURL(t)
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
+	conn := must.Get(pgx.Connect(t.Context(), url))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 		defer cancel()
@@ -186,7 +136,6 @@ func (db *database) patiently(args ...string) []string {
 	return append([]string{"-postgres", db.url, "-budget", "10s"}, args...)
 }
 
-// count returns the number that a statement selects.
 func (db *database) count(t *testing.T, statement string, args ...any) (n int) {
 	t.Helper()
 	require.NoError(t, db.QueryRow(t.Context(), statement, args...).Scan(&n))

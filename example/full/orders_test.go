@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	desk "github.com/httplatch/httplatch/example/full"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 )
 
 func queryEscape(s string) string { return url.QueryEscape(s) }
@@ -24,33 +25,6 @@ func onBothRouters(t *testing.T, test func(t *testing.T, router string)) {
 			test(t, router)
 		})
 	}
-}
-
-func TestOrder(t *testing.T) {
-	t.Parallel()
-	onBothRouters(t, func(t *testing.T, router string) {
-		c := startDesk(t, "-router", router, "-work", "0s")
-		require.Equal(t, "[]\n", c.do("GET", "/orders?user=42", "").body)
-
-		got := c.order("42")
-		require.Equal(t, http.StatusCreated, got.status, got.body)
-		require.Equal(t, "application/json", got.header.Get("Content-Type"))
-		exists := c.orders("42")
-		require.Len(t, exists, 1)
-		id := exists[0].ID
-		require.JSONEq(t, `{"id":"`+id+`","user":"42","sku":"tea","quantity":1}`, got.body)
-		require.Equal(t, "/orders/"+id, got.header.Get("Location"))
-		require.JSONEq(t, `{"id":"`+id+`","user":"42","sku":"tea","quantity":1,"status":"placed"}`, c.do("GET", "/orders/"+id, "").body)
-
-		got = c.pay(id)
-		require.Equal(t, http.StatusOK, got.status, got.body)
-		require.JSONEq(t, `{"id":"`+id+`","status":"paid"}`, got.body)
-		require.Equal(t, "paid", c.orders("42")[0].Status)
-
-		requireProblem(t, http.StatusNotFound, c.pay("nope"))
-		requireProblem(t, http.StatusNotFound, c.do("GET", "/orders/nope", ""))
-		require.Empty(t, c.locks())
-	})
 }
 
 func TestRefusedInput(t *testing.T) {
@@ -98,8 +72,7 @@ func TestCooldown(t *testing.T) {
 	require.Equal(t, 201, c.order("42").status)
 	again := c.order("42")
 	requireProblem(t, http.StatusTooManyRequests, again)
-	seconds, err := strconv.Atoi(again.header.Get("Retry-After"))
-	require.NoError(t, err)
+	seconds := must.Get(strconv.Atoi(again.header.Get("Retry-After")))(t)
 	require.InDelta(t, 3550, seconds, 50)
 
 	requireProblem(t, http.StatusInternalServerError, c.order("43", "X-Fail", "500"))
@@ -113,19 +86,10 @@ func TestCooldown(t *testing.T) {
 	require.Equal(t, 201, c.order("42").status, "an operator can end a cool-down")
 }
 
-func TestFailures(t *testing.T) {
+// A client that goes away frees its user. TestFailuresAfterTheEffect has the other ways to fail.
+func TestHang(t *testing.T) {
 	t.Parallel()
 	c := startDesk(t, "-work", "0s")
-	got := c.order("a", "X-Fail", "500")
-	requireProblem(t, http.StatusInternalServerError, got)
-	require.Len(t, c.orders("a"), 1, "the order exists before the failure")
-	require.Equal(t, 201, c.order("a").status)
-
-	_, err := c.try("POST", "/orders", order, "X-User-ID", "b", "X-Fail", "panic")
-	require.Error(t, err, "the connection ends without an answer")
-	require.Len(t, c.orders("b"), 1)
-	require.Equal(t, 201, c.order("b").status)
-
 	leave := c.hang("c", "X-Fail", "hang")
 	require.Eventually(t, func() bool { return len(c.orders("c")) == 1 }, 30*time.Second, time.Millisecond)
 	leave()
@@ -140,14 +104,7 @@ func TestPaymentsAreLockedByOrder(t *testing.T) {
 		c := startDesk(t, "-router", router, "-work", "3s") // longer than it takes to ask for others meanwhile
 		c.storm(2, func(i int) string { return fmt.Sprint(i) }, "X-Work", "0s")
 		first, second := c.orders("0")[0].ID, c.orders("1")[0].ID
-		answers := make(chan reply, 1)
-		go func() {
-			got, err := c.try("POST", "/orders/"+first+"/pay", "", "Idempotency-Key", "first")
-			if err != nil {
-				got.body = err.Error()
-			}
-			answers <- got
-		}()
+		answer := c.background("POST", "/orders/"+first+"/pay", "", "Idempotency-Key", "first")
 		require.Equal(t, "held", c.awaitLock("order="+first).State)
 		requireProblem(t, http.StatusConflict, c.pay(first))
 		spelled := func(id string) reply {
@@ -155,24 +112,99 @@ func TestPaymentsAreLockedByOrder(t *testing.T) {
 		}
 		requireProblem(t, http.StatusConflict, spelled(first))
 		require.Equal(t, 200, spelled(second).status)
-		got := <-answers
+		got := <-answer
 		require.Equal(t, 200, got.status, got.body)
 	})
 }
 
 func TestFencesRefuseTheOvertaken(t *testing.T) {
 	t.Parallel()
-	requireFences(t, desk.NewOrders())
-}
-
-func requireFences(t *testing.T, orders desk.Orders) {
-	t.Helper()
-	ctx := t.Context()
+	orders, ctx := desk.NewOrders(), t.Context()
 	require.NoError(t, orders.Place(ctx, "42", 7))
 	require.NoError(t, orders.Place(ctx, "42", 9))
 	require.ErrorIs(t, orders.Place(ctx, "42", 8), desk.ErrOvertaken)
 	require.NoError(t, orders.Place(ctx, "43", 8), "fences are per user")
-	placed, err := orders.Count(ctx, "42")
-	require.NoError(t, err)
+	placed := must.Get(orders.Count(ctx, "42"))(t)
 	require.Equal(t, 2, placed)
+}
+
+func TestAllow(t *testing.T) {
+	t.Parallel()
+	onBothRouters(t, func(t *testing.T, router string) {
+		c := startDesk(t, "-router", router)
+		for path, allow := range map[string]string{
+			"/orders":       "GET, HEAD, POST",
+			"/orders/7/pay": "POST",
+			"/locks":        "GET, HEAD, DELETE",
+			"/healthz":      "GET, HEAD",
+			"/console":      "GET, HEAD, POST, DELETE",
+		} {
+			got := c.do("PUT", path, "")
+			requireProblem(t, 405, got)
+			require.Equal(t, allow, got.header.Get("Allow"))
+		}
+	})
+}
+
+// requireReplays is for a desk with a cool-down of an hour.
+func requireReplays(t *testing.T, c *running) {
+	t.Helper()
+	first := c.order("42", "Idempotency-Key", "k")
+	require.Equal(t, http.StatusCreated, first.status, first.body)
+	require.Empty(t, first.header.Get("Idempotent-Replayed"))
+	// Within the cool-down, which a replay does not meet.
+	again := c.order("42", "Idempotency-Key", `"k"`)
+	require.Equal(t, http.StatusCreated, again.status)
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	require.Equal(t, first.body, again.body)
+	require.Equal(t, first.header.Get("Location"), again.header.Get("Location"))
+	require.Len(t, c.orders("42"), 1)
+
+	other := c.do("POST", "/orders", `{"sku":"coffee","quantity":1}`, "X-User-ID", "42", "Idempotency-Key", "k")
+	requireProblem(t, http.StatusUnprocessableEntity, other)
+	requireProblem(t, http.StatusTooManyRequests, c.order("42", "Idempotency-Key", "another"))
+	require.Equal(t, http.StatusCreated, c.order("43", "Idempotency-Key", "k").status, "keys are their user's")
+	requireProblem(t, http.StatusBadRequest, c.order("44", "Idempotency-Key", "a, b"))
+	requireProblem(t, http.StatusBadRequest, c.order("", "Idempotency-Key", "k"))
+	require.Empty(t, c.orders("44"))
+
+	id := c.orders("42")[0].ID
+	requireProblem(t, http.StatusBadRequest, c.do("POST", "/orders/"+id+"/pay", ""))
+	require.Equal(t, "placed", c.orders("42")[0].Status)
+	for _, replayed := range []string{"", "true"} {
+		paid := c.do("POST", "/orders/"+id+"/pay", "", "Idempotency-Key", "p")
+		require.Equal(t, http.StatusOK, paid.status)
+		require.Equal(t, replayed, paid.header.Get("Idempotent-Replayed"))
+	}
+	require.Contains(t, c.do("GET", "/metrics", "").body, "desk_payments_total 1\n")
+}
+
+// TestFailuresAfterTheEffect: what fails after the order exists runs again,
+// unless it has committed.
+func TestFailuresAfterTheEffect(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"500", "panic"} {
+		for commit, orders := range map[string]int{"": 2, "1": 1} {
+			t.Run(mode+" "+commit, func(t *testing.T) {
+				t.Parallel()
+				c := startDesk(t, "-work", "0s")
+				send := func(fail string) (reply, error) {
+					return c.try("POST", "/orders", order, "X-User-ID", "42", "Idempotency-Key", "k", "X-Commit", commit, "X-Fail", fail)
+				}
+				got, err := send(mode)
+				if mode == "500" {
+					require.NoError(t, err)
+					require.Equal(t, http.StatusInternalServerError, got.status)
+				} else {
+					require.Error(t, err, "net/http ends the connection of a handler that panics")
+				}
+				must.Get(send(""))(t)
+				require.Len(t, c.orders("42"), orders)
+			})
+		}
+	}
+	c := startDesk(t)
+	requireProblem(t, http.StatusBadRequest, c.order("42", "X-Commit", "1"))
+	requireProblem(t, http.StatusBadRequest, c.order("42", "X-Commit", "yes", "Idempotency-Key", "k"))
+	require.Empty(t, c.orders("42"))
 }

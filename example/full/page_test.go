@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,11 +21,142 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
+// tryForm sends the page's form, as its script does; change is what differs from
+// the usual: names and values, and "" for a field that is missing.
+func (c *client) tryForm(header []string, change ...string) reply {
+	c.t.Helper()
+	form := url.Values{"once": {"k"}, "user": {"42"}, "sku": {"tea"}, "quantity": {"1"}, "guard": {"both"}, "work": {"0s"}}
+	for i := 0; i < len(change); i += 2 {
+		form.Set(change[i], change[i+1])
+		if change[i+1] == "" {
+			form.Del(change[i])
+		}
+	}
+	return c.do("POST", "/try", form.Encode(), append(header, "Content-Type", "application/x-www-form-urlencoded")...)
+}
+
+var asBrowser = []string{"Accept", "text/html,application/xhtml+xml"}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t)
+	got := c.do("GET", "/", "")
+	require.Equal(t, 200, got.status)
+	require.Equal(t, "text/html; charset=utf-8", got.header.Get("Content-Type"))
+	policy := got.header.Get("Content-Security-Policy")
+	require.Contains(t, policy, "default-src 'none'")
+	require.NotContains(t, policy, "unsafe")
+	require.Contains(t, got.body, "<form")
+	require.False(t, strings.Contains(got.body, "http://") || strings.Contains(got.body, "https://"), "the page loads nothing from elsewhere")
+	require.NotEqual(t, got.body, c.do("GET", "/", "").body, "each form has a key of its own")
+
+	for _, query := range []string{"order=nope&user=42", "order=%00", "guard=%3Cscript%3E&user=%3Cscript%3E"} {
+		got = c.do("GET", "/?"+query, "")
+		require.Equal(t, 200, got.status)
+		require.Contains(t, got.body, "Nothing yet.")
+		require.NotContains(t, got.body, "<script>")
+	}
+	id := c.tryForm(nil).header.Get("Location")[len("/orders/"):]
+	require.Contains(t, c.do("GET", "/?order="+id+"&user=42", "").body, "is placed")
+	require.Contains(t, c.do("GET", "/?order="+id+"&user=43", "").body, "Nothing yet.", "orders are their user's")
+}
+
+func TestRefusedForms(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t)
+	for _, tt := range []struct {
+		name   string
+		change []string
+		want   int
+	}{
+		{"no guard", []string{"guard", ""}, 400},
+		{"unknown guard", []string{"guard", "luck"}, 400},
+		{"no user", []string{"user", ""}, 400},
+		{"strange user", []string{"user", "4:2"}, 400},
+		{"no key", []string{"once", ""}, 400},
+		{"no article", []string{"sku", ""}, 400},
+		{"long article", []string{"sku", strings.Repeat("x", 65)}, 400},
+		{"no number", []string{"quantity", "1e3"}, 400},
+		{"no duration", []string{"work", "long"}, 400},
+		{"too long", []string{"work", "31s"}, 400},
+		{"too large", []string{"sku", strings.Repeat("x", 64<<10)}, 413},
+	} {
+		got := c.tryForm(nil, tt.change...)
+		t.Log(tt.name, got.body)
+		requireProblem(t, tt.want, got)
+		got = c.tryForm(asBrowser, tt.change...)
+		require.Equal(t, tt.want, got.status)
+	}
+	requireProblem(t, http.StatusForbidden, c.tryForm([]string{"Sec-Fetch-Site", "cross-site"}))
+	requireProblem(t, http.StatusBadRequest, c.do("GET", "/try?user=4:2", ""))
+	require.Empty(t, c.orders("42"))
+	require.Empty(t, c.locks())
+}
+
+// TestFormWithoutScript: after an order a browser is sent away from the form's
+// address, and a refusal comes with a form that can be sent as it is.
+func TestFormWithoutScript(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t)
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	first := c.tryForm(asBrowser)
+	require.Equal(t, http.StatusSeeOther, first.status)
+	id := c.orders("42")[0].ID
+	require.Equal(t, "/?guard=both&order="+id+"&user=42", first.header.Get("Location"))
+	require.Equal(t, "/?guard=both&order="+id+"&replayed=1&user=42", c.tryForm(asBrowser).header.Get("Location"))
+
+	other := c.tryForm(asBrowser, "sku", "coffee")
+	require.Equal(t, http.StatusUnprocessableEntity, other.status)
+	require.Contains(t, other.body, "The key was used for a different request.")
+	require.NotContains(t, other.body, `value="k"`, "the key is another form's")
+	invalid := c.tryForm(asBrowser, "quantity", "0", "once", "é")
+	require.Equal(t, http.StatusBadRequest, invalid.status)
+	require.Contains(t, invalid.body, `value="é"`)
+	require.Len(t, c.orders("42"), 1)
+}
+
+// TestLostReplies: what the page's switch does to the store is undone by each
+// guard of the library, and not by the naive one.
+func TestLostReplies(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"memory": {}, "redis": {"-redis", redistest.Start(t).URL()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startDesk(t, append(args, "-budget", "3s")...)
+			for guard, claims := range map[string]string{
+				"none": "", "lock": "lost, granted", "idempotent": "lost, granted", "both": "lost, granted, granted",
+			} {
+				got := c.tryForm(nil, "lose", "1", "guard", guard, "user", guard)
+				require.Equal(t, http.StatusCreated, got.status, got.body)
+				require.Equal(t, claims, got.header.Get("X-Claims"))
+				got = c.tryForm(nil, "once", "another", "guard", guard, "user", guard)
+				require.Equal(t, http.StatusCreated, got.status, got.body)
+			}
+			require.Eventually(t, func() bool { return len(c.locks()) == 0 }, 30*time.Second, time.Millisecond)
+
+			require.Equal(t, http.StatusCreated, c.tryForm(nil, "guard", "naive").status)
+			require.Empty(t, c.locks(), "the naive lock is right as long as every reply arrives")
+			requireProblem(t, http.StatusServiceUnavailable, c.tryForm(nil, "guard", "naive", "lose", "1"))
+			require.Equal(t, "unheard", c.tryForm(nil, "guard", "naive", "lose", "1").header.Get("X-Claims"), "it was no grant that was lost")
+			refused := c.tryForm(nil, "guard", "naive")
+			requireProblem(t, http.StatusConflict, refused)
+			var seconds int
+			_, err := fmt.Sscan(refused.header.Get("Retry-After"), &seconds)
+			require.NoError(t, err)
+			require.InDelta(t, 110, seconds, 10)
+			held := c.locks()
+			require.Len(t, held, 1)
+			require.Equal(t, 204, c.do("DELETE", "/locks?key="+queryEscape(held[0].Key)+"&token="+queryEscape(held[0].Token), "").status)
+			require.Equal(t, `{"left_ms":0,"of_ms":120000,"placed":null}`+"\n", c.do("GET", "/try?user=42", "").body)
+			require.Equal(t, http.StatusCreated, c.tryForm(nil, "guard", "naive").status, "an operator has ended it")
+		})
+	}
+}
+
 // Tests with a browser run before all others, one at a time, though each may
 // have parts that run together: a Chromium at work leaves too little of a small
 // machine to tests that hold a store to its budget.
 
-// openPage opens the page of a desk, with its script in place if it may run.
 func openPage(t *testing.T, c *running, opts ...browser.Option) *browser.Page {
 	t.Helper()
 	p := browser.New(t, opts...)
@@ -36,7 +164,6 @@ func openPage(t *testing.T, c *running, opts ...browser.Option) *browser.Page {
 	return p
 }
 
-// awaitScript returns when the page's script has taken over the form.
 func awaitScript(p *browser.Page) { p.Await(`"ready" in document.documentElement.dataset`) }
 
 func choose(p *browser.Page, guard string) {
@@ -123,55 +250,6 @@ func TestKeyboard(t *testing.T) {
 	require.Zero(t, browser.Eval[int](p, `[...document.querySelectorAll("input:not([type=hidden]), button, a:not([hidden])")]
 		.filter((e) => !e.labels?.length && !e.textContent.trim()).length`), "everything has a name")
 	require.Equal(t, "status", browser.Eval[string](p, `document.querySelector("#outcome").role`), "it is read out")
-}
-
-// TestAnswerLostOnItsWay: the connection breaks after the order was placed. If the browser had
-// used it before, it sends the form again by itself: without a key, that is a second order
-// from one click. If not, the customer without a key does not know. With one, the page sends
-// it again if the browser does not, and gets the first answer.
-func TestAnswerLostOnItsWay(t *testing.T) {
-	for name, tt := range map[string]struct {
-		guard     string
-		keepAlive bool
-		orders    int
-		result    string
-		verdict   string
-	}{
-		"no guard, used connection": {"none", true, 2, "Placed", "1 click, 2 orders: the customer pays twice."},
-		"no guard, new connection":  {"none", false, 1, "No answer", "1 click, 1 order, and the customer does not know: no answer came."},
-		"both, used connection":     {"both", true, 1, "Repeated", "1 click, 1 order."},
-		"both, new connection":      {"both", false, 1, "Repeated", "1 click, 1 order."},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := startDesk(t, "-work", "0s")
-			desk, err := url.Parse(c.url)
-			require.NoError(t, err)
-			var lost atomic.Bool
-			gateway := httptest.NewUnstartedServer(&httputil.ReverseProxy{
-				Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(desk); r.Out.Host = r.In.Host },
-				ModifyResponse: func(r *http.Response) error {
-					if r.Request.Method == http.MethodPost && lost.CompareAndSwap(false, true) {
-						panic(http.ErrAbortHandler)
-					}
-					return nil
-				},
-			})
-			gateway.Config.SetKeepAlivesEnabled(tt.keepAlive)
-			gateway.Start()
-			t.Cleanup(gateway.Close)
-			p := browser.New(t)
-			p.Expect("ERR_EMPTY_RESPONSE")
-			p.Open(gateway.URL)
-			awaitScript(p)
-			p.Click("[name=work]")
-			choose(p, tt.guard)
-			p.Click(orderButton)
-			p.AwaitText("#outcome", tt.verdict)
-			require.Contains(t, p.Text("#bursts"), tt.result)
-			require.Len(t, c.orders("42"), tt.orders)
-		})
-	}
 }
 
 // playStory plays the story that begins with a scene, and returns when it has ended.

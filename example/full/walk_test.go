@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"encoding/json"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/full/internal/browser"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/internal/testkit/walk"
 )
@@ -18,8 +21,7 @@ import (
 func TestWalks(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "compiles programs")
 	t.Parallel()
-	pages, err := filepath.Glob("../../docs/walks/*.md")
-	require.NoError(t, err)
+	pages := must.Get(filepath.Glob("../../docs/walks/*.md"))(t)
 	require.NotEmpty(t, pages)
 	followed := 0
 	for _, page := range pages {
@@ -73,12 +75,10 @@ func (o *operator) do(tb testing.TB, text string) {
 	}
 }
 
-// click clicks on what has this text, and waits for the page that a link or a button leads to.
 func (o *operator) click(tb testing.TB, text string) {
 	tb.Helper()
 	o.clicks++
-	literal, err := json.Marshal(text)
-	require.NoError(tb, err)
+	literal := must.Get(json.Marshal(text))(tb)
 	kind := browser.Eval[string](o.page, `(() => {
 		const found = [...document.querySelectorAll("a, button, label")].filter(e => e.innerText.trim() === `+string(literal)+`);
 		document.querySelectorAll("[data-found]").forEach(e => e.removeAttribute("data-found"));
@@ -94,4 +94,23 @@ func (o *operator) click(tb testing.TB, text string) {
 	default:
 		tb.Fatalf("click %q: %s", text, kind)
 	}
+}
+
+// TestReadme compiles the second program of the README. TestReadmeInstalls of docs/snippets builds the first one.
+func TestReadme(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "compiles programs")
+	t.Parallel()
+	var programs []string
+	for _, b := range walk.Blocks(t, "../../README.md") {
+		if b.Language == "go" {
+			programs = append(programs, b.Text)
+		}
+	}
+	require.Len(t, programs, 2)
+	around := must.Get(os.ReadFile("testdata/readme.go.txt"))(t)
+	require.Contains(t, string(around), "\t// SNIPPET\n")
+	file := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(around), "\t// SNIPPET\n", programs[1], 1)), 0o600))
+	out, err := exec.Command("go", "build", "-o", os.DevNull, file).CombinedOutput()
+	require.NoError(t, err, "%s\n%s", out, programs[1])
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	main "github.com/httplatch/httplatch/example/full/pay"
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
-	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
@@ -92,28 +93,19 @@ func (s *services) do(f func()) {
 	f()
 }
 
-// counts returns the effects and the requests so far.
 func (s *services) counts() (effects, requests map[string]int) {
 	s.do(func() { effects, requests = maps.Clone(s.effects), maps.Clone(s.requests) })
 	return effects, requests
 }
 
-// openShop opens a shop in this process.
 func openShop(t *testing.T) (*services, http.Handler) {
 	t.Helper()
 	s := newServices(t)
-	l := lock.New(memstore.New())
-	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
-	return s, main.NewShop(l, s.URL, []byte(keySecret))
+	return s, main.NewShop(guardtest.NewLocker(t, memstore.New()), s.URL, []byte(keySecret))
 }
 
 func order(h http.Handler) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/orders", http.NoBody)
-	r.Header.Set("X-User-ID", "42")
-	r.Header.Set("Idempotency-Key", "k")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
+	return guardtest.Serve(h, guardtest.Keyed("k"))
 }
 
 func firstOf(_ string, n int) bool { return n == 1 }
@@ -185,21 +177,18 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// startPay starts the program, over file.
 func startPay(t *testing.T, services, file string) (url string, process *exec.Cmd) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-addr", "127.0.0.1:0", "-services", services, "-file", file, "-lease", "1s")
 	cmd.Env = append(os.Environ(), "PAY_IS_A_CHILD=1", "KEY_SECRET="+keySecret)
 	cmd.Stderr = os.Stderr
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	stdout := must.Get(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
+	line := must.Get(bufio.NewReader(stdout).ReadString('\n'))(t)
 	return strings.TrimSpace(strings.TrimPrefix(line, "listening on ")), cmd
 }
 
@@ -222,8 +211,7 @@ func TestKilledInEachCall(t *testing.T) {
 		require.Less(t, tries, 10)
 		url, next := startPay(t, s.URL, file)
 		s.do(func() { process = next })
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/orders", http.NoBody)
-		require.NoError(t, err)
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/orders", http.NoBody))(t)
 		req.Header.Set("X-User-ID", "42")
 		req.Header.Set("Idempotency-Key", "k")
 		resp, err := s.Client().Do(req)
@@ -231,8 +219,7 @@ func TestKilledInEachCall(t *testing.T) {
 			require.True(t, errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET), err)
 			continue
 		}
-		parcel, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		parcel := must.Get(io.ReadAll(resp.Body))(t)
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, http.StatusCreated, resp.StatusCode)
 		require.Equal(t, "courier-1\n", string(parcel))

@@ -17,23 +17,6 @@ import (
 // is opened at once is the answer.
 const muse = 600 * time.Millisecond
 
-func startWalk(t *testing.T, p plan) walk {
-	t.Helper()
-	s := openShop(t, p)
-	page := browser.New(t)
-	page.Expect("status of")
-	page.Expect("net::ERR_")
-	page.Open(s.url + "/new")
-	w := walk{t, page, s}
-	w.fill()
-	return w
-}
-
-func (w walk) send() {
-	w.Helper()
-	w.Follow(func() { w.Click("button") })
-}
-
 // asks is a page that has a question first, and sends the form when it is answered.
 const asks = `addEventListener("submit", (e) => { e.preventDefault(); setTimeout(() => e.target.submit()); });`
 
@@ -87,9 +70,7 @@ func TestNextOrderAfterReload(t *testing.T) {
 	w.unanswered()
 	w.Reload()
 	w.thanks()
-	w.Follow(func() { w.Click("p a") })
-	w.again()
-	require.Equal(t, "Thank you for order 2", w.Text("h1"))
+	w.next(2)
 }
 
 // TestAnchor: a link within the page does not stop the form, nor does it leave the page.
@@ -97,17 +78,13 @@ func TestAnchor(t *testing.T) {
 	t.Parallel()
 	w := startWalk(t, plan{form: plainForm + `<a id="in" href="#in">Details</a>`})
 	anchor := w.Aim("#in")
-	w.shop.hold()
 	w.Follow(func() {
-		w.Click("button")
-		w.shop.sent(t, 1)
+		w.held()
 		anchor()
 		w.shop.release()
 	})
 	w.thanks()
-	w.Follow(func() { w.Click("p a") })
-	w.again()
-	require.Equal(t, "Thank you for order 2", w.Text("h1"))
+	w.next(2)
 }
 
 // TestLookAgain: the page of the middleware has no script. Its button sends the same key, and
@@ -115,10 +92,8 @@ func TestAnchor(t *testing.T) {
 func TestLookAgain(t *testing.T) {
 	t.Parallel()
 	w := startWalk(t, plan{noWait: true})
-	w.shop.hold()
 	w.Follow(func() {
-		w.Click("button")
-		w.shop.sent(t, 1)
+		w.held()
 		w.PressReload()
 	})
 	w.fill()
@@ -129,9 +104,7 @@ func TestLookAgain(t *testing.T) {
 	w.send()
 	w.thanks()
 	require.EqualValues(t, 1, w.shop.orders.Load())
-	w.Follow(func() { w.Click("p a") })
-	w.again()
-	require.Equal(t, "Thank you for order 2", w.Text("h1"))
+	w.next(2)
 }
 
 // TestTwoTabs: what is opened twice is ordered twice; a tab has a storage of its own.

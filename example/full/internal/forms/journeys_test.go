@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/example/full/internal/browser"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 // The journeys end with an answer. Each returns how often the form was sent.
@@ -38,21 +40,17 @@ var journeys = map[string]func(w walk, sends int){
 		w.thanks()
 	},
 	"reload while it is sent, and again": func(w walk, _ int) {
-		w.shop.hold()
 		w.Follow(func() {
-			w.Click("button")
-			w.shop.sent(w.T, 1)
+			w.held()
 			w.PressReload()
 		})
 		w.shop.release()
 		w.again()
 	},
 	"another link while it is sent, and again": func(w walk, _ int) {
-		w.shop.hold()
 		link := w.Aim("a")
 		w.Follow(func() {
-			w.Click("button")
-			w.shop.sent(w.T, 1)
+			w.held()
 			link()
 		})
 		w.shop.release()
@@ -82,10 +80,7 @@ var journeys = map[string]func(w walk, sends int){
 		w.again()
 	},
 	"stopped, and again": func(w walk, _ int) {
-		w.shop.hold()
-		click := w.Aim("button")
-		click()
-		w.shop.sent(w.T, 1)
+		click := w.held()
 		w.Stop()
 		w.Await(`!document.querySelector("[aria-disabled]")`)
 		w.Follow(func() {
@@ -96,14 +91,14 @@ var journeys = map[string]func(w walk, sends int){
 		w.thanks()
 	},
 	"stopped, and again in a copy of the tab": func(w walk, _ int) {
-		w.shop.hold()
-		w.Click("button")
-		w.shop.sent(w.T, 1)
+		w.held()
 		w.Stop()
 		w.shop.left(w.T) // an answer before that leaves its cookie, though no user has seen it
 		w.shop.release()
 		walk{w.T, w.OpenTab(w.shop.url + "/new"), w.shop}.again()
 	},
+	"given up: the address is typed in, and again":         func(w walk, _ int) { w.typed(muse) },
+	"given up at once: the address is typed in, and again": func(w walk, _ int) { w.typed(0) },
 	"offline: back, and again": func(w walk, _ int) {
 		w.Offline(true)
 		w.Follow(func() { w.Click("button") })
@@ -147,6 +142,8 @@ var allWalks = map[string]walks{
 		{"offline: back, and again", 1, 1},
 		{"stopped, and again", 2, 1},
 		{"stopped, and again in a copy of the tab", 2, 1},
+		{"given up: the address is typed in, and again", 2, 1},
+		{"given up at once: the address is typed in, and again", 2, 1},
 	}},
 	// In a browser of its own: the crash ends copies of the tab, and later copies may have no
 	// storage.
@@ -169,6 +166,7 @@ var allWalks = map[string]walks{
 		{"another link while it is sent, and again", 2, 2},
 		{"the answer is lost: back, reload, and again", 0, 2},
 		{"stopped, and again in a copy of the tab", 2, 2},
+		{"given up: the address is typed in, and again", 2, 2},
 	}},
 	"no guard": {plan{noGuard: true}, nil, []outcome{
 		{"the answer is lost: back, and again", 0, 2},
@@ -262,4 +260,99 @@ func TestRestoredSession(t *testing.T) {
 			require.EqualValues(t, tt.orders, s.orders.Load())
 		})
 	}
+}
+
+// walk is a person at the form of a shop.
+type walk struct {
+	*testing.T
+	*browser.Page
+
+	shop *shop
+}
+
+// openWalk opens a shop, and fills in its form. Errors with these texts may be in the console.
+func openWalk(t *testing.T, p plan, expected ...string) walk {
+	t.Helper()
+	s := openShop(t, p)
+	w := walk{t, browser.New(t), s}
+	for _, text := range expected {
+		w.Expect(text)
+	}
+	w.Open(s.url + "/new")
+	w.fill()
+	return w
+}
+
+func startWalk(t *testing.T, p plan) walk {
+	t.Helper()
+	return openWalk(t, p, "status of", "net::ERR_")
+}
+
+func (w walk) fill() {
+	w.Helper()
+	w.AwaitText("h1", "New order")
+	w.Type("[name=sku]", "tea")
+}
+
+func (w walk) thanks() {
+	w.Helper()
+	w.AwaitText("h1", "Thank you for order")
+}
+
+func (w walk) again() {
+	w.Helper()
+	w.fill()
+	w.send()
+	w.thanks()
+}
+
+func (w walk) next(n int) {
+	w.Helper()
+	w.Follow(func() { w.Click("p a") })
+	w.again()
+	require.EqualValues(w.T, n, w.shop.orders.Load())
+}
+
+// held sends the form by a click, and returns when the server has it, and no answer yet.
+func (w walk) held() (click func()) {
+	w.Helper()
+	n := len(w.shop.sent(w.T, 0))
+	click = w.Aim("button")
+	w.shop.hold()
+	click()
+	w.shop.sent(w.T, n+1)
+	return click
+}
+
+func (w walk) send() {
+	w.Helper()
+	w.Follow(func() { w.Click("button") })
+}
+
+// twice does what sends the form, and does it again while the server has no answer yet. A
+// browser whose first request is not on its way yet would send one only.
+func (w walk) twice(send func(), sends int) {
+	w.Helper()
+	w.shop.hold()
+	w.Follow(func() {
+		send()
+		w.shop.sent(w.T, 1)
+		send()
+		w.shop.sent(w.T, sends)
+		w.shop.release()
+	})
+	w.thanks()
+}
+
+// unanswered sends the form, whose order is placed, and whose answer is lost.
+func (w walk) unanswered() {
+	w.Helper()
+	w.shop.lose.Store(true)
+	w.send()
+	w.shop.lose.Store(false)
+}
+
+func TestMain(m *testing.M) {
+	testmain.AtOnce(3)
+	goleak.VerifyTestMain(browser.Main(m))
 }

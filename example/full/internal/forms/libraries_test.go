@@ -35,14 +35,9 @@ func TestHTMXAlone(t *testing.T) {
 	t.Parallel()
 	p := withLibrary(t, npm.HTMX2, plan{noScript: true, noGuard: true})
 	p.form = strings.Replace(p.form, "hx-target", `hx-swap="none" hx-target`, 1) // else the form is gone before it is sent again
-	s := openShop(t, p)
-	w := walk{t, browser.New(t), s}
-	w.Open(s.url + "/new")
-	w.fill()
-	click := w.Aim("button")
-	s.hold()
-	click()
-	s.sent(t, 1)
+	w := openWalk(t, p)
+	s := w.shop
+	click := w.held()
 	click()
 	s.release()
 	require.Empty(t, s.sent(t, 2)[0].header)
@@ -55,16 +50,11 @@ func TestScriptInTheBody(t *testing.T) {
 	t.Parallel()
 	p := withLibrary(t, npm.Turbo8, plan{noScript: true, form: plainForm + `<script src="/latch-in-body.js"></script>`})
 	p.scripts["/latch-in-body.js"] = latchScript(t)
-	s := openShop(t, p)
-	w := walk{t, browser.New(t), s}
-	w.Open(s.url + "/new")
-	w.fill()
+	w := openWalk(t, p)
+	s := w.shop
 	browser.Eval[int](w.Page, "latch.mark = 1")
-	for n := range 3 {
-		click := w.Aim("button")
-		s.hold()
-		click()
-		s.sent(t, n+1)
+	for range 3 {
+		click := w.held()
 		click()
 		s.release()
 		w.thanks()
@@ -88,24 +78,13 @@ func TestLibraries(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			start := func(t *testing.T, p plan) walk {
-				s := openShop(t, withLibrary(t, tt.lib, p))
-				page := browser.New(t)
-				page.Expect("net::ERR_")
-				page.Expect("Failed to load resource")
-				page.Expect("Failed to fetch")
-				page.Expect("htmx:")
-				page.Open(s.url + "/new")
-				w := walk{t, page, s}
-				w.fill()
-				return w
+				t.Helper()
+				return openWalk(t, withLibrary(t, tt.lib, p), "net::ERR_", "Failed to load resource", "Failed to fetch", "htmx:")
 			}
 			t.Run("double click, and the next order", func(t *testing.T) {
 				t.Parallel()
 				w := start(t, withScript)
-				click := w.Aim("button")
-				w.shop.hold()
-				click()
-				w.shop.sent(w.T, 1)
+				click := w.held()
 				click()
 				require.Equal(t, "true", browser.Eval[string](w.Page, `document.querySelector("button").ariaDisabled`))
 				w.shop.release()

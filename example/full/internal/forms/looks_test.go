@@ -1,12 +1,8 @@
 package forms_test
 
 import (
-	"context"
 	"flag"
-	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -16,15 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/full/internal/browser"
-	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
 var allLooks = flag.Bool("looks.all", false, "look at all pages on both screens in both schemes")
 
-// screens are those that pages are looked at on.
 func screens() map[string][]browser.Option {
 	few := map[string][]browser.Option{
 		"390-light": {browser.Size(390, 844)},
@@ -62,10 +54,7 @@ func TestLooksUnderWay(t *testing.T) {
 			eye := p.OpenTab("about:blank")
 			require.Empty(t, eye.Violations("opener"))
 			p.Screenshot("form-" + name + "-1-rest")
-			click := p.Aim("button")
-			s.hold()
-			click()
-			s.sent(t, 1)
+			w.held()
 			eye.Await(`opener.document.querySelector("button[aria-disabled=true]")`)
 			require.Empty(t, eye.Violations("opener"))
 			p.ScreenshotView("form-" + name + "-2-under-way")
@@ -100,50 +89,14 @@ func kinds(t *testing.T) (all []string) {
 	return all
 }
 
-// refusing is a site that refuses its form, because the key is in use. Its error handler makes
-// that the kind in the URL.
-func refusing(t *testing.T) (site string) {
-	t.Helper()
-	l := lock.New(memstore.New())
-	t.Cleanup(func() { _ = l.Close(context.Background()) })
-	used, end := make(chan struct{}), make(chan struct{})
-	once := latch.Idempotent(l, keyfunc.Global, keyfunc.Form("once"), latch.WithErrorHandler(
-		func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
-			of := *p
-			of.Type, of.RetryAfter = problemTypes+r.URL.Query().Get("kind"), 90*time.Second
-			of.ServeHTTP(w, r)
-		}))
-	mux := http.NewServeMux()
-	mux.Handle("POST /", once(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		close(used)
-		<-end
-	})))
-	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = fmt.Fprintf(w, `<!doctype html><link rel="icon" href="data:,"><form method="post" action="/?%s"><input name="once" value="k"><button>x</button></form>`, r.URL.RawQuery)
-	})
-	server := httptest.NewServer(mux)
-	first := make(chan error, 1)
-	go func() {
-		resp, err := server.Client().PostForm(server.URL, url.Values{"once": {"k"}})
-		if err == nil {
-			err = resp.Body.Close()
-		}
-		first <- err
-	}()
-	t.Cleanup(func() {
-		close(end)
-		require.NoError(t, <-first)
-		server.Close()
-	})
-	<-used
-	return server.URL
-}
-
 // TestLooksRefused: pages of the middleware, with their button if they have one.
 func TestLooksRefused(t *testing.T) {
 	t.Parallel()
-	site := refusing(t)
+	site := startRefusing(t, "", nil, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+		of := *p
+		of.Type, of.RetryAfter = problemTypes+r.URL.Query().Get("kind"), 90*time.Second
+		of.ServeHTTP(w, r)
+	}))
 	for name, opts := range screens() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

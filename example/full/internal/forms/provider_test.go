@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -19,18 +18,15 @@ import (
 // the one that it was asked to return to.
 func startProvider(t *testing.T, referrer string) (site string) {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Referrer-Policy", referrer)
 		_, _ = fmt.Fprintf(w, `<!doctype html><link rel="icon" href="data:,"><h1>Pay</h1>
 			<a href="%[1]s">link</a> <a href="%[1]s" target="_blank">tab</a> <button onclick="location = this.value" value="%[1]s">location</button>`,
 			html.EscapeString(r.URL.Query().Get("back")))
 	}))
-	t.Cleanup(server.Close)
-	return strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	return strings.Replace(url, "127.0.0.1", "localhost", 1)
 }
 
-// payingWalk is a walk to a shop whose provider sends its address, or as referrer says.
 func payingWalk(t *testing.T, p plan, referrer string) walk {
 	t.Helper()
 	p.provider = startProvider(t, referrer)
@@ -94,11 +90,8 @@ func TestOrdersPaidElsewhere(t *testing.T) {
 func TestOnePurchaseElsewhere(t *testing.T) {
 	t.Parallel()
 	w := payingWalk(t, plan{}, "no-referrer")
-	click := w.Aim("button")
-	w.shop.hold()
 	w.Follow(func() {
-		click()
-		w.shop.sent(t, 1)
+		click := w.held()
 		click()
 		w.shop.release()
 	})
@@ -113,18 +106,12 @@ func TestOnePurchaseElsewhere(t *testing.T) {
 	w.fill()
 	w.pay("a")
 	require.EqualValues(t, 1, w.shop.orders.Load())
-	w.unansweredNext()
-	require.EqualValues(t, 2, w.shop.orders.Load())
-}
-
-// unansweredNext orders again, loses the answer, and sends the form again.
-func (w walk) unansweredNext() {
-	w.Helper()
 	w.Follow(func() { w.Click("p a") })
 	w.fill()
 	w.unanswered()
 	w.Back()
 	w.pay("a")
+	require.EqualValues(t, 2, w.shop.orders.Load())
 }
 
 // TestOrdersInOtherWindows: a form whose answer goes to another window is another order each
@@ -187,9 +174,7 @@ func TestPageOfTheAnswerIsLost(t *testing.T) {
 			w.shop.cut.Store(false)
 			again(w)
 			require.EqualValues(t, 1, w.shop.orders.Load())
-			w.Follow(func() { w.Click("p a") })
-			w.again()
-			require.EqualValues(t, 2, w.shop.orders.Load())
+			w.next(2)
 		})
 	}
 }
@@ -209,36 +194,14 @@ func TestSamePageAgain(t *testing.T) {
 	}
 }
 
-// TestOpenedAgainAtOnce: a user who opens the address again right after the click gets no
-// answer, and has the key.
-func TestOpenedAgainAtOnce(t *testing.T) {
-	t.Parallel()
-	w := startWalk(t, plan{})
-	w.shop.hold()
-	w.Click("button")
-	w.shop.sent(t, 1)
-	w.Open(w.shop.url + "/new")
-	w.shop.release()
-	w.again()
-	require.EqualValues(t, 1, w.shop.orders.Load())
-}
-
 // TestScriptTwice: a page that has the script twice runs it once.
 func TestScriptTwice(t *testing.T) {
 	t.Parallel()
 	w := startWalk(t, plan{scripts: map[string][]byte{"/again.js": latchScript(t)}})
 	require.True(t, browser.Eval[bool](w.Page, "!!window.latch.fetch"))
-	w.shop.hold()
-	w.Click("button")
-	w.shop.sent(t, 1)
-	time.Sleep(muse)
-	w.Open(w.shop.url + "/new")
-	w.shop.release()
-	w.again()
+	w.typed(muse)
 	require.EqualValues(t, 1, w.shop.orders.Load())
-	w.Follow(func() { w.Click("p a") })
-	w.again()
-	require.EqualValues(t, 2, w.shop.orders.Load())
+	w.next(2)
 }
 
 // TestFieldsOutside: fields and buttons that belong to a form by their attribute form are part
@@ -256,9 +219,7 @@ func TestFieldsOutside(t *testing.T) {
 	w.send()
 	w.thanks()
 	require.EqualValues(t, 2, w.shop.orders.Load(), "another article")
-	w.Follow(func() { w.Click("p a") })
-	w.again()
-	require.EqualValues(t, 2, w.shop.orders.Load(), "the one whose answer was lost")
+	w.next(2) // the one whose answer was lost
 	posts := w.shop.sent(t, 3)
 	require.Equal(t, "tea", posts[len(posts)-1].sku)
 	keys := []string{posts[0].once, posts[len(posts)-2].once}

@@ -3,59 +3,49 @@ package forms_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"os"
-	"regexp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/full/internal/browser"
+	"github.com/httplatch/httplatch/form"
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
 const problemTypes = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
 
-// TestTypedAddress: a user who has given up waiting and types the address in again. The key is
-// kept, as nothing says that there was an answer; and it is kept once, so that no
-// user is refused for good by an answer that the script has not seen.
-func TestTypedAddress(t *testing.T) {
+func (w walk) typed(while time.Duration) {
+	w.Helper()
+	w.held()
+	time.Sleep(while)
+	w.Open(w.shop.url + "/new")
+	w.shop.release()
+	w.again()
+}
+
+// TestRefusedForGood: the key of a user who types the address in again is kept once, so that no user is refused for good by
+// an answer that the script has not seen.
+func TestRefusedForGood(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]plan{"script": withScript, "field only": scriptless} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := startWalk(t, p)
-			w.shop.hold()
-			w.Click("button")
-			w.shop.sent(t, 1)
-			time.Sleep(muse)
-			w.Open(w.shop.url + "/new")
-			w.shop.release()
-			w.again()
-			if p.noScript {
-				require.EqualValues(t, 2, w.shop.orders.Load())
-			} else {
-				require.EqualValues(t, 1, w.shop.orders.Load())
-			}
-		})
+	w := startWalk(t, plan{outage: true})
+	var keys []string
+	for n := range 3 {
+		w.Type("[name=sku]", "outcome-unknown")
+		w.send()
+		require.Equal(t, "It is not known whether this was done", w.Text("h1"))
+		keys = append(keys, w.shop.sent(t, n+1)[n].once)
+		time.Sleep(muse)
+		w.Open(w.shop.url + "/new")
 	}
-	t.Run("refused for good", func(t *testing.T) {
-		t.Parallel()
-		w := startWalk(t, plan{outage: true})
-		var keys []string
-		for n := range 3 {
-			w.Type("[name=sku]", "outcome-unknown")
-			w.send()
-			require.Equal(t, "It is not known whether this was done", w.Text("h1"))
-			keys = append(keys, w.shop.sent(t, n+1)[n].once)
-			time.Sleep(muse)
-			w.Open(w.shop.url + "/new")
-		}
-		require.Equal(t, keys[0], keys[1])
-		require.NotEqual(t, keys[1], keys[2])
-	})
+	require.Equal(t, keys[0], keys[1])
+	require.NotEqual(t, keys[1], keys[2])
 }
 
 // TestKeyAfterRefusal: what was refused for now is sent again with its key.
@@ -72,43 +62,6 @@ func TestKeyAfterRefusal(t *testing.T) {
 	}
 }
 
-// TestKinds: by the kind of a refusal, each of docs/problems.md, the script knows whether a key is
-// used up. A fetch by hand goes by the same rule.
-func TestKinds(t *testing.T) {
-	t.Parallel()
-	kept := map[string]bool{
-		"in-progress": true, "held": true, "first-failed": true, "unavailable": true, "shutting-down": true,
-		"unconfirmed": true, "rolled-back": true, "key-failed": true, "body-unreadable": true,
-		"cooling-down": true, "unauthenticated": true, "body-too-large": true, "body-consumed": true,
-		"outcome-unknown": false, "key-reused": false, "key-invalid": false, "key-missing": false, "key-not-supported": false,
-		"result-not-replayable": false,
-	}
-	page, err := os.ReadFile("../../../../docs/problems.md")
-	require.NoError(t, err)
-	headings := regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(page), -1)
-	require.Len(t, headings, len(kept))
-	for _, heading := range headings {
-		require.Contains(t, kept, heading[1])
-	}
-	w := startWalk(t, plan{refuse: true, policy: strictPolicy + "; connect-src 'self'"})
-	for kind := range kept {
-		// Retry-After makes the fetch return at once.
-		browser.Eval[bool](w.Page, `(sessionStorage["latch-`+kind+`"] = "`+kind+`",
-			latch.fetch("/orders", {method: "POST", body: new URLSearchParams("once=`+kind+`&sku=`+kind+`")})
-				.then(() => { sessionStorage["ended-`+kind+`"] = ""; }), true)`)
-	}
-	for kind, want := range kept {
-		w.Await(`sessionStorage["ended-` + kind + `"] == ""`)
-		require.Equal(t, want, browser.Eval[bool](w.Page, `"latch-`+kind+`" in sessionStorage`), kind)
-	}
-}
-
-// refusal answers with a problem.
-func (s *shop) refusal(w http.ResponseWriter, r *http.Request) {
-	p := &latch.Problem{Status: http.StatusConflict, Type: problemTypes + r.PostFormValue("sku"), RetryAfter: time.Hour}
-	p.ServeHTTP(w, r)
-}
-
 // outage is a store that does not answer, or in which each key is of a process that died.
 type outage struct {
 	lock.Store
@@ -123,7 +76,6 @@ func (o outage) Claim(_ context.Context, _ string, c lock.Claim) (lock.Entry, er
 	return lock.Entry{}, errors.Join(lock.ErrNotApplied, lock.ErrDenied)
 }
 
-// showProblem shows a refusal in a page of the shop.
 func (s *shop) showProblem(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
 	page, ok := p.Page(r)
 	if !ok {
@@ -131,4 +83,73 @@ func (s *shop) showProblem(w http.ResponseWriter, r *http.Request, p *latch.Prob
 		return
 	}
 	s.show(w, p.Status, `<meta name="latch-problem" content="`+string(page.Kind)+`">`, "<h1>Refused: "+string(page.Kind)+"</h1>")
+}
+
+// startRefusing serves a form with a field, whose submissions are refused because the store is not there.
+func startRefusing(t *testing.T, field string, header map[string]string, opts ...latch.IdempotentOption) (site string) {
+	t.Helper()
+	l := guardtest.NewLocker(t, outage{memstore.New(), &shop{}}) // unavailable
+	guarded := latch.Idempotent(l, keyfunc.Global, keyfunc.Form("once"), opts...)(http.NotFoundHandler())
+	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range header {
+			w.Header().Set(name, value)
+		}
+		if r.Method == http.MethodPost {
+			guarded.ServeHTTP(w, r)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `<!doctype html><link rel="icon" href="data:,"><h1>%s</h1>
+			<form method="post" action="/orders?%s">%s%s<button>Order</button></form>`, r.URL, r.URL.RawQuery, form.Field(), field)
+	}))
+}
+
+// strictest are the policies of a site without scripts.
+func strictest(referrer string) map[string]string {
+	return map[string]string{"Content-Security-Policy": "default-src 'none'; form-action 'self'", "Referrer-Policy": referrer}
+}
+
+// TestWayBack: without a script, and under the strictest policies, each refusal page has a link
+// that works: to the form, or where the browser does not say where that is, to the site.
+func TestWayBack(t *testing.T) {
+	t.Parallel()
+	for referrer, tt := range map[string]struct{ first, second string }{
+		"same-origin": {"/new?for=tea&n=1", "/"},
+		"no-referrer": {"/", "/"},
+	} {
+		site := startRefusing(t, `<input name="sku">`, strictest(referrer))
+		p := browser.New(t, browser.NoScript())
+		p.Expect("status of")
+		p.Expect("Content Security Policy") // the style of the page
+		for again, want := range []string{tt.first, tt.second} {
+			p.Open(site + "/new?for=tea&n=1")
+			for range again + 1 { // the second time with the button of the page
+				p.Follow(func() { p.Click("button") })
+				require.Equal(t, "Not possible at the moment", p.Text("h1"))
+			}
+			p.Follow(func() { p.Click("a") })
+			require.Equal(t, want, p.Text("h1"), "%s, %d", referrer, again)
+		}
+	}
+}
+
+// TestPasswordIsNotRepeated: a refusal page does not have what was typed into a field for a
+// secret, and its reload sends it.
+func TestPasswordIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for name, repeated := range map[string]bool{"password": false, "card[cvc]": false, "sku": true} {
+		site := startRefusing(t, `<input name="`+name+`" type="password">`, strictest("same-origin"))
+		p := browser.New(t, browser.NoScript())
+		p.Expect("status of")
+		p.Expect("Content Security Policy")
+		p.Open(site + "/new")
+		p.Type("input[type=password]", "hunter2")
+		p.Press(browser.Enter)
+		p.AwaitText("h1", "Not possible at the moment")
+		require.Equal(t, repeated, browser.Eval[bool](p, `document.documentElement.outerHTML.includes("hunter2")`), name)
+		require.Equal(t, repeated, p.Count("button") == 1, name)
+		if !repeated {
+			p.Reload()
+			p.AwaitText("h1", "Not possible at the moment")
+		}
+	}
 }

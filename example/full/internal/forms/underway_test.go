@@ -65,39 +65,36 @@ func TestOtherIntents(t *testing.T) {
 	t.Parallel()
 	const elsewhere = `<form class="%" method="post" action="/orders?to=%" data-latch>
 		<input name="sku" value="tea"><button name="how" value="by mail">Mail</button></form>`
-	s := openShop(t, plan{form: twoForms + strings.ReplaceAll(elsewhere, "%", "c") + strings.ReplaceAll(elsewhere, "%", "d")})
+	const buttons = `<form id="e" method="post" action="/orders" data-latch>
+		<input name="sku" value="tea"><button>Order</button> <button formaction="/orders?as=gift">Give</button></form>`
+	s := openShop(t, plan{form: twoForms + strings.ReplaceAll(elsewhere, "%", "c") + strings.ReplaceAll(elsewhere, "%", "d") + buttons})
 	p := browser.New(t)
 	p.Open(s.url + "/new")
 	s.hold()
 	keys := map[string]bool{}
-	for n, button := range []string{"#a button", "#a button:nth-of-type(2)", ".c button", ".d button", "#a button"} {
+	for n, button := range []string{"#a button", "#a button:nth-of-type(2)", ".c button", ".d button", "#e button", "#e button:nth-of-type(2)", "#a button"} {
 		p.Click(button)
 		keys[s.sent(t, n+1)[n].once] = true
 		p.Stop()
 		p.Await(`!document.querySelector("[aria-disabled]")`)
 	}
-	require.Len(t, keys, 4, "the last one is the first again")
+	require.Len(t, keys, 6, "the last one is the first again")
 }
 
 // TestStaysOnThePage: a download is an answer after which the form is still there.
 func TestStaysOnThePage(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, plan{answer: func(w http.ResponseWriter, _ *http.Request) {
+	w := openWalk(t, plan{answer: func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Disposition", `attachment; filename="order.txt"`)
-	}})
-	p := browser.New(t)
-	p.Expect("net::ERR_ABORTED")
-	p.Open(s.url + "/new")
-	w := walk{t, p, s}
-	w.fill()
+	}}, "net::ERR_ABORTED")
 	w.Click("button")
-	s.sent(t, 1)
+	w.shop.sent(t, 1)
 	require.Equal(t, 1, w.Count("[aria-disabled=true]"))
 	w.Await(`!document.querySelector("[aria-disabled]")`)
 	w.Click("button")
-	posts := s.sent(t, 2)
+	posts := w.shop.sent(t, 2)
 	require.Equal(t, posts[0], posts[1])
-	require.EqualValues(t, 1, s.orders.Load())
+	require.EqualValues(t, 1, w.shop.orders.Load())
 }
 
 // TestBackForwardCache: a page that comes back as it was left has a button that can be used,
@@ -110,23 +107,18 @@ func TestBackForwardCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, p)
-			page := browser.New(t)
-			page.Expect("net::ERR_")
-			page.Open(s.url + "/new")
-			w := walk{t, page, s}
-			w.fill()
-			browser.Eval[bool](page, `(addEventListener("pageshow", (e) => { window.persisted = e.persisted; }), true)`)
+			w := openWalk(t, p, "net::ERR_")
+			browser.Eval[bool](w.Page, `(addEventListener("pageshow", (e) => { window.persisted = e.persisted; }), true)`)
 			w.unanswered()
 			w.Back()
-			require.True(t, browser.Eval[bool](page, "window.persisted"), "it is the same page")
-			require.Equal(t, "tea", browser.Eval[string](page, `document.querySelector("[name=sku]").value`))
-			alive := browser.Eval[bool](page, `!document.querySelector("button:disabled, [aria-disabled]")`)
+			require.True(t, browser.Eval[bool](w.Page, "window.persisted"), "it is the same page")
+			require.Equal(t, "tea", browser.Eval[string](w.Page, `document.querySelector("[name=sku]").value`))
+			alive := browser.Eval[bool](w.Page, `!document.querySelector("button:disabled, [aria-disabled]")`)
 			require.Equal(t, !p.noScript, alive)
 			if alive {
-				w.Follow(func() { w.Click("button") })
+				w.send()
 				w.thanks()
-				require.EqualValues(t, 1, s.orders.Load())
+				require.EqualValues(t, 1, w.shop.orders.Load())
 			}
 		})
 	}
@@ -135,28 +127,11 @@ func TestBackForwardCache(t *testing.T) {
 // TestStorageBlocked: an origin that may keep nothing has a key for as long as the page.
 func TestStorageBlocked(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, plan{noIntegrity: true, policy: "sandbox allow-scripts allow-forms allow-popups"})
-	p := browser.New(t)
-	p.Expect("sandboxed")
-	p.Open(s.url + "/new")
-	require.Equal(t, "SecurityError", browser.Eval[string](p, `(() => { try { return "" + sessionStorage; } catch (e) { return e.name; } })()`))
-	w := walk{t, p, s}
-	w.fill()
-	s.hold()
-	click := w.Aim("button")
-	click()
-	s.sent(t, 1)
-	click()
-	w.Stop()
-	w.Await(`!document.querySelector("[aria-disabled]")`)
-	w.Follow(func() {
-		click()
-		s.sent(t, 2)
-		s.release()
-	})
-	w.thanks()
-	posts := s.sent(t, 2)
-	require.Len(t, posts, 2, "the second click was not sent")
-	require.Equal(t, posts[0], posts[1])
-	require.EqualValues(t, 1, s.orders.Load())
+	for journey, posts := range map[string]int{"double click": 1, "stopped, and again": 2} {
+		w := openWalk(t, plan{noIntegrity: true, policy: "sandbox allow-scripts allow-forms allow-popups"}, "sandboxed")
+		require.Equal(t, "SecurityError", browser.Eval[string](w.Page, `(() => { try { return "" + sessionStorage; } catch (e) { return e.name; } })()`))
+		journeys[journey](w, posts)
+		require.Len(t, w.shop.sent(t, posts), posts)
+		require.EqualValues(t, 1, w.shop.orders.Load())
+	}
 }

@@ -1,23 +1,26 @@
 package js_test
 
 import (
+	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/full/internal/browser/npm"
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
-)
-
-const (
-	timeout = 30 * time.Second
-	tick    = 20 * time.Millisecond
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // TestNode runs the tests of the package in node.
@@ -58,8 +61,7 @@ func TestTypes(t *testing.T) {
 	npm.InstallPacked(t, dir, source, "httplatch")
 	npm.Install(t, dir, npm.TypeScript...)
 	files := map[string]string{"typed.ts": typed, "package.json": `{"type":"module"}`}
-	readme, err := os.ReadFile(filepath.Join(source, "README.md"))
-	require.NoError(t, err)
+	readme := must.Get(os.ReadFile(filepath.Join(source, "README.md")))(t)
 	blocks := regexp.MustCompile("(?s)```(js|jsx)\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
 	require.Len(t, blocks, 2)
 	for _, b := range blocks {
@@ -85,9 +87,39 @@ func TestPacked(t *testing.T) {
 		"LICENSE", "README.md", "package.json",
 		"index.js", "index.d.ts", "react.js", "react.d.ts", "keys.js", "repeat.js",
 	}, files)
-	theirs, err := os.ReadFile(filepath.Join(source, "LICENSE"))
-	require.NoError(t, err)
-	ours, err := os.ReadFile("../../../../LICENSE")
-	require.NoError(t, err)
+	theirs := must.Get(os.ReadFile(filepath.Join(source, "LICENSE")))(t)
+	ours := must.Get(os.ReadFile("../../../../LICENSE"))(t)
 	require.Equal(t, string(ours), string(theirs))
+}
+
+// TestStatusesThatEndAKey are those that the guard keeps: after any other, the same key runs again.
+func TestStatusesThatEndAKey(t *testing.T) {
+	t.Parallel()
+	testmain.SkipIn(t, testmain.Quick, "starts node")
+	node := exec.CommandContext(t.Context(), "node", "--input-type=module", "-e", `
+		import { ends } from "./repeat.js";
+		const all = [];
+		for (let status = 200; status < 600; status++) if (ends(status)) all.push(status);
+		console.log(JSON.stringify(all));`)
+	if node.Err != nil {
+		testmain.Unavailable(t, "no node: apt-get install nodejs", node.Err)
+	}
+	node.Dir = source
+	output := must.Get(node.Output())(t)
+	var ends []int
+	require.NoError(t, json.Unmarshal(output, &ends))
+
+	var kept []int
+	once := latch.Idempotent(lock.New(memstore.New()), keyfunc.Global, keyfunc.IdempotencyKey)
+	for status := 200; status < 600; status++ {
+		runs := 0
+		h := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { runs++; w.WriteHeader(status) }))
+		for range 2 {
+			guardtest.Serve(h, guardtest.Keyed(strconv.Itoa(status)))
+		}
+		if runs == 1 {
+			kept = append(kept, status)
+		}
+	}
+	require.Equal(t, kept, ends)
 }

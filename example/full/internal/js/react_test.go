@@ -1,21 +1,40 @@
 package js_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/evanw/esbuild/pkg/api"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/example/full/internal/browser"
+	"github.com/httplatch/httplatch/example/full/internal/browser/npm"
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// shop is a page of React in a browser, before the desk.
 type shop struct {
 	*browser.Page
 	*testing.T
 	front *front
-	user  string
 }
 
 var (
@@ -23,17 +42,17 @@ var (
 	script   []byte
 )
 
-func open(t *testing.T, d *desk, query string) shop {
+func open(t *testing.T, query string) shop {
 	t.Helper()
 	building.Lock()
 	if script == nil {
 		script = bundle(t, "page.jsx")
 	}
 	building.Unlock()
-	s := shop{browser.New(t), t, startFront(t, script, d), "42"}
+	s := shop{browser.New(t), t, startFront(t, script)}
 	s.Expect("net::ERR_")
 	s.Expect("status of")
-	s.Open(s.front.url + "/?user=" + s.user + query)
+	s.Open(s.front.url + "/?" + query)
 	s.AwaitText("p", "ready")
 	return s
 }
@@ -46,7 +65,7 @@ func (s shop) again() {
 
 func (s shop) requireOrders(n int) {
 	s.T.Helper()
-	require.Equal(s.T, n, s.front.desk.orders(s.T, s.user))
+	require.EqualValues(s.T, n, s.front.orders.Load())
 }
 
 // requireOne: there is one order, and all that was sent for it had one key.
@@ -72,11 +91,11 @@ func TestLostAnswer(t *testing.T) {
 	}{
 		"none of it arrives":       {"", false, 1},
 		"a part of it arrives":     {"", true, 1},
-		"none of it, without this": {"&plain", false, 3},
+		"none of it, without this": {"plain", false, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := open(t, startDesk(t), tt.query)
+			s := open(t, tt.query)
 			s.front.set(func() { s.front.lose, s.front.part = 2, tt.part })
 			s.Click("button")
 			s.AwaitText("p", "answer 201")
@@ -100,10 +119,10 @@ func TestDoubleClick(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query        string
 		sent, orders int
-	}{"with the hook": {"", 1, 1}, "without": {"&plain", 2, 2}} {
+	}{"with the hook": {"", 1, 1}, "without": {"plain", 2, 2}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := open(t, startDesk(t), tt.query)
+			s := open(t, tt.query)
 			s.front.set(func() { s.front.hold = make(chan struct{}) })
 			click := s.Aim("button")
 			click()
@@ -113,7 +132,7 @@ func TestDoubleClick(t *testing.T) {
 			s.front.sent(t, tt.sent)
 			s.front.release()
 			s.AwaitText("p", "answer 201")
-			require.Eventually(t, func() bool { return s.front.desk.orders(t, s.user) >= tt.orders }, timeout, tick)
+			require.Eventually(t, func() bool { return s.front.orders.Load() >= int64(tt.orders) }, 30*time.Second, 20*time.Millisecond)
 			if tt.sent == 1 {
 				require.Len(t, s.front.sent(t, 1), 1)
 				s.requireOne()
@@ -125,7 +144,7 @@ func TestDoubleClick(t *testing.T) {
 // TestReload: the page is loaded again while the order is under way, and the same is ordered again.
 func TestReload(t *testing.T) {
 	t.Parallel()
-	s := open(t, startDesk(t), "")
+	s := open(t, "")
 	s.front.set(func() { s.front.hold = make(chan struct{}) })
 	s.Click("button")
 	s.front.sent(t, 1)
@@ -145,11 +164,11 @@ func TestReload(t *testing.T) {
 // intent.
 func TestTabs(t *testing.T) {
 	t.Parallel()
-	s := open(t, startDesk(t), "")
+	s := open(t, "")
 	s.front.set(func() { s.front.hold = make(chan struct{}) })
 	s.Click("button")
 	s.front.sent(t, 1)
-	tab := s.OpenTab(s.front.url + "/?user=" + s.user)
+	tab := s.OpenTab(s.front.url)
 	tab.AwaitText("p", "ready")
 	tab.Click("button")
 	s.front.sent(t, 2)
@@ -158,80 +177,145 @@ func TestTabs(t *testing.T) {
 	s.requireOne()
 
 	other := browser.New(t)
-	other.Open(s.front.url + "/?user=" + s.user)
+	other.Open(s.front.url)
 	other.Click("button")
 	other.AwaitText("p", "answer 201")
 	s.requireOrders(2)
 }
 
-// TestOffline: the network is gone before the order, or before its answer, and comes back.
-func TestOffline(t *testing.T) {
-	t.Parallel()
-	t.Run("before the order", func(t *testing.T) {
-		t.Parallel()
-		s := open(t, startDesk(t), "")
-		s.Offline(true)
-		s.Click("button")
-		s.AwaitText("p", "pending")
-		s.Await(`performance.getEntriesByType("resource").some((e) => e.name.endsWith("/orders"))`) // an attempt has failed
-		s.Offline(false)
-		s.requireOne()
-	})
-	t.Run("before the answer, and a reload", func(t *testing.T) {
-		t.Parallel()
-		s := open(t, startDesk(t), "")
-		s.front.set(func() { s.front.hold, s.front.lose = make(chan struct{}), 1 })
-		s.Click("button")
-		s.front.sent(t, 1)
-		s.Offline(true) // Chromium lets what is under way go on
-		s.front.release()
-		s.Await(`performance.getEntriesByType("resource").filter((e) => e.name.endsWith("/orders")).length >= 2`)
-		s.Offline(false)
-		s.again()
-		s.Click("button")
-		s.requireOne()
-	})
+func TestMain(m *testing.M) {
+	testmain.AtOnce(2)
+	goleak.VerifyTestMain(browser.Main(m))
 }
 
-// TestServiceWorker: it sends what fails once more by itself, with the same key.
-func TestServiceWorker(t *testing.T) {
-	t.Parallel()
-	s := open(t, startDesk(t), "")
-	browser.Eval[bool](s.Page, `(navigator.serviceWorker.register("/worker.js"), true)`)
-	s.Await(`navigator.serviceWorker.controller`)
-	s.front.set(func() { s.front.lose = 3 })
-	s.Click("button")
-	s.requireOne()
-	require.Len(t, s.front.sent(t, 4), 4)
+// source is the directory of the package.
+const source = "../../../../js"
+
+func bundle(t *testing.T, entry string, external ...string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	npm.InstallPacked(t, dir, source, "httplatch")
+	npm.Install(t, dir, npm.React...)
+	content := must.Get(os.ReadFile(filepath.Join("testdata", entry)))(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, entry), content, 0o600))
+	made := api.Build(api.BuildOptions{
+		EntryPoints:       []string{filepath.Join(dir, entry)},
+		Bundle:            true,
+		MinifyWhitespace:  true,
+		MinifyIdentifiers: true,
+		MinifySyntax:      true,
+		JSX:               api.JSXAutomatic,
+		Format:            api.FormatESModule,
+		External:          external,
+		Define:            map[string]string{"process.env.NODE_ENV": `"production"`},
+	})
+	require.Empty(t, made.Errors)
+	return made.OutputFiles[0].Contents
 }
 
-// TestKilledDesk: its process is killed after the effect, and another one answers. With the key, the
-// effect and its answer are committed together.
-func TestKilledDesk(t *testing.T) {
+// TestSize: less than 3 kB compressed, with the hook.
+func TestSize(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		query  string
-		orders int
-	}{"with a key": {"", 1}, "without": {"&plain", 2}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			args := []string{"-sqlite", filepath.Join(t.TempDir(), "desk.db"), "-lease", "10s"}
-			d := startDesk(t, args...)
-			s := open(t, d, tt.query)
-			s.front.set(func() { s.front.fail = "hang" })
-			s.Click("button")
-			s.front.sent(t, 1)
-			if tt.orders == 2 {
-				require.Eventually(t, func() bool { return d.orders(t, s.user) == 1 }, timeout, tick)
-			}
-			d.kill()
-			next := startDesk(t, args...)
-			s.front.set(func() { s.front.desk = next })
-			s.AwaitText("p", "answer 201")
-			s.requireOrders(tt.orders)
-			if tt.orders == 1 {
-				s.requireOne()
-			}
+	code := bundle(t, "all.js", "react")
+	var packed bytes.Buffer
+	z := must.Get(gzip.NewWriterLevel(&packed, gzip.BestCompression))(t)
+	must.Get(z.Write(code))(t)
+	require.NoError(t, z.Close())
+	t.Logf("%d bytes, %d compressed", len(code), packed.Len())
+	require.Less(t, packed.Len(), 3000)
+	require.Greater(t, packed.Len(), 500, "it is the package")
+}
+
+type front struct {
+	url    string
+	orders atomic.Int64
+	shop   http.Handler
+
+	mu   sync.Mutex
+	keys []string      // of the orders that have arrived
+	lose int           // the next answers
+	part bool          // of an answer that is lost arrives
+	hold chan struct{} // answers wait for it
+}
+
+func startFront(t *testing.T, script []byte) *front {
+	t.Helper()
+	f := new(front)
+	l := guardtest.NewLocker(t, memstore.New())
+	f.shop = latch.Idempotent(l, keyfunc.Global, keyfunc.Optional(keyfunc.IdempotencyKey))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprintf(w, "order %d", f.orders.Add(1))
+	}))
+	mux := http.NewServeMux()
+	serve := func(path, mediaType string, content []byte) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", mediaType)
+			_, _ = w.Write(content)
 		})
 	}
+	serve("/app.js", "text/javascript", script)
+	serve("/{$}", "text/html", []byte(`<!doctype html><html lang="en"><title>Shop</title><link rel="icon" href="data:,"><main></main><script type="module" src="/app.js"></script>`))
+	mux.HandleFunc("POST /orders", f.order)
+	server := httptest.NewUnstartedServer(mux)
+	// Chromium itself repeats a POST if a connection that it has used before breaks.
+	server.Config.SetKeepAlivesEnabled(false)
+	server.Start()
+	t.Cleanup(server.Close)
+	t.Cleanup(f.release)
+	f.url = server.URL
+	return f
+}
+
+// order places an order, also if its client has left, and loses the answer, or a part of it.
+func (f *front) order(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	f.keys = append(f.keys, r.Header.Get("Idempotency-Key"))
+	hold := f.hold
+	f.mu.Unlock()
+
+	answer := httptest.NewRecorder()
+	f.shop.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context())))
+	if hold != nil {
+		<-hold
+	}
+	f.mu.Lock()
+	lost, part := f.lose > 0, f.part
+	f.lose--
+	f.mu.Unlock()
+	if lost && !part {
+		panic(http.ErrAbortHandler)
+	}
+	maps.Copy(w.Header(), answer.Header())
+	w.Header().Set("Content-Length", strconv.Itoa(answer.Body.Len()))
+	w.WriteHeader(answer.Code)
+	if lost {
+		_, _ = w.Write(answer.Body.Next(answer.Body.Len() / 2))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = answer.Body.WriteTo(w)
+}
+
+func (f *front) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *front) release() {
+	f.set(func() {
+		if f.hold != nil {
+			close(f.hold)
+			f.hold = nil
+		}
+	})
+}
+
+func (f *front) sent(t *testing.T, n int) (keys []string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		f.set(func() { keys = slices.Clone(f.keys) })
+		return len(keys) >= n
+	}, 30*time.Second, 5*time.Millisecond, "orders are missing")
+	return keys
 }

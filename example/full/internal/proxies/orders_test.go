@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -43,12 +44,9 @@ func TestOrders(t *testing.T) {
 					return s.Listener.Addr().String()
 				}
 				p := k.start(t, k.lines(t), serve(), serve())
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.addr()+"/orders", http.NoBody)
-				require.NoError(t, err)
+				req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.addr()+"/orders", http.NoBody))(t)
 				req.Header["idempotency-key"] = []string{"key"} // net/http would repeat it if it knew the header
-				base := &http.Transport{}
-				defer base.CloseIdleConnections()
-				resp, err := (&http.Client{Transport: base}).Do(req)
+				resp, err := newClient(t).Do(req)
 				require.NoError(t, err)
 				_ = resp.Body.Close()
 				require.Equal(t, http.StatusCreated, resp.StatusCode)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,10 +14,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/walk"
 )
+
+func TestMain(m *testing.M) {
+	testmain.AtOnce(4)
+	goleak.VerifyTestMain(m)
+}
 
 // kind is a proxy as Debian has it.
 type kind struct {
@@ -152,7 +161,6 @@ sub vcl_recv {
 const howToInstall = `this test needs the proxies of docs/proxies.md.
 Install them (apt-get install nginx haproxy caddy apache2-bin varnish).`
 
-// proxy is a running program of a kind.
 type proxy struct {
 	*process.Program
 
@@ -162,7 +170,6 @@ type proxy struct {
 	port int
 }
 
-// start starts the proxy with lines, in front of the servers at a and b.
 func (k kind) start(t *testing.T, lines, a, b string) *proxy {
 	t.Helper()
 	p := &proxy{kind: k, t: t}
@@ -170,19 +177,16 @@ func (k kind) start(t *testing.T, lines, a, b string) *proxy {
 	if p.path, err = lookSystemPath(k.program); err != nil {
 		testmain.Unavailable(t, howToInstall, err)
 	}
-	user, err := process.Unprivileged()
-	require.NoError(t, err)
-	p.Program, err = process.New(k.program, process.Killed, user)
-	require.NoError(t, err)
+	user := must.Get(process.Unprivileged())(t)
+	p.Program = must.Get(process.New(k.program, process.Killed, user))(t)
 	t.Cleanup(p.Remove)
-	_, err = process.StartAtFreePort(func(port int) error {
+	must.Get(process.StartAtFreePort(func(port int) error {
 		p.port = port
 		if err := p.write(lines, a, b); err != nil {
 			return err
 		}
 		return p.Start(p.cmd(k.command), func(int) bool { return listens(p.addr()) })
-	})
-	require.NoError(t, err)
+	}))(t)
 	return p
 }
 
@@ -193,14 +197,12 @@ func (k kind) requireVersion(t *testing.T) {
 	if err != nil {
 		testmain.Unavailable(t, howToInstall, err)
 	}
-	out, err := exec.Command(path, k.ask).CombinedOutput()
-	require.NoError(t, err)
+	out := must.Get(exec.Command(path, k.ask).CombinedOutput())(t)
 	if is := regexp.MustCompile(`\d+\.\d+`).FindString(string(out)); is != k.version {
 		testmain.Unavailable(t, "docs/proxies.md is about Debian 12", fmt.Errorf("this is %s %s, and not %s", k.name, is, k.version))
 	}
 }
 
-// lookSystemPath finds a program, also where Debian has the programs of its administrator.
 func lookSystemPath(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -239,4 +241,32 @@ func listens(addr string) bool {
 		_ = conn.Close()
 	}
 	return err == nil
+}
+
+// newClient returns a client whose connections no other has.
+func newClient(t *testing.T) *http.Client {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: time.Minute}
+}
+
+const page = "../../../../docs/proxies.md"
+
+// lines returns the lines of the page for a proxy, with the servers of a test, and a timeout of 1 s.
+func (k kind) lines(t *testing.T) string {
+	t.Helper()
+	var found []string
+	for _, b := range walk.Blocks(t, page) {
+		if b.Language == k.language {
+			found = append(found, b.Text)
+		}
+	}
+	require.Len(t, found, 1, "%s has one block for %s", page, k.name)
+	text := found[0]
+	for i := 0; i < len(k.set); i += 2 {
+		require.Contains(t, text, k.set[i])
+		text = strings.ReplaceAll(text, k.set[i], k.set[i+1])
+	}
+	return text
 }

@@ -1,112 +1,71 @@
 package proxies_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-// server is one of two that fail in the way that the path of a request says.
-type server struct {
-	net.Listener
-
-	received *atomic.Int64 // POSTs of both
-}
-
-func startServer(t *testing.T, received *atomic.Int64) *server {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	s := &server{ln, received}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { s.serve(conn) })
-		}
-	})
-	t.Cleanup(func() { _ = ln.Close(); all.Wait() })
-	return s
-}
-
-func (s *server) serve(conn net.Conn) {
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Minute)) // a proxy keeps idle connections
-	for r := bufio.NewReader(conn); ; {
-		req, err := http.ReadRequest(r)
-		if err != nil {
-			return
-		}
-		if _, err := io.Copy(io.Discard, req.Body); err != nil {
-			return
-		}
-		if req.Method == http.MethodPost {
-			s.received.Add(1)
-		}
-		answer := "200 OK"
-		switch path.Base(req.URL.Path) {
-		case "broken":
-			return
-		case "late":
-			_, _ = r.Peek(1) // until the proxy gives up
-			return
-		case "busy":
-			answer = "503 Service Unavailable"
-		}
-		if _, err := io.WriteString(conn, "HTTP/1.1 "+answer+"\r\nCache-Control: no-store\r\nContent-Length: 0\r\n\r\n"); err != nil {
-			return
-		}
-	}
-}
-
-// failing is a proxy in front of two servers that fail.
+// failing is a proxy in front of two servers that fail in the way that the path of a request says.
 type failing struct {
 	t        *testing.T
 	url      string
-	received atomic.Int64
-	servers  []*server
+	received atomic.Int64 // POSTs of both
+	servers  []*httptest.Server
 }
 
 func startFailing(t *testing.T, k kind, lines string) *failing {
 	t.Helper()
 	f := &failing{t: t}
 	for range 2 {
-		f.servers = append(f.servers, startServer(t, &f.received))
+		server := httptest.NewServer(f)
+		t.Cleanup(server.Close)
+		f.servers = append(f.servers, server)
 	}
-	f.url = "http://" + k.start(t, lines, f.servers[0].Addr().String(), f.servers[1].Addr().String()).addr()
+	f.url = "http://" + k.start(t, lines, f.servers[0].Listener.Addr().String(), f.servers[1].Listener.Addr().String()).addr()
 	return f
+}
+
+func (f *failing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, err := io.Copy(io.Discard, r.Body)
+	if err == nil && r.Method == http.MethodPost {
+		f.received.Add(1)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	switch path.Base(r.URL.Path) {
+	case "late":
+		<-r.Context().Done() // the proxy has given up
+		fallthrough
+	case "broken":
+		panic(http.ErrAbortHandler)
+	case "busy":
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
 }
 
 // post sends a POST over a connection that the client has used or not, and returns how often a
 // server has received it, and what the client gets.
 func (f *failing) post(to, body, key string, used bool) (received int64, gets string) {
 	f.t.Helper()
-	base := &http.Transport{}
-	defer base.CloseIdleConnections()
-	c := &http.Client{Transport: base, Timeout: time.Minute}
+	c := newClient(f.t)
 	if used {
 		f.read(c)
 	}
 	f.received.Store(0)
-	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, f.url+to, io.NopCloser(strings.NewReader(body))) // net/http cannot send it again
-	require.NoError(f.t, err)
+	req := must.Get(http.NewRequestWithContext(f.t.Context(), http.MethodPost, f.url+to, io.NopCloser(strings.NewReader(body))))(f.t) // net/http cannot send it again
 	if req.ContentLength = int64(len(body)); body == "" {
 		req.Body = http.NoBody
 	}
@@ -125,9 +84,7 @@ func (f *failing) post(to, body, key string, used bool) (received int64, gets st
 func (f *failing) read(c *http.Client) {
 	f.t.Helper()
 	for range 4 {
-		req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.url+"/orders", http.NoBody)
-		require.NoError(f.t, err)
-		resp, err := c.Do(req)
+		resp, err := c.Get(f.url + "/orders")
 		require.NoError(f.t, err)
 		require.Equal(f.t, http.StatusOK, resp.StatusCode)
 		_ = resp.Body.Close()
@@ -138,20 +95,16 @@ func (f *failing) read(c *http.Client) {
 // clients get.
 func (f *failing) measure() string {
 	f.t.Helper()
-	count := func(to, body string, used bool) (cell, gets string) {
-		if used {
-			base := &http.Transport{}
-			f.read(&http.Client{Transport: base})
-			base.CloseIdleConnections()
-		}
+	count := func(to, body string) (cell, gets string) {
 		n, gets := f.post(to, body, "key", false)
 		require.Positive(f.t, n, "%s: %s", to, gets)
 		return map[bool]string{true: "1", false: "2+"}[n == 1], gets
 	}
-	broken, atBroken := count("/orders/broken", "order", false)
-	reused, _ := count("/orders/broken", "", true)
-	late, atLate := count("/orders/late", "order", false)
-	busy, _ := count("/orders/busy", "order", false)
+	broken, atBroken := count("/orders/broken", "order")
+	f.read(newClient(f.t))
+	reused, _ := count("/orders/broken", "")
+	late, atLate := count("/orders/late", "order")
+	busy, _ := count("/orders/busy", "order")
 	if _, kept := f.post("/orders/broken", "order", "", true); kept != atBroken {
 		atBroken += " or " + kept
 	}
@@ -161,7 +114,11 @@ func (f *failing) measure() string {
 // measureDown returns the cell for what clients get if one of the servers takes no connection.
 func (f *failing) measureDown() string {
 	f.t.Helper()
-	require.NoError(f.t, f.servers[0].Close())
+	closed := f.servers[0]
+	closed.Close()
+	// A process that another test starts at the moment of Close has a copy of the listener until it executes its
+	// program: its connections are reset after the proxy has sent the request.
+	require.Eventually(f.t, func() bool { return !listens(closed.Listener.Addr().String()) }, time.Minute, time.Millisecond)
 	var all []string
 	for range 4 {
 		_, gets := f.post("/orders", "order", "key", false)
@@ -175,8 +132,7 @@ func (f *failing) measureDown() string {
 func TestRetries(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "starts proxies")
 	t.Parallel()
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(page))(t)
 	for _, k := range []kind{nginx, haproxy, apache, varnish, caddy} {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,8 +2,7 @@ import { useState } from "react";
 import { createRoot } from "react-dom/client";
 import { useSubmit } from "httplatch/react";
 
-const user = new URLSearchParams(location.search).get("user");
-const headers = { "Content-Type": "application/json", "X-User-ID": user };
+const headers = { "Content-Type": "application/json" };
 
 // usePlain is what useSubmit is compared with: the loop that many pages have, without a key.
 function usePlain(url, init) {
