@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -22,13 +21,13 @@ const (
 	noSelfConflict = "no-self-conflict"
 	threeOutcomes  = "three outcomes"
 	notified       = "notified"
-	once           = "once"
+	runsOnce       = "once"
 	sameAnswer     = "same-answer"
 	bounded        = "bounded"
 	fenced         = "fenced"
 )
 
-var invariants = []string{oneHolder, ownRelease, noOrphan, noSelfConflict, threeOutcomes, notified, once, sameAnswer, bounded, fenced, "no-leak"}
+var invariants = []string{oneHolder, ownRelease, noOrphan, noSelfConflict, threeOutcomes, notified, runsOnce, sameAnswer, bounded, fenced, "no-leak"}
 
 // book records the holders and the actions of each.
 type book struct {
@@ -160,7 +159,7 @@ func (b *book) effect(key string) {
 	effects, taken := b.effects[key], b.taken[key]
 	b.mu.Unlock()
 	if effects > 1+taken {
-		b.violated(once, "%d effects of %s after %d takeovers", effects, key, taken)
+		b.violated(runsOnce, "%d effects of %s after %d takeovers", effects, key, taken)
 	}
 }
 
@@ -184,42 +183,4 @@ func (b *book) answered(key string, receipt []byte, replayed bool) {
 	if first != string(receipt) {
 		b.violated(sameAnswer, "%s was answered %q and %q", key, first, receipt)
 	}
-}
-
-// counter counts by name.
-type counter struct {
-	mu sync.Mutex
-	n  map[string]int
-}
-
-func (c *counter) add(name string, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n == nil {
-		c.n = make(map[string]int)
-	}
-	c.n[name] += n
-}
-
-func (c *counter) get(name string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.n[name]
-}
-
-func (c *counter) total() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	sum := 0
-	for _, n := range c.n {
-		sum += n
-	}
-	return sum
-}
-
-// names are those that were counted at least once.
-func (c *counter) names() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.n)), func(name string) bool { return c.n[name] == 0 })
 }

@@ -108,17 +108,17 @@ type networkFault struct {
 var networkFaults = []networkFault{
 	{"network: one way, no reply arrives", func(h *host, d time.Duration) {
 		h.proxy.SwallowReplies(respproxy.Hang)
-		h.pause(d)
+		h.c.pause(d)
 		h.proxy.Clear()
 	}},
 	{"network: nothing passes, late delivery", func(h *host, d time.Duration) {
 		h.proxy.Freeze()
-		h.pause(d)
+		h.c.pause(d)
 		h.proxy.Thaw()
 	}},
 	{"network: connections refused", func(h *host, d time.Duration) {
 		h.proxy.Down()
-		h.pause(d)
+		h.c.pause(d)
 		h.proxy.Up(h.c.t)
 	}},
 }
@@ -135,16 +135,16 @@ func (h *host) inject() {
 				d = between(plan, campaignLease, 2*campaignLease)
 			}
 			f.strike(h, d)
-			h.c.injected.add(f.name, 1)
+			h.c.injected.Add(f.name)
 			continue
 		}
 		f := commandFaults[plan.IntN(len(commandFaults))]
 		match, action := f.match, f.action(plan)
 		match.Count = 1 + plan.IntN(3)
 		rule := h.proxy.On(match, action)
-		h.pause(between(plan, 20*time.Millisecond, 150*time.Millisecond))
+		h.c.pause(between(plan, 20*time.Millisecond, 150*time.Millisecond))
 		h.proxy.Clear()
-		h.c.injected.add(f.name, rule.Hits())
+		h.c.injected.AddN(f.name, rule.Hits())
 		if f.name == lateGuarded && rule.Hits() > 0 {
 			h.c.working.Go(func() { h.c.countRefused(rule) })
 		}
@@ -152,8 +152,6 @@ func (h *host) inject() {
 }
 
 // pause waits, but not longer than the campaign.
-func (h *host) pause(d time.Duration) { h.c.pause(d) }
-
 func (c *campaign) pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -187,6 +185,15 @@ var serverFaults = []serverFault{
 	{"server: busy with one command", 4, func(c *campaign, d time.Duration) {
 		c.server.Do(c.t, "DEBUG", "SLEEP", d.Seconds())
 	}},
+	{"server: busy with a script", 4, func(c *campaign, d time.Duration) {
+		const round = 20 * time.Nanosecond // about
+		c.server.Do(c.t, "EVAL", "for i = 1, tonumber(ARGV[1]) do end return 1", 0, int64(d/round))
+	}},
+	{"server: a replica for a while", 4, func(c *campaign, d time.Duration) {
+		c.server.Do(c.t, "REPLICAOF", "127.0.0.1", 1)
+		c.pause(d)
+		c.server.Promote(c.t)
+	}},
 	{"server: killed (SIGKILL), restarted from its log", 2, func(c *campaign, d time.Duration) {
 		c.server.Kill()
 		c.pause(d)
@@ -216,8 +223,12 @@ func (c *campaign) injectIntoServer(plan *rand.Rand) {
 	draw := plan.IntN(sum)
 	for _, f := range serverFaults {
 		if draw -= f.weight; draw < 0 {
-			f.strike(c, between(plan, campaignBudget/5, 2*campaignBudget))
-			c.injected.add(f.name, 1)
+			d := between(plan, campaignBudget/5, 2*campaignBudget)
+			if plan.IntN(5) == 0 {
+				d = between(plan, campaignLease, 2*campaignLease)
+			}
+			f.strike(c, d)
+			c.injected.Add(f.name)
 			break
 		}
 	}

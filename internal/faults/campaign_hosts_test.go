@@ -3,7 +3,6 @@ package faults_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock"
@@ -42,11 +42,6 @@ const (
 
 var rarePaths = []string{recovered, reaped, takenOver, refusedLate, lostLease, settledAfterward}
 
-// taken reports whether the campaign has gone through all of them.
-func (c *campaign) taken() bool {
-	return !slices.ContainsFunc(rarePaths, func(path string) bool { return c.rare.get(path) == 0 })
-}
-
 // campaign is one run of it.
 type campaign struct {
 	t        *testing.T
@@ -55,9 +50,9 @@ type campaign struct {
 	direct   *redisstore.Store // without faults
 	hosts    []*host
 	book     *book
-	injected counter // faults that struck, by kind
-	rare     counter
-	outcomes counter
+	injected once.Counts // faults that struck, by kind
+	rare     once.Counts
+	outcomes once.Counts
 	took     time.Duration
 
 	untilViolated []string // a twin's run ends with the first of these
@@ -117,7 +112,7 @@ func (h *host) observe(_ context.Context, e lock.Event) {
 	switch e.Kind {
 	case lock.EventClaimed, lock.EventRecovered, lock.EventTakenOver:
 		if e.Attempt > 1 {
-			rare.add(takenOver, 1)
+			rare.Add(takenOver)
 			b.mu.Lock()
 			b.taken[e.Key]++
 			b.mu.Unlock()
@@ -126,11 +121,11 @@ func (h *host) observe(_ context.Context, e lock.Event) {
 	}
 	switch e.Kind {
 	case lock.EventRecovered:
-		rare.add(recovered, 1)
+		rare.Add(recovered)
 	case lock.EventReaped:
-		rare.add(reaped, 1)
+		rare.Add(reaped)
 	case lock.EventLost:
-		rare.add(lostLease, 1)
+		rare.Add(lostLease)
 	case lock.EventRenewed:
 		b.mu.Lock()
 		b.renewed[e.Key] = time.Now()
@@ -140,7 +135,7 @@ func (h *host) observe(_ context.Context, e lock.Event) {
 		answered := b.replied[e.Key]
 		b.mu.Unlock()
 		if answered {
-			rare.add(settledAfterward, 1)
+			rare.Add(settledAfterward)
 		}
 	default:
 	}
@@ -154,7 +149,10 @@ func (c *campaign) run(faults int) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	defer cancel()
 	for _, h := range c.hosts {
-		for i, work := range []func(context.Context, *rand.Rand){h.lock, h.lock, h.lock, h.lockGuarded, h.lockGuarded, h.lockOwn, h.lockOwnGuarded, h.runOnce, h.runOnce, h.runAgain} {
+		for i, work := range []func(context.Context, *rand.Rand){
+			h.lock("user"), h.lock("user"), h.lock("user"), h.lock("guarded"), h.lock("guarded"), h.lockOwn("user"), h.lockOwn("guarded"),
+			h.runOnce, h.runOnce, h.runAgain,
+		} {
 			plan := rand.New(rand.NewPCG(c.seed, uint64(100*h.n+i)))
 			c.working.Go(func() {
 				for !c.stopped() {
@@ -180,7 +178,7 @@ func (c *campaign) injectUntil(last time.Time, faults int) {
 	plan := rand.New(rand.NewPCG(c.seed, 1000))
 	for began := time.Now(); !c.enough(faults); {
 		if time.Now().After(last) {
-			c.t.Errorf("only %d faults within %v", c.injected.total(), time.Since(began))
+			c.t.Errorf("only %d faults within %v", c.injected.Total(), time.Since(began))
 			return
 		}
 		c.injectIntoServer(plan)
@@ -198,9 +196,10 @@ func (c *campaign) stopped() bool {
 
 func (c *campaign) enough(faults int) bool {
 	if c.untilViolated != nil {
-		return c.caught() || c.injected.total() >= faults
+		return c.caught() || c.injected.Total() >= faults
 	}
-	return c.injected.total() >= faults && c.taken() && len(c.seldomStruck()) == 0
+	missing := slices.ContainsFunc(rarePaths, func(path string) bool { return c.rare.Get(path) == 0 })
+	return c.injected.Total() >= faults && !missing && len(c.seldomStruck()) == 0
 }
 
 // seldomStruck returns the kinds of commands that ten faults at most have struck. If a command of
@@ -209,7 +208,7 @@ func (c *campaign) seldomStruck() (kinds []string) {
 	struck := make(map[string]int)
 	for _, f := range commandFaults {
 		kind, _, _ := strings.Cut(f.name, ":")
-		struck[kind] += c.injected.get(f.name)
+		struck[kind] += c.injected.Get(f.name)
 	}
 	for kind, n := range struck {
 		if n <= 10 {
@@ -223,7 +222,7 @@ func (c *campaign) seldomStruck() (kinds []string) {
 func (c *campaign) countRefused(rule *respproxy.Rule) {
 	for _, answer := range rule.Answers(c.t) {
 		if strings.HasPrefix(string(answer), "*2\r\n:-1\r\n") {
-			c.rare.add(refusedLate, 1)
+			c.rare.Add(refusedLate)
 		}
 	}
 }
@@ -239,11 +238,11 @@ func (c *campaign) caught() bool {
 func (c *campaign) rest() {
 	calm := time.Now()
 	for _, h := range c.hosts {
-		h.mustLock(h.locker, h.own(), calm, true)
-		h.mustLock(h.guarded, h.ownGuarded(), calm, true)
-		for i := range lockKeys {
-			h.mustLock(h.locker, lockKey(i), calm, false)
-			h.mustLock(h.guarded, guardedKey(i), calm, false)
+		for kind, l := range h.guards() {
+			h.mustLock(l, h.ownKey(kind), calm, true)
+			for i := range lockKeys {
+				h.mustLock(l, sharedKey(kind, i), calm, false)
+			}
 		}
 		h.finishRuns(calm)
 	}
@@ -270,35 +269,37 @@ func (c *campaign) close() {
 	}
 }
 
-// mustLock takes key, which has no holder at work. One process may block
-// another for a lease, and never itself.
+// mustLock takes key, which has no holder at work. One process may block another for a lease, and
+// never itself.
 func (h *host) mustLock(l *lock.Locker, key string, calm time.Time, own bool) {
-	late := h.c.book.timers.sum()
-	for began := time.Now(); ; {
+	h.atLast(key, calm, campaignLease+campaignSlack, func() error {
 		err := l.Do(context.Background(), key, func(context.Context) error { return nil })
-		switch {
-		case err == nil:
-			return
-		case own && isHeld(err):
+		if own && isHeld(err) {
 			h.c.book.violated(noSelfConflict, "at rest %s is refused by a claim of this process: %v", key, err)
-			return
-		case since(calm, began, err) > campaignLease+campaignSlack+h.c.book.timers.sum()-late:
-			h.c.book.violated(noOrphan, "%s is not free a lease after the last fault: %v", key, err)
+			return nil
+		}
+		return err
+	})
+}
+
+// atLast repeats a call until it succeeds. A refusal may last for the patience after calm, and a
+// store that does not answer for as long after the first call: a busy machine may leave any one call
+// without an answer, however late.
+func (h *host) atLast(key string, calm time.Time, patience time.Duration, call func() error) {
+	b := h.c.book
+	late := b.timers.sum()
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		err := call()
+		if err == nil {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		from := calm
+		if errors.Is(err, lock.ErrUnavailable) {
+			from = began
+		}
+		if time.Since(from) > patience+b.timers.sum()-late {
+			b.violated(noOrphan, "%s is not free long after the last fault: %v", key, err)
+			return
+		}
 	}
 }
-
-// since returns the time for which the caller has got err. A refusal counts from calm on. A call
-// without an answer counts from the start of its caller: a busy machine may leave any one call
-// without an answer, however late.
-func since(calm, began time.Time, err error) time.Duration {
-	if errors.Is(err, lock.ErrUnavailable) {
-		return time.Since(began)
-	}
-	return time.Since(calm)
-}
-
-func (h *host) own() string        { return fmt.Sprintf("own=%d", h.n) }
-func (h *host) ownGuarded() string { return fmt.Sprintf("ownguarded=%d", h.n) }

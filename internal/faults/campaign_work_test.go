@@ -16,8 +16,13 @@ const (
 	runKeys  = 6 // runs that are asked for at a time
 )
 
-func lockKey(i int) string    { return fmt.Sprintf("user=%d", i) }
-func guardedKey(i int) string { return fmt.Sprintf("guarded=%d", i) }
+// guards are the kinds of keys that all hosts want, and of those that one host has for itself.
+func (h *host) guards() map[string]*lock.Locker {
+	return map[string]*lock.Locker{"user": h.locker, "guarded": h.guarded}
+}
+
+func sharedKey(kind string, i int) string { return fmt.Sprintf("%s=%d", kind, i) }
+func (h *host) ownKey(kind string) string { return fmt.Sprintf("own%s=%d", kind, h.n) }
 
 var errHandler = errors.New("the handler fails, before its effect")
 
@@ -29,43 +34,28 @@ func between(plan *rand.Rand, low, high time.Duration) time.Duration {
 }
 
 // lock is one caller of a key that all hosts want.
-func (h *host) lock(ctx context.Context, plan *rand.Rand) {
-	_ = h.do(ctx, plan, h.locker, lockKey(plan.IntN(lockKeys)), 60, nil)
-}
-
-// lockGuarded is the same with a resource that checks the fence.
-func (h *host) lockGuarded(ctx context.Context, plan *rand.Rand) {
-	_ = h.do(ctx, plan, h.guarded, guardedKey(plan.IntN(lockKeys)), 60, func(at *holding) {
-		lease, _ := lock.FromContext(at.ctx)
-		fence, ok := lease.Fence()
-		if !ok {
-			h.c.book.violated(fenced, "a guarded lease on %s has no fence", at.key)
-		}
-		h.c.book.write(at, fence)
-	})
+func (h *host) lock(kind string) func(ctx context.Context, plan *rand.Rand) {
+	return func(ctx context.Context, plan *rand.Rand) {
+		_ = h.do(ctx, plan, kind, sharedKey(kind, plan.IntN(lockKeys)), 60)
+	}
 }
 
 // lockOwn is the only caller of its key, so no other holder can cause a refusal.
-func (h *host) lockOwn(ctx context.Context, plan *rand.Rand) { h.doOwn(ctx, plan, h.locker, h.own()) }
-
-func (h *host) lockOwnGuarded(ctx context.Context, plan *rand.Rand) {
-	h.doOwn(ctx, plan, h.guarded, h.ownGuarded())
-}
-
-func (h *host) doOwn(ctx context.Context, plan *rand.Rand, l *lock.Locker, key string) {
-	// A caller that leaves while the previous release is still unanswered may be
-	// refused because of it: the caller has not waited for the end of that release.
-	if err := h.do(ctx, plan, l, key, 300, nil); isHeld(err) && !errors.Is(err, context.DeadlineExceeded) {
-		var refused *lock.RefusedError
-		errors.As(err, &refused)
-		h.c.book.violated(noSelfConflict, "%s is refused, and has no other caller: %v, %+v", key, err, refused.Entry)
+func (h *host) lockOwn(kind string) func(ctx context.Context, plan *rand.Rand) {
+	return func(ctx context.Context, plan *rand.Rand) {
+		// A caller that leaves while the previous release is still unanswered may be
+		// refused because of it: the caller has not waited for the end of that release.
+		err := h.do(ctx, plan, kind, h.ownKey(kind), 300)
+		if refused, is := errors.AsType[*lock.RefusedError](err); is && isHeld(err) && !errors.Is(err, context.DeadlineExceeded) {
+			h.c.book.violated(noSelfConflict, "%s is refused, and has no other caller: %v, %+v", h.ownKey(kind), err, refused.Entry)
+		}
 	}
 }
 
 // do takes key, works, and checks what the caller of Do sees. Twice in rare
 // calls the work takes longer than a lease, or longer than it may.
-func (h *host) do(ctx context.Context, plan *rand.Rand, l *lock.Locker, key string, rare int, use func(*holding)) error {
-	b := h.c.book
+func (h *host) do(ctx context.Context, plan *rand.Rand, kind, key string, rare int) error {
+	b, l := h.c.book, h.guards()[kind]
 	work := between(plan, 0, 15*time.Millisecond)
 	hangs := false
 	switch plan.IntN(rare) {
@@ -87,8 +77,11 @@ func (h *host) do(ctx context.Context, plan *rand.Rand, l *lock.Locker, key stri
 		at := b.enter(leased, key)
 		defer b.leave(at)
 		granted = at.since
-		if use != nil {
-			use(at)
+		lease, _ := lock.FromContext(leased)
+		if fence, ok := lease.Fence(); ok {
+			b.write(at, fence)
+		} else if l == h.guarded {
+			b.violated(fenced, "a guarded lease on %s has no fence", key)
 		}
 		h.work(ctx, at, work, hangs)
 		worked = time.Now()
@@ -99,16 +92,16 @@ func (h *host) do(ctx context.Context, plan *rand.Rand, l *lock.Locker, key stri
 	case granted.IsZero():
 		h.notGranted(ctx, key, asked, late, err)
 	case errors.Is(err, lock.ErrLost):
-		h.c.outcomes.add("do: lost", 1)
+		h.c.outcomes.Add("do: lost")
 		if at := (&holding{since: granted}); at.young(now) {
 			b.violated(ownRelease, "a valid lease on %s was taken away after %v: %v", key, now.Sub(granted), err)
 		}
 	case err != nil && !errors.Is(err, lock.ErrUnavailable):
 		b.violated(threeOutcomes, "work under %s ended in %v", key, err)
 	case err == nil:
-		h.c.outcomes.add("do: done", 1)
+		h.c.outcomes.Add("do: done")
 	default:
-		h.c.outcomes.add("do: done, release unanswered", 1)
+		h.c.outcomes.Add("do: done, release unanswered")
 	}
 	if !worked.IsZero() {
 		b.bounded(campaignBudget, now.Sub(worked), late, "the release of %s", key)
@@ -144,13 +137,13 @@ func (h *host) notGranted(ctx context.Context, key string, asked time.Time, late
 	took := time.Since(asked)
 	switch {
 	case errors.Is(err, lock.ErrUnknown):
-		h.c.outcomes.add("acquire: unknown", 1)
+		h.c.outcomes.Add("acquire: unknown")
 	case errors.Is(err, lock.ErrUnavailable):
-		h.c.outcomes.add("acquire: not applied", 1)
+		h.c.outcomes.Add("acquire: not applied")
 	case isHeld(err), errors.Is(err, lock.ErrAbandoned):
-		h.c.outcomes.add("acquire: refused", 1)
+		h.c.outcomes.Add("acquire: refused")
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		h.c.outcomes.add("acquire: caller left", 1)
+		h.c.outcomes.Add("acquire: caller left")
 	default:
 		h.c.book.violated(threeOutcomes, "an acquire of %s ended in %v", key, err)
 	}
@@ -212,16 +205,16 @@ func (h *host) once(ctx context.Context, plan *rand.Rand, l *lock.Locker, key st
 	}
 	switch {
 	case err == nil:
-		h.c.outcomes.add(map[bool]string{true: "once: replayed", false: "once: ran"}[replayed], 1)
+		h.c.outcomes.Add(map[bool]string{true: "once: replayed", false: "once: ran"}[replayed])
 		b.answered(key, receipt, replayed)
 		if !strings.HasPrefix(string(receipt), answerOf(key)) {
 			b.violated(sameAnswer, "%s was answered %q", key, receipt)
 		}
 		return
 	case errors.Is(err, errHandler):
-		h.c.outcomes.add("once: handler failed", 1)
+		h.c.outcomes.Add("once: handler failed")
 	case errors.Is(err, lock.ErrLost):
-		h.c.outcomes.add("once: lost", 1)
+		h.c.outcomes.Add("once: lost")
 	case ran.IsZero():
 		h.notGranted(ctx, key, asked, late, err)
 	default:
@@ -252,20 +245,14 @@ const settled = 10*time.Second + campaignSlack
 
 func (h *host) finishRun(l *lock.Locker, key string, calm time.Time) {
 	b := h.c.book
-	late := b.timers.sum()
-	for began := time.Now(); ; {
+	h.atLast(key, calm, settled, func() error {
 		receipt, replayed, err := l.Once(context.Background(), key, nil, func(context.Context) ([]byte, error) {
 			b.effect(key)
 			return []byte(answerOf(key) + ", at last"), nil
 		})
 		if err == nil {
 			b.answered(key, receipt, replayed)
-			return
 		}
-		if since(calm, began, err) > settled+b.timers.sum()-late {
-			b.violated(noOrphan, "%s has no answer long after the last fault: %v", key, err)
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return err
+	})
 }

@@ -2,11 +2,9 @@ package faults_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,8 +14,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // loss is which replies the incident loses.
@@ -66,7 +62,7 @@ const work = 20 * time.Millisecond
 // wrong with how it went.
 func incident(t *testing.T, d *desk, p *respproxy.Proxy, server *redistest.Server, l loss, how respproxy.End, user string) error {
 	t.Helper()
-	if err := d.within(t, user, time.Now().Add(budget), true); err != nil {
+	if err := d.within(t, user, time.Now().Add(budget)); err != nil {
 		return fmt.Errorf("without a fault: %w", err)
 	}
 	stop := l.start(p, user, how)
@@ -78,10 +74,10 @@ func incident(t *testing.T, d *desk, p *respproxy.Proxy, server *redistest.Serve
 		return fmt.Errorf("the request that met the fault took %v, not at most %v", met.took, bound)
 	}
 	stop()
-	if err := d.within(t, user, time.Now().Add(budget), true); err != nil {
+	if err := d.within(t, user, time.Now().Add(budget)); err != nil {
 		return fmt.Errorf("the next order: %w", err)
 	}
-	return left(t, server, soon)
+	return left(t, server, "latch:*", soon)
 }
 
 func TestIncident(t *testing.T) {
@@ -149,75 +145,6 @@ func naive(client *redis.Client) func(http.Handler) http.Handler {
 	}
 }
 
-// A claim is held back for 3 s and delivered when its caller has long given up.
-func TestLateCommand(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "holds commands back for 3 s")
-	t.Parallel()
-	for _, s := range setups {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p, server, store := s.start(t)
-			here := newDesk(t, perUser(locker(t, store)))
-			there := newDesk(t, perUser(locker(t, direct(t, server, s))))
-			held := p.On(respproxy.Match{Name: claims, Key: "here"}, respproxy.Hold())
-			elsewhere := p.On(respproxy.Match{Name: claims, Key: "other"}, respproxy.Hold())
-			for user, held := range map[string]*respproxy.Rule{"here": held, "other": elsewhere} {
-				until(t, func() bool { // a busy machine may not even send the claim
-					a := here.order(t, user, 0)
-					require.Equal(t, http.StatusServiceUnavailable, a.status)
-					require.Less(t, a.took, budget+slack)
-					return held.Hits() > 0
-				})
-			}
-			time.Sleep(3 * time.Second)
-
-			require.Positive(t, held.Deliver(t))
-			p.Clear()
-			require.NoError(t, here.within(t, "here", time.Now(), true), "through this process at once")
-			require.Positive(t, elsewhere.Deliver(t))
-			require.NoError(t, there.within(t, "other", time.Now().Add(6*time.Second), false), "through another in about as long as it was late")
-			require.NoError(t, left(t, server, soon))
-		})
-	}
-}
-
-// direct is the store of another process: same server, no proxy. (A cluster
-// announces the proxy's port, so there the other process meets it too.)
-func direct(t *testing.T, server *redistest.Server, s setup) *redisstore.Store {
-	t.Helper()
-	if strings.HasPrefix(s.name, "cluster") {
-		return open(t, "redis-cluster://"+server.Addr())
-	}
-	return open(t, server.URL())
-}
-
-// In guarded mode the server itself refuses a command that arrives too late.
-func TestLateCommandIsRefusedInGuardedMode(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "holds commands back until they are late")
-	t.Parallel()
-	for _, s := range slices.Concat(setups, []setup{redis62}) {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p, server, store := s.start(t)
-			l := locker(t, store, fencing)
-			require.Eventually(t, func() bool { // the server's clock is known then
-				return l.Do(t.Context(), "user=warm", func(context.Context) error { return nil }) == nil
-			}, 10*time.Second, time.Millisecond)
-			held := p.On(respproxy.Match{Name: "eval|evalsha", Key: "user=late", Func: isGuardedClaim}, respproxy.Hold())
-			until(t, func() bool { // a busy machine may not even send the claim
-				_, err := l.Acquire(t.Context(), "user=late")
-				require.ErrorIs(t, err, lock.ErrUnavailable)
-				return isUnknown(err) && held.Hits() > 0
-			})
-			time.Sleep(3 * time.Second)
-			require.Positive(t, held.Deliver(t))
-			for _, k := range server.Keys(t, "*late*") {
-				t.Errorf("the late claim was executed: %s", k)
-			}
-		})
-	}
-}
-
 // isGuardedClaim: EVALSHA sha 1 key value px replaces not-after. The last is empty without a fence.
 func isGuardedClaim(args [][]byte) bool { return len(args) == 8 && len(args[7]) > 0 }
 
@@ -228,7 +155,5 @@ func TestLeftSeesAnOrphan(t *testing.T) {
 	store := open(t, server.URL())
 	_, err := store.Claim(t.Context(), "user=42", orphan)
 	require.NoError(t, err)
-	err = left(t, server, 100*time.Millisecond)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, errors.ErrUnsupported)
+	require.Error(t, left(t, server, "latch:*", 100*time.Millisecond))
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
@@ -31,6 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(child(role))
 	}
 	testmain.AtOnce(4)
+	once.Faults(1000)
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 
@@ -54,36 +57,29 @@ var (
 	orphan  = lock.Claim{Token: "orphan", Attempt: 1, Lease: time.Minute}
 )
 
-// setup is one way to reach a Redis through a proxy: over a client as its users make it, or one
-// that Open makes.
+// setup is one way to reach a Redis through a proxy: by a store that Open makes, or over a client as
+// its users make it.
 type setup struct {
-	name           string
-	opened         bool
-	shares         bool // round trips
-	cluster, old62 bool
+	name                   string
+	client, cluster, old62 bool
+	query                  string // of the URL
 }
 
 var setups = []setup{
-	{name: "client"},
-	{name: "open", opened: true},
-	{name: "client that shares round trips", shares: true},
-	{name: "open that shares round trips", opened: true, shares: true},
-	{name: "cluster client", cluster: true},
-	{name: "cluster open", opened: true, cluster: true},
-	{name: "cluster open that shares round trips", opened: true, shares: true, cluster: true},
+	{name: "client", client: true},
+	{name: "open"},
+	{name: "open that shares round trips", query: sharing},
+	{name: "cluster that shares round trips", cluster: true, query: sharing},
 }
 
 // redis62 is a server that answers as Redis 6.2 does, where claims are scripts as
 // renewals and releases are.
-var redis62 = setup{name: "open on Redis 6.2", opened: true, old62: true}
+var redis62 = setup{name: "open on Redis 6.2", old62: true}
 
 // start returns the proxy, the server behind it, and a store that goes through the proxy.
 func (s setup) start(t *testing.T) (proxy *respproxy.Proxy, server *redistest.Server, store *redisstore.Store) {
 	t.Helper()
-	scheme, query, pool := "redis://", "", 0
-	if s.shares {
-		query, pool = sharing, fewConnections
-	}
+	scheme := "redis://"
 	switch {
 	case s.cluster:
 		scheme = "redis-cluster://"
@@ -98,26 +94,19 @@ func (s setup) start(t *testing.T) (proxy *respproxy.Proxy, server *redistest.Se
 		server = redistest.Start(t)
 		proxy = respproxy.Start(t, server.Addr())
 	}
-	if s.opened {
-		store = open(t, scheme+proxy.Addr()+query)
-		until(t, func() bool { // from here on, claims are scripts on Redis 6.2
-			_, err := store.Claim(t.Context(), "first", orphan)
-			return err == nil
-		})
-		until(t, func() bool {
-			_, err := store.Release(t.Context(), "first", orphan)
-			return err == nil
-		})
-		return proxy, server, store
+	if s.client {
+		return proxy, server, overClient(t, proxy.Addr())
 	}
-	var client redis.UniversalClient
-	if s.cluster {
-		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{proxy.Addr()}})
-	} else {
-		client = redis.NewClient(&redis.Options{Addr: proxy.Addr(), PipelinePoolSize: pool})
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	return proxy, server, redisstore.New(client)
+	store = open(t, scheme+proxy.Addr()+s.query)
+	until(t, func() bool { // from here on, claims are scripts on Redis 6.2
+		_, err := store.Claim(t.Context(), "first", orphan)
+		return err == nil
+	})
+	until(t, func() bool {
+		_, err := store.Release(t.Context(), "first", orphan)
+		return err == nil
+	})
+	return proxy, server, store
 }
 
 // A store shares round trips when more calls are in flight than it has connections
@@ -138,6 +127,14 @@ func open(t *testing.T, url string) *redisstore.Store {
 	})
 	t.Cleanup(func() { _ = store.Close() })
 	return store
+}
+
+// overClient returns a store over a client as its users make it.
+func overClient(t *testing.T, addr string) *redisstore.Store {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = client.Close() })
+	return redisstore.New(client)
 }
 
 // locker is closed, and must have ended everything, before its store is.
@@ -178,14 +175,12 @@ func perUser(l *lock.Locker) func(http.Handler) http.Handler {
 // answer is the answer to an order.
 type answer struct {
 	status int
-	header http.Header
 	took   time.Duration
 }
 
 func (d *desk) order(t *testing.T, user string, work time.Duration) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, d.URL, http.NoBody)
-	require.NoError(t, err)
+	req := must.Get(http.NewRequestWithContext(context.Background(), http.MethodPost, d.URL, http.NoBody))(t)
 	req.Header.Set("X-User-ID", user)
 	req.Header.Set("X-Work", work.String())
 	began := time.Now()
@@ -193,12 +188,12 @@ func (d *desk) order(t *testing.T, user string, work time.Duration) answer {
 	require.NoError(t, err)
 	_, _ = io.Copy(io.Discard, res.Body)
 	require.NoError(t, res.Body.Close())
-	return answer{res.StatusCode, res.Header, time.Since(began)}
+	return answer{res.StatusCode, time.Since(began)}
 }
 
 // within orders until it is taken, and reports an error if that is not by the
-// deadline. refused says whether a 409 is an error too.
-func (d *desk) within(t *testing.T, user string, deadline time.Time, refused bool) error {
+// deadline, or is refused by a holder.
+func (d *desk) within(t *testing.T, user string, deadline time.Time) error {
 	t.Helper()
 	for {
 		tooLate := time.Now().After(deadline.Add(slack)) // before it asks, or a pause behind the answer counts
@@ -209,7 +204,7 @@ func (d *desk) within(t *testing.T, user string, deadline time.Time, refused boo
 				return fmt.Errorf("taken %v too late", late)
 			}
 			return nil
-		case a.status == http.StatusConflict && refused:
+		case a.status == http.StatusConflict:
 			return fmt.Errorf("refused with %d although the lock has no holder", a.status)
 		case tooLate:
 			return fmt.Errorf("still %d at the deadline", a.status)
@@ -218,13 +213,18 @@ func (d *desk) within(t *testing.T, user string, deadline time.Time, refused boo
 	}
 }
 
-// left waits until nothing of the store is on the server, or fails.
-func left(t *testing.T, server *redistest.Server, patience time.Duration) error {
+// keyed is a server, or the servers of a Cluster.
+type keyed interface {
+	Keys(tb testing.TB, patterns ...string) []string
+}
+
+// left waits until no key matches, or fails.
+func left(t *testing.T, server keyed, pattern string, patience time.Duration) error {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {
 		last := time.Now().After(deadline) // before it looks, or a pause behind the look counts
-		keys := server.Keys(t, "latch:*")
+		keys := server.Keys(t, pattern)
 		if len(keys) == 0 {
 			return nil
 		}

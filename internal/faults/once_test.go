@@ -3,8 +3,6 @@ package faults_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,30 +12,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
-
-// A server that runs out of memory between claim and settle.
-func TestOnceOutOfMemory(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	l := locker(t, open(t, server.URL()))
-	var runs atomic.Int64
-	work := func(context.Context) ([]byte, error) {
-		runs.Add(1)
-		server.Do(t, "CONFIG", "SET", "maxmemory", "1")
-		return []byte("answer"), nil
-	}
-	served := l.With(lock.WithBudget(patient))
-	receipt, replayed, err := served.Once(t.Context(), "key", nil, work)
-	require.NoError(t, err)
-	require.False(t, replayed)
-	require.Equal(t, "answer", string(receipt))
-	_, replayed, err = served.Once(t.Context(), "key", nil, work)
-	require.NoError(t, err, "a replay needs no memory")
-	require.True(t, replayed)
-	_, _, err = l.Once(t.Context(), "another", nil, work)
-	require.ErrorIs(t, err, lock.ErrUnavailable)
-	require.EqualValues(t, 1, runs.Load())
-}
 
 // A process is killed in the middle of its work.
 func TestOnceCrash(t *testing.T) {
@@ -85,20 +59,4 @@ func TestOnceCrash(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
-}
-
-func childRuns(ctx context.Context, store lock.Store, commit bool, opts ...lock.Option) error {
-	l := lock.New(store, append(opts, lock.WithLease(killLease), lock.WithBudget(killLease/2))...)
-	_, _, err := l.Once(ctx, "order", []byte("1"), func(ctx context.Context) ([]byte, error) {
-		if commit {
-			if err := lock.Commit(ctx); err != nil {
-				return nil, err
-			}
-		}
-		if _, err := fmt.Fprintln(os.Stdout, "running"); err != nil {
-			return nil, err
-		}
-		select {} // until it is killed
-	})
-	return err
 }

@@ -43,19 +43,26 @@ func child(role string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	l := lock.New(store, lock.WithLease(killLease), lock.WithBudget(killLease/2))
 	switch role {
 	case "hold":
-		err = childHolds(ctx, store)
+		err = l.Do(ctx, "user=42", func(context.Context) error { return hangs() })
 	case "once":
-		err = childRuns(ctx, store, false)
+		_, _, err = l.Once(ctx, "order", []byte("1"), func(context.Context) ([]byte, error) { return nil, hangs() })
+	case "commit", "commit-rerun":
+		if role == "commit-rerun" {
+			l = l.With(lock.WithRerunAbandoned())
+		}
+		_, _, err = l.Once(ctx, "order", []byte("1"), func(ctx context.Context) ([]byte, error) {
+			if err := lock.Commit(ctx); err != nil {
+				return nil, err
+			}
+			return nil, hangs()
+		})
 	case "paused":
 		err = childPauses(ctx, store)
 	case "victim":
 		err = childDies(ctx, store)
-	case "commit":
-		err = childRuns(ctx, store, true)
-	case "commit-rerun":
-		err = childRuns(ctx, store, true, lock.WithRerunAbandoned())
 	default:
 		err = errors.New("unknown role " + role)
 	}
@@ -66,14 +73,12 @@ func child(role string) int {
 	return 0
 }
 
-func childHolds(ctx context.Context, store lock.Store) error {
-	l := lock.New(store, lock.WithLease(killLease), lock.WithBudget(killLease/2))
-	return l.Do(ctx, "user=42", func(context.Context) error {
-		if _, err := fmt.Fprintln(os.Stdout, "held"); err != nil {
-			return err
-		}
-		select {} // until it is killed
-	})
+// hangs prints that the work runs, which goes on until the process is killed.
+func hangs() error {
+	if _, err := fmt.Fprintln(os.Stdout, "running"); err != nil {
+		return err
+	}
+	select {}
 }
 
 // childDies is killed while it runs what others want to run too.
@@ -82,12 +87,7 @@ func childDies(ctx context.Context, store lock.Store) error {
 		lock.WithKeep(time.Hour), lock.WithWait(time.Minute))
 	err := lock.ErrUnavailable
 	for errors.Is(err, lock.ErrUnavailable) { // a busy machine may not serve the first claim
-		_, _, err = l.Once(ctx, os.Getenv(childKey), nil, func(context.Context) ([]byte, error) {
-			if _, err := fmt.Fprintln(os.Stdout, "running"); err != nil {
-				return nil, err
-			}
-			select {}
-		})
+		_, _, err = l.Once(ctx, os.Getenv(childKey), nil, func(context.Context) ([]byte, error) { return nil, hangs() })
 	}
 	if err == nil { // another process was first
 		_, err = fmt.Fprintln(os.Stdout, "replayed")
@@ -131,7 +131,7 @@ func TestKilledProcessBlocksForOneLease(t *testing.T) {
 		release(t, e)
 		return true
 	})
-	require.NoError(t, left(t, server, soon))
+	require.NoError(t, left(t, server, "latch:*", soon))
 }
 
 // awaitRenewal returns when the holder of an entry has renewed it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,47 +23,19 @@ func process(t *testing.T, store lock.Store, opts ...lock.Option) *lock.Locker {
 	return locker(t, store, append(opts, lock.WithLease(time.Minute))...)
 }
 
-// serves acquires key until it is granted, and gives it back. dead says that
-// key has no live holder, so that a refusal is an error.
-func serves(t *testing.T, l *lock.Locker, key string, calm time.Time, dead bool) error {
+// serves acquires key, sooner or later, and gives it back.
+func serves(t *testing.T, l *lock.Locker, key string) {
 	t.Helper()
-	for {
+	until(t, func() bool {
 		lease, err := l.Acquire(t.Context(), key)
 		if err == nil {
-			if err = lease.Release(t.Context()); errors.Is(err, lock.ErrUnavailable) {
-				err = nil // it follows
-			}
-			return err
+			release(t, lease)
 		}
-		switch {
-		case dead && errors.Is(err, lock.ErrHeld):
-			return fmt.Errorf("refused by a dead claim: %w", err)
-		case time.Since(calm) > soon:
-			return fmt.Errorf("still not served: %w", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// unavailable is nil for what a call has to end with when there is no server.
-func unavailable(err error) error {
-	if errors.Is(err, lock.ErrUnavailable) {
-		return nil
-	}
-	return fmt.Errorf("not %q: %w", lock.ErrUnavailable.Error(), wrong(err))
+		return err == nil
+	})
 }
 
 func isUnknown(err error) bool { return errors.Is(err, lock.ErrUnknown) }
-
-var errNone = errors.New("no error")
-
-// wrong is err, or one that says that there is none.
-func wrong(err error) error {
-	if err == nil {
-		return errNone
-	}
-	return err
-}
 
 // until polls for a condition that has no other bound.
 func until(t *testing.T, condition func() bool) {
@@ -132,17 +103,6 @@ func release(t *testing.T, lease *lock.Lease) {
 	}
 }
 
-// abreast runs subtests at the same time, however few processors there are: all
-// they do is wait for servers that do not answer.
-func abreast[T any](t *testing.T, cases []T, name func(T) string, test func(*testing.T, T)) {
-	t.Helper()
-	var wg sync.WaitGroup
-	for _, c := range cases {
-		wg.Go(func() { t.Run(name(c), func(t *testing.T) { test(t, c) }) })
-	}
-	wg.Wait()
-}
-
 // bound is the longest time of a call that takes its whole budget, on a machine that is busy with
 // other things. The faults last for longer.
 const bound = budget + 2500*time.Millisecond
@@ -203,72 +163,4 @@ func inTime(call func()) error {
 		return fmt.Errorf("took %v, a budget is %v", took, budget)
 	}
 	return nil
-}
-
-// allWithin makes all calls at once, each within bound, and joins their errors. longest is the time
-// of the slowest call.
-func allWithin(calls map[string]func() error) (longest time.Duration, err error) {
-	var mu sync.Mutex
-	var all []error
-	var wg sync.WaitGroup
-	began := time.Now()
-	for name, call := range calls {
-		wg.Go(func() {
-			var err error
-			late := inTime(func() { err = call() })
-			took := time.Since(began)
-			mu.Lock()
-			defer mu.Unlock()
-			longest = max(longest, took)
-			if err = errors.Join(err, late); err != nil {
-				all = append(all, fmt.Errorf("%s: %w", name, err))
-			}
-		})
-	}
-	wg.Wait()
-	return longest, errors.Join(all...)
-}
-
-// doomed is a short lease, and when its context ended.
-type doomed struct {
-	lease    *lock.Lease
-	granted  time.Time // not before it was
-	notified chan time.Time
-	late     func() time.Duration
-}
-
-func doom(t *testing.T, lease *lock.Lease) *doomed {
-	t.Helper()
-	w := &doomed{lease: lease, granted: time.Now(), notified: make(chan time.Time, 1), late: sync.OnceValue(lateness())}
-	t.Cleanup(func() { w.late() })
-	context.AfterFunc(lease.Context(), func() { w.notified <- time.Now() })
-	return w
-}
-
-// wasNotified waits for the end of a lease that cannot be renewed, and returns an
-// error if that came after its validity or for another reason.
-func (w *doomed) wasNotified() (after time.Duration, err error) {
-	after, ok := w.within(shortLease + bound)
-	if !ok {
-		after, ok = w.within(shortLease + bound + w.late())
-	}
-	if !ok {
-		return after, fmt.Errorf("a holder still believed in a lease of %v after %v", shortLease, after)
-	}
-	if cause := context.Cause(w.lease.Context()); !errors.Is(cause, lock.ErrLost) {
-		return after, fmt.Errorf("a holder was notified with another cause: %w", cause)
-	}
-	return after, nil
-}
-
-func (w *doomed) within(patience time.Duration) (after time.Duration, ok bool) {
-	timer := time.NewTimer(time.Until(w.granted.Add(patience)))
-	defer timer.Stop()
-	select {
-	case at := <-w.notified:
-		after = at.Sub(w.granted)
-		return after, after <= patience+w.late()
-	case <-timer.C:
-		return patience, false
-	}
 }

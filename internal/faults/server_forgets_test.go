@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -26,8 +28,7 @@ var oblivions = map[string]struct {
 		server.Kill()
 		server.Restart(t)
 	}},
-	"evicts, allkeys-random": {[]string{"--maxmemory", "8mb", "--maxmemory-policy", "allkeys-random"}, fill},
-	"evicts, volatile-lru":   {[]string{"--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru"}, fill},
+	"evicts": {[]string{"--maxmemory", "8mb", "--maxmemory-policy", "allkeys-random"}, fill},
 }
 
 // A lock is gone at the server while its holder works, which breaks mutual exclusion. Fences are
@@ -43,9 +44,7 @@ func TestServerForgetsALock(t *testing.T) {
 			first := acquired(t, here, "user=42")
 			renewed := acquired(t, here.With(lock.WithLease(shortLease)), "user=renewed")
 			naive := func() bool {
-				ok, err := client.SetNX(t.Context(), "naive", "1", 2*time.Hour).Result()
-				require.NoError(t, err)
-				return ok
+				return must.Get(client.SetNX(t.Context(), "naive", "1", 2*time.Hour).Result())(t)
 			}
 			require.True(t, naive())
 			runs := 0
@@ -62,38 +61,13 @@ func TestServerForgetsALock(t *testing.T) {
 			server.Do(t, "CONFIG", "SET", "maxmemory", 0) // or it goes on with the next holder
 
 			requireSecondHolder(t, first, there, "user=42")
-			why := isNotified(t, renewed)
+			isNotified(t, renewed)
 			require.True(t, naive(), "the twin: a second holder of a plain SETNX, whose first is not notified")
 			require.False(t, run(there))
 			require.Equal(t, 2, runs)
 			require.True(t, run(here))
-			t.Logf("the holder that did not ask was notified: %s", why)
 		})
 	}
-}
-
-// The policy that locks need: what is held stays, and what is new is refused.
-func TestServerThatEvictsNothing(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "noeviction")
-	here := process(t, open(t, server.URL()), fencing)
-	there := process(t, overClient(t, server.Addr()), fencing)
-	first := acquired(t, here, "user=42")
-	server.Do(t, "CONFIG", "SET", "maxmemory", 1)
-	longest, err := allWithin(map[string]func() error{
-		"open":   func() error { _, err := here.Acquire(t.Context(), "user=1"); return unavailable(err) },
-		"client": func() error { _, err := there.Acquire(t.Context(), "user=2"); return unavailable(err) },
-	})
-	require.NoError(t, err)
-	refused(t, there, "user=42") // holders are known without memory
-	lives(t, first)
-	server.Do(t, "CONFIG", "SET", "maxmemory", 0)
-	for _, l := range []*lock.Locker{here, there} {
-		for _, key := range []string{"user=42", "user=1", "user=2"} {
-			release(t, acquired(t, l, key))
-		}
-	}
-	t.Logf("claims without memory took %v at most", longest)
 }
 
 // fill writes entries that live for longer than locks, until the server has evicted all of names.
@@ -109,20 +83,8 @@ func fill(t *testing.T, server *redistest.Server, names ...string) {
 			return nil
 		})
 		require.NoError(t, err)
-		n, err := client.Exists(t.Context(), names...).Result()
-		require.NoError(t, err)
-		return n == 0
+		return must.Get(client.Exists(t.Context(), names...).Result())(t) == 0
 	})
-}
-
-// With an append-only file that is written through, a kill changes nothing.
-func TestServerKilledWithAppendOnlyFile(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	newOrdeal(t, server, server.Addr(), lock.ErrUnavailable, func() func() {
-		server.Kill()
-		return func() { server.Restart(t) }
-	}).requirePass(t)
 }
 
 // The power fails before the last writes are on disk. The earlier writes are left.
@@ -134,12 +96,9 @@ func TestServerLosesTheTailOfItsFile(t *testing.T) {
 		there := process(t, overClient(t, server.Addr()), fencing)
 		kept, lost := acquired(t, here, "user=kept"), claimed(t, here, "user=lost") // the last command
 		server.Kill()
-		files, err := filepath.Glob(filepath.Join(server.Dir(), "appendonlydir", "*.incr.aof"))
-		require.NoError(t, err)
+		files := must.Get(filepath.Glob(filepath.Join(server.Dir(), "appendonlydir", "*.incr.aof")))(t)
 		require.Len(t, files, 1)
-		info, err := os.Stat(files[0])
-		require.NoError(t, err)
-		require.NoError(t, os.Truncate(files[0], info.Size()-10)) // the last command is incomplete
+		require.NoError(t, os.Truncate(files[0], must.Get(os.Stat(files[0]))(t).Size()-10)) // the last command is incomplete
 		server.Restart(t)
 
 		refused(t, there, "user=kept")
@@ -150,4 +109,82 @@ func TestServerLosesTheTailOfItsFile(t *testing.T) {
 		}
 	}
 	t.Error("the loss was noticed each time")
+}
+
+// A master dies and its replica takes its place, without the last writes: what stands before the
+// servers leads to another one, as a virtual address does, and before it is a master. What was
+// replicated stays held; what was not has a second holder, and a fence.
+func TestServerPromotesAReplica(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	replica := redistest.StartReplica(t, master)
+	line := cutproxy.Start(t, master.Addr())
+	store := overClient(t, line.Addr())
+	early := process(t, store)
+	here, there := process(t, open(t, "redis://"+line.Addr()), fencing), process(t, store, fencing)
+	replicated := acquired(t, here, "user=replicated")
+	released := acquired(t, here.With(lock.WithBudget(patient)), "user=released") // whose end is to be answered
+	replica.AwaitSync(t, master)
+
+	replica.Stop()
+	require.EqualValues(t, 1, master.Do(t, "CLIENT", "KILL", "TYPE", "replica"), "nothing waits in its socket")
+	lost := acquired(t, here, "user=lost")
+	renewed := acquired(t, here.With(lock.WithLease(shortLease)), "user=renewed")
+	require.NoError(t, released.Release(t.Context()))
+	master.Kill()
+	unserved := func(l *lock.Locker, key string) {
+		require.NoError(t, inTime(func() {
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+		}))
+	}
+	unserved(there, "user=lost")
+	replica.Cont()
+	line.Break()
+	line.To(replica.Addr())
+	unserved(early, "user=early") // not a master yet
+	replica.Promote(t)
+
+	refused(t, there, "user=replicated")
+	lives(t, replicated)
+	requireSecondHolder(t, lost, there, "user=lost")
+	isNotified(t, renewed)
+	release(t, acquired(t, here, "user=renewed"))
+	// A release that was answered is lost as well. The key stays held without a
+	// holder, for what is left of the lease and no longer.
+	refused(t, here, "user=released")
+	refused(t, there, "user=released")
+	left, ok := replica.Do(t, "PTTL", "latch:lock:user=released").(int64)
+	require.True(t, ok)
+	require.Positive(t, left)
+	require.LessOrEqual(t, left, int64(60_000))
+}
+
+// requireSecondHolder lets there take what here has lost at the server without knowing it
+// yet, and checks what that leads to: two that believe in their leases, of
+// which the fence stops the first, which is notified at the next reply of the server,
+// and leaves its successor alone.
+func requireSecondHolder(t *testing.T, first *lock.Lease, there *lock.Locker, key string) {
+	t.Helper()
+	before, fenced := first.Fence()
+	require.True(t, fenced)
+	successor := acquired(t, there, key)
+	require.NoError(t, first.Context().Err(), "the first holder believes in its lease as well")
+	after, fenced := successor.Fence()
+	require.True(t, fenced)
+	require.Greater(t, after, before, "a resource that checks fences refuses the late write of the first")
+
+	require.ErrorIs(t, again(t, func() error { return first.Extend(t.Context()) }), lock.ErrLost)
+	require.ErrorIs(t, context.Cause(first.Context()), lock.ErrLost)
+	require.ErrorContains(t, context.Cause(first.Context()), "took or removed")
+	require.ErrorIs(t, first.Release(t.Context()), lock.ErrLost)
+	lives(t, successor)
+}
+
+// isNotified waits for the end of a lease whose entry is gone.
+func isNotified(t *testing.T, lease *lock.Lease) {
+	t.Helper()
+	until(t, func() bool { return lease.Context().Err() != nil })
+	require.ErrorIs(t, context.Cause(lease.Context()), lock.ErrLost)
+	require.ErrorIs(t, lease.Release(t.Context()), lock.ErrLost)
 }

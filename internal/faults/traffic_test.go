@@ -248,22 +248,39 @@ func (tr *traffic) violations(from, to time.Time) []string {
 func (tr *traffic) recover(t *testing.T, since time.Time, callers []*caller) {
 	t.Helper()
 	for _, c := range callers {
-		until(t, func() bool { return len(tr.outages(c, since)) == c.keys })
+		until(t, func() bool { return tr.served(c, since) == c.keys })
 	}
 	tr.flow(t, 200)
 }
 
-// outages returns, by key, the time after from at which c was served first.
-func (tr *traffic) outages(c *caller, from time.Time) map[string]time.Duration {
+// survives kills a master, and requires that calls fail until promoted returns, and for a while
+// afterwards, and at no other time. A lease outlives its server.
+func (tr *traffic) survives(t *testing.T, callers []*caller, held *lock.Lease, master *redistest.Server, promoted func()) {
+	t.Helper()
+	const settling = 3 * time.Second // in which a client may still call the old master
+	killed := time.Now()
+	master.Kill()
+	promoted()
+	known := time.Now()
+	tr.recover(t, known, callers)
+	tr.end()
+	require.NotEmpty(t, tr.failures(), "the master was not missed")
+	require.Empty(t, tr.violations(killed, known.Add(settling)))
+	lives(t, held)
+	t.Logf("the new master is known %v after the kill", known.Sub(killed).Round(time.Millisecond))
+}
+
+// served returns the number of keys that c was served with since a time.
+func (tr *traffic) served(c *caller, since time.Time) int {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	first := make(map[string]time.Duration)
+	keys := make(map[string]bool)
 	for _, o := range tr.ops {
-		if _, known := first[o.key]; !known && o.client == c.client && o.outcome == "" && o.began.After(from) {
-			first[o.key] = o.ended.Sub(from)
+		if o.client == c.client && o.outcome == "" && o.began.After(since) {
+			keys[o.key] = true
 		}
 	}
-	return first
+	return len(keys)
 }
 
 // awaitDials waits, when t is over, until go-redis has noticed that clients of a

@@ -170,12 +170,12 @@ func (c *client) claim(ctx context.Context) error {
 	case err != nil:
 		c.stage = unsure
 	case e.State == lock.Held && e.Token == c.asked.Token:
-		c.store.h.counts.add("events", "claims granted", 1)
+		c.store.h.counts.Add("event: claim granted")
 		if before == unsure {
-			c.store.h.counts.add("events", "claims granted to a repetition", 1)
+			c.store.h.counts.Add("event: claim granted to a repetition")
 		}
 		if before == idle && c.asked.Replaces != "" && c.asked.Replaces == c.seen.Token {
-			c.store.h.counts.add("events", "takeovers", 1)
+			c.store.h.counts.Add("event: takeover")
 		}
 		c.stage = holding
 	default:

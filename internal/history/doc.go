@@ -31,13 +31,6 @@
 // left. A busy machine makes operations longer and the check weaker, never
 // wrong.
 //
-// # The Locker
-//
-// The same is recorded of whole Lockers, one to a client: on the level of the
-// store, with all their repetitions, extensions and sweeps, and on their own,
-// as acquire and release, where a refusal has to name a lease that was held, a
-// receipt, or a claim whose outcome its caller did not learn.
-//
 // # What shows that the check can fail
 //
 // The same histories over stores that are wrong on purpose, in one way each,

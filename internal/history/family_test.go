@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/testkit/once"
 )
 
 const (
@@ -32,9 +35,8 @@ type family struct {
 	rest   time.Duration // the longest pause between two calls of a client
 	fenced bool
 	// near is the store without a proxy. Histories may share it.
-	near store
-	// plant, if there is one, makes the store of the server at addr wrong.
-	plant planting
+	near  store
+	plant *wrong // nil: the store is right
 }
 
 var (
@@ -48,7 +50,7 @@ var (
 )
 
 // run makes a history and returns what is wrong with it.
-func (f family) run(t *testing.T, seed uint64, c *counts) error {
+func (f family) run(t *testing.T, seed uint64, c *once.Counts) error {
 	t.Helper()
 	w := f.server.disturb(t, rand.New(rand.NewPCG(seed, 0)))
 	disturbed, undisturbed := f.open(t, w.addr()), f.near
@@ -61,11 +63,11 @@ func (f family) run(t *testing.T, seed uint64, c *counts) error {
 	var all sync.WaitGroup
 	ctx := context.WithoutCancel(t.Context())
 	for i := range rooms {
-		room := &room{name: fmt.Sprintf("history-%d-%x-room%d", seed, h.wall.UnixNano(), i)}
+		room := &room{name: fmt.Sprintf("%shistory-%d-%x-room%d", []string{"", keytext.RecordPrefix}[i%2], seed, h.wall.UnixNano(), i)}
 		for j := range clients {
-			s := newWitness(h, i*clients+j, disturbed)
+			s := &witness{h: h, client: i*clients + j, store: disturbed}
 			if j < direct {
-				s.reroute(undisturbed)
+				s.store = undisturbed
 			}
 			client := &client{family: f, store: s, rng: rand.New(rand.NewPCG(seed, 1+uint64(s.client)))}
 			all.Go(func() { client.work(ctx, room) })
@@ -73,8 +75,8 @@ func (f family) run(t *testing.T, seed uint64, c *counts) error {
 	}
 	all.Wait()
 	w.end()
-	c.add("histories", f.name, 1)
-	c.add("operations", f.name, h.size())
+	c.Add("histories: " + f.name)
+	c.AddN("operations: "+f.name, h.size())
 	if err := f.judge(t, seed).check(h.model(), h.partitions()); err != nil {
 		return err
 	}
@@ -92,7 +94,9 @@ func (f family) open(t *testing.T, addr string) store {
 	t.Helper()
 	s := f.server.open(t, addr)
 	if f.plant != nil {
-		return f.plant(t, addr, s)
+		w := *f.plant
+		w.store = s
+		return w
 	}
 	return s
 }

@@ -2,11 +2,13 @@ package history_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
@@ -28,7 +30,7 @@ func TestHistoriesOverPostgres(t *testing.T) {
 // makeHistories makes so many histories over a server, and checks each.
 func makeHistories(t *testing.T, s server, n int) {
 	t.Helper()
-	c := newCounts()
+	c := new(once.Counts)
 	near := family{}.over(s).open(t, s.addr(t))
 	next := make(chan int)
 	var all sync.WaitGroup
@@ -48,27 +50,25 @@ func makeHistories(t *testing.T, s server, n int) {
 	}
 	close(next)
 	all.Wait()
-	c.log(t)
+	var b strings.Builder
+	c.Write(&b)
+	t.Log("\n" + b.String())
 	if n >= 100 && !t.Failed() {
 		requireEventful(t, s, c)
 	}
 }
 
 // requireEventful: that nothing is wrong says little where nothing happened.
-func requireEventful(t *testing.T, s server, c *counts) {
+func requireEventful(t *testing.T, s server, c *once.Counts) {
 	t.Helper()
+	paths := []string{"outcome: unknown", "outcome: not applied", "event: takeover", "event: claim granted to a repetition"}
 	for _, fault := range s.faults() {
-		require.Positive(t, c.get("faults", fault), fault)
+		paths = append(paths, "fault: "+fault)
 	}
 	for v := range opFound {
-		require.Positive(t, c.get("calls", v.String()), v)
+		paths = append(paths, "call: "+v.String())
 	}
-	for group, names := range map[string][]string{
-		"outcomes": {"unknown", "not applied"},
-		"events":   {"takeovers", "claims granted to a repetition"},
-	} {
-		for _, name := range names {
-			require.Positive(t, c.get(group, name), name)
-		}
+	for _, path := range paths {
+		require.Positive(t, c.Get(path), path)
 	}
 }

@@ -83,9 +83,9 @@ func (r rules) apply(m moment, in call, out answer) (after state, change, ok boo
 		if m.phase == lock.Free && in.replaces == "" || replaced {
 			return r.grant(m, in, out)
 		}
-		return r.show(m, in, out)
+		return r.show(m, out)
 	case opGet:
-		return r.show(m, in, out)
+		return r.show(m, out)
 	case opFound:
 		// Or it was granted, and over before it was answered.
 		return m.state, false, m.phase != lock.Free || in.lease <= time.Duration(in.to-in.from)+r.slack
@@ -139,13 +139,11 @@ func (r rules) grant(m moment, in call, out answer) (after state, change, ok boo
 }
 
 // show leaves the entry as it is, and has it for an answer.
-func (r rules) show(m moment, in call, out answer) (after state, change, ok bool) {
+func (r rules) show(m moment, out answer) (after state, change, ok bool) {
 	got := out.entry
 	switch {
 	case !out.known:
 		return m.state, false, true
-	case got == anonymous:
-		return m.state, false, m.phase == lock.Held && m.token != in.token
 	case got.state != m.phase:
 		return m.state, false, false
 	case m.phase == lock.Free:
@@ -156,10 +154,6 @@ func (r rules) show(m moment, in call, out answer) (after state, change, ok bool
 	m.fence, m.exact = got.fence, true
 	return m.state, false, m.tell(got.left, r.slack)
 }
-
-// anonymous is a refusal that does not say by whom. No store of the library
-// answers so; one that is planted does.
-var anonymous = entry{state: lock.Held}
 
 // prolong makes the lease end no earlier, and the linger no shorter, than in
 // says.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -18,11 +18,8 @@ type onPostgres struct{ url *url.URL }
 
 func newPostgres(t *testing.T) onPostgres {
 	t.Helper()
-	u, err := url.Parse(pgtest.DatabaseURL(t))
-	require.NoError(t, err)
-	s, err := pgstore.Open(t.Context(), u.String())
-	require.NoError(t, err)
-	s.Close()
+	u := must.Get(url.Parse(pgtest.DatabaseURL(t)))(t)
+	must.Get(pgstore.Open(t.Context(), u.String()))(t).Close()
 	return onPostgres{u}
 }
 
@@ -42,16 +39,9 @@ func (p onPostgres) disturb(t *testing.T, rng *rand.Rand) weather {
 
 func (p onPostgres) open(t *testing.T, addr string) store {
 	t.Helper()
-	s, err := pgstore.Open(t.Context(), p.at(addr))
-	require.NoError(t, err)
+	s := must.Get(pgstore.Open(t.Context(), p.at(addr)))(t)
 	t.Cleanup(s.Close)
-	return postgresStore{s, p.at(addr)}
-}
-
-// postgresStore is a store of the database at url.
-type postgresStore struct {
-	*pgstore.Store
-	url string
+	return s
 }
 
 func (onPostgres) faults() []string { return postgresFaults.names() }
@@ -91,12 +81,12 @@ type wireWeather struct {
 	dice
 
 	proxy  *sqlproxy.Proxy
-	counts *counts
+	counts *once.Counts
 }
 
 func (w *wireWeather) addr() string { return w.proxy.Addr() }
 
-func (w *wireWeather) begin(c *counts) {
+func (w *wireWeather) begin(c *once.Counts) {
 	w.counts = c
 	w.proxy.Decide(w.decide)
 }
@@ -107,7 +97,7 @@ func (w *wireWeather) decide(x *sqlproxy.Exchange) sqlproxy.Fault {
 	}
 	for _, f := range postgresFaults {
 		if w.draw(f.permille) {
-			w.counts.add("faults", f.name, 1)
+			w.counts.Add("fault: " + f.name)
 			return f.fault
 		}
 	}

@@ -5,14 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -26,8 +23,8 @@ type store interface {
 // use.
 type history struct {
 	began  time.Time
-	wall   time.Time // the same without its monotonic part
-	counts *counts
+	wall   time.Time    // the same without its monotonic part
+	counts *once.Counts // of all histories of a test
 	// deadlines are those of fenced claims, if the server refuses them afterwards.
 	deadlines bool
 
@@ -45,7 +42,7 @@ type record struct {
 	returned int64
 }
 
-func newHistory(c *counts) *history {
+func newHistory(c *once.Counts) *history {
 	now := time.Now()
 	return &history{began: now, wall: now.Round(0), counts: c, claims: map[string]lock.Claim{}}
 }
@@ -64,28 +61,19 @@ func (h *history) slack() time.Duration {
 type witness struct {
 	h        *history
 	client   int
-	via      atomic.Pointer[store]
+	store    store
 	unknowns atomic.Int64 // outcomes
 }
 
-func newWitness(h *history, client int, s store) *witness {
-	w := &witness{h: h, client: client}
-	w.reroute(s)
-	return w
-}
-
-// reroute has later calls go another way to the same server.
-func (w *witness) reroute(s store) { w.via.Store(&s) }
-
-func (w *witness) store() store { return *w.via.Load() }
-
 func (w *witness) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	w.h.announce(c)
+	w.h.mu.Lock()
+	w.h.claims[c.Token] = c
+	w.h.mu.Unlock()
 	in := call{
 		verb: opClaim, key: key, token: c.Token, replaces: c.Replaces, held: c.ReplacesHeld,
 		lease: c.Lease, linger: c.Linger, fenced: c.Fenced, from: w.h.now(),
 	}
-	e, err := w.store().Claim(ctx, key, c)
+	e, err := w.store.Claim(ctx, key, c)
 	w.note(ctx, in, answer{entry: entryOf(e)}, err)
 	w.h.inspect(e)
 	return e, err
@@ -93,35 +81,35 @@ func (w *witness) Claim(ctx context.Context, key string, c lock.Claim) (lock.Ent
 
 func (w *witness) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
 	in := call{verb: opRenew, key: key, token: c.Token, lease: c.Lease, linger: c.Linger, from: w.h.now()}
-	ok, err := w.store().Renew(ctx, key, c)
+	ok, err := w.store.Renew(ctx, key, c)
 	w.note(ctx, in, answer{ok: ok}, err)
 	return ok, err
 }
 
 func (w *witness) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 	in := call{verb: opSettle, key: key, token: c.Token, receipt: string(receipt), lease: keep, from: w.h.now()}
-	ok, err := w.store().Settle(ctx, key, c, receipt, keep)
+	ok, err := w.store.Settle(ctx, key, c, receipt, keep)
 	w.note(ctx, in, answer{ok: ok}, err)
 	return ok, err
 }
 
 func (w *witness) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
 	in := call{verb: opRelease, key: key, token: c.Token, from: w.h.now()}
-	ok, err := w.store().Release(ctx, key, c)
+	ok, err := w.store.Release(ctx, key, c)
 	w.note(ctx, in, answer{ok: ok}, err)
 	return ok, err
 }
 
 func (w *witness) Forget(ctx context.Context, key, token string) (bool, error) {
 	in := call{verb: opForget, key: key, token: token, from: w.h.now()}
-	ok, err := w.store().Forget(ctx, key, token)
+	ok, err := w.store.Forget(ctx, key, token)
 	w.note(ctx, in, answer{ok: ok}, err)
 	return ok, err
 }
 
 func (w *witness) Get(ctx context.Context, key string) (lock.Entry, error) {
 	in := call{verb: opGet, key: key, from: w.h.now()}
-	e, err := w.store().Get(ctx, key)
+	e, err := w.store.Get(ctx, key)
 	w.note(ctx, in, answer{entry: entryOf(e)}, err)
 	w.h.inspect(e)
 	return e, err
@@ -129,33 +117,20 @@ func (w *witness) Get(ctx context.Context, key string) (lock.Entry, error) {
 
 // note records a call that has returned.
 func (w *witness) note(ctx context.Context, in call, out answer, err error) {
-	w.write(ctx, in, out, err)
-	if in.verb != opGet {
-		w.countUnknown(err)
-	}
-}
-
-// countUnknown counts a call that may have taken effect.
-func (w *witness) countUnknown(err error) {
-	if err != nil && !errors.Is(err, lock.ErrNotApplied) {
-		w.unknowns.Add(1)
-	}
-}
-
-// write adds an operation to the history.
-func (w *witness) write(ctx context.Context, in call, out answer, err error) {
 	returned := w.h.now()
 	in.to, out.known = returned, err == nil
-	if err != nil {
-		out = answer{}
-		in.to = w.h.deadlineOf(ctx, in)
-	}
-	w.h.counts.operation(in.verb, err)
+	w.h.counts.Add("call: " + in.verb.String())
 	switch {
+	case err == nil:
 	case errors.Is(err, lock.ErrNotApplied):
+		w.h.counts.Add("outcome: not applied")
 		return // what it did not do is not part of the history
-	case err != nil && in.verb == opGet:
+	case in.verb == opGet:
 		return // nor an entry that no client saw
+	default:
+		w.h.counts.Add("outcome: unknown")
+		w.unknowns.Add(1)
+		out, in.to = answer{}, w.h.deadlineOf(ctx, in)
 	}
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
@@ -170,13 +145,6 @@ func (h *history) deadlineOf(ctx context.Context, in call) int64 {
 		return never
 	}
 	return max(int64(deadline.Sub(h.began)), in.from)
-}
-
-// announce says that a token is about to be claimed.
-func (h *history) announce(c lock.Claim) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.claims[c.Token] = c
 }
 
 // inspect checks the parts of an entry that are as they were claimed whatever
@@ -201,54 +169,4 @@ func (h *history) size() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.records)
-}
-
-// counts are of all histories of a test. They are safe for concurrent use.
-type counts struct {
-	mu sync.Mutex
-	of map[string]map[string]int // by group
-}
-
-func newCounts() *counts { return &counts{of: map[string]map[string]int{}} }
-
-func (c *counts) add(group, name string, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of[group] == nil {
-		c.of[group] = map[string]int{}
-	}
-	c.of[group][name] += n
-}
-
-func (c *counts) get(group, name string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.of[group][name]
-}
-
-// operation counts one call by its verb and its outcome.
-func (c *counts) operation(v verb, err error) {
-	c.add("calls", v.String(), 1)
-	switch {
-	case err == nil:
-		c.add("outcomes", "answered", 1)
-	case errors.Is(err, lock.ErrNotApplied):
-		c.add("outcomes", "not applied", 1)
-	default:
-		c.add("outcomes", "unknown", 1)
-	}
-}
-
-// log prints all there is, group by group.
-func (c *counts) log(t *testing.T) {
-	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, group := range slices.Sorted(maps.Keys(c.of)) {
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(c.of[group])) {
-			parts = append(parts, fmt.Sprintf("%d %s", c.of[group][name], name))
-		}
-		t.Logf("%s: %s", group, strings.Join(parts, ", "))
-	}
 }

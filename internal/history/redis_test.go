@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -43,7 +44,7 @@ type redisWeather struct {
 
 	proxy  *respproxy.Proxy
 	rules  []*respproxy.Rule
-	counts *counts
+	counts *once.Counts
 }
 
 // dice are safe for concurrent use.
@@ -61,7 +62,7 @@ func (d *dice) draw(permille int) bool {
 func (w *redisWeather) addr() string { return w.proxy.Addr() }
 
 // begin lets faults happen to what passes, the handshakes of new connections apart.
-func (w *redisWeather) begin(c *counts) {
+func (w *redisWeather) begin(c *once.Counts) {
 	w.counts = c
 	for _, f := range redisFaults {
 		match := respproxy.Match{Name: "set|eval|evalsha", Func: func([][]byte) bool { return w.draw(f.permille) }}
@@ -73,7 +74,7 @@ func (w *redisWeather) begin(c *counts) {
 func (w *redisWeather) end() {
 	for i, r := range w.rules {
 		r.Remove()
-		w.counts.add("faults", redisFaults[i].name, r.Hits())
+		w.counts.AddN("fault: "+redisFaults[i].name, r.Hits())
 	}
 }
 
@@ -94,7 +95,7 @@ type server interface {
 // weather is the faults of one history.
 type weather interface {
 	addr() string
-	begin(c *counts) // in which it counts what happens
+	begin(c *once.Counts) // in which it counts what happens
 	end()
 }
 

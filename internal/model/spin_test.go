@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
@@ -79,9 +80,7 @@ var (
 func (tl tools) search(t *testing.T, model string, defines []string) search {
 	t.Helper()
 	dir := t.TempDir() // spin and its verifier leave their files where they run
-	source, err := os.ReadFile(model)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, model), source, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, model), must.Get(os.ReadFile(model))(t), 0o600))
 
 	run := func(name string, args ...string) string {
 		cmd := exec.CommandContext(t.Context(), name, args...)
@@ -120,9 +119,7 @@ func number(t *testing.T, line *regexp.Regexp, output string) int {
 	t.Helper()
 	m := line.FindStringSubmatch(output)
 	require.NotNil(t, m, "%s is not in what the search prints:\n%s", line, output)
-	n, err := strconv.Atoi(m[1])
-	require.NoError(t, err)
-	return n
+	return must.Get(strconv.Atoi(m[1]))(t)
 }
 
 // stepsOf makes one line of what a model printed while an execution was replayed.

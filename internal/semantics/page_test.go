@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -81,16 +82,7 @@ func render(all []section) string {
 }
 
 func anchor(title string) string {
-	plain := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
-			return r
-		case r == ' ':
-			return '-'
-		}
-		return -1
-	}, strings.ToLower(title))
-	return plain
+	return strings.ReplaceAll(regexp.MustCompile("[^a-z0-9_ -]").ReplaceAllString(strings.ToLower(title), ""), " ", "-")
 }
 
 // line is the row as one line of a table.

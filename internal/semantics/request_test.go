@@ -16,8 +16,7 @@ import (
 // patience is the longest time for which a row waits for an event.
 const patience = 20 * time.Second
 
-// request is a request as it goes over the wire: no client library between
-// corrects what a row wants to send.
+// request is a request as it goes over the wire: no client library between corrects what a row wants to send.
 type request struct {
 	words   []string // what is not as in every request
 	method  string

@@ -20,8 +20,7 @@ type want struct {
 	check func(w *world, a *answer) error
 }
 
-// words are the first two cells of a step; first says whether no request went
-// before it.
+// words are the first two cells of a step; first says whether no request went before it.
 func (s *step) words(first bool) (sent, got string) {
 	sent = s.sent
 	if s.req != nil {
@@ -204,8 +203,7 @@ func (r request) crowd(n int, wants ...want) step {
 	}}
 }
 
-// together sends r n times at once. One gets what wants say, the others that
-// too, a replay of it, or 409 while it runs.
+// together sends r n times at once. One gets what wants say, the others that too, a replay of it, or 409 while it runs.
 func (r request) together(n int, wants ...want) step {
 	others := want{words: "the others replayed, or `409`"}
 	return step{req: &r, sent: fmt.Sprintf(", %d at once", n), wants: append(wants, others), run: func(w *world, s *step) error {

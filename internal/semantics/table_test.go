@@ -1,17 +1,25 @@
 package semantics_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -53,9 +61,6 @@ func table() []section {
 		replaySection(), statusSection(), privateSection(), keptSection(), runningSection(),
 		endSection(), crashSection(), streamSection(), upstreamSection(), limitSection(), storeSection(), transactionSection(),
 		refusalSection(), dedupeSection(), lockSection(), nestedSection(),
-	}
-	for i := range all {
-		all[i].rows = append(all[i].rows, longRows(all[i].title)...)
 	}
 	return all
 }
@@ -112,8 +117,7 @@ func TestTable(t *testing.T) {
 	for _, s := range table() {
 		for i := range s.rows {
 			r := &s.rows[i]
-			t.Run(s.title+"/"+r.name, func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, s.title+"/"+r.name, func(t *testing.T) {
 				var wg sync.WaitGroup
 				for name, on := range routers {
 					if r.only != "" && r.only != name {
@@ -121,9 +125,7 @@ func TestTable(t *testing.T) {
 					}
 					for backend, store := range r.stores(client) {
 						wg.Go(func() {
-							if err := r.execute(r.guarded(), on, store); err != nil {
-								t.Errorf("%s, %s: %v", name, backend, err)
-							}
+							assert.NoError(t, r.execute(r.guarded(), on, store), "%s, %s", name, backend)
 						})
 					}
 				}
@@ -138,16 +140,11 @@ func (r *row) stores(client *redis.Client) map[string]lock.Store {
 	if r.database {
 		return map[string]lock.Store{"database": faketx.New()}
 	}
-	return map[string]lock.Store{"memory": memstore.New(), "Redis": redisStore(client)}
+	own := redisstore.WithPrefix("test:" + uuid.NewString() + ":") // on a real server that all rows share
+	return map[string]lock.Store{"memory": memstore.New(), "Redis": redisstore.New(client, own)}
 }
 
-// redisStore is on a real server that all rows share, under its own keys.
-func redisStore(client *redis.Client) lock.Store {
-	return redisstore.New(client, redisstore.WithPrefix("test:"+uuid.NewString()+":"))
-}
-
-// TestRowsAreWhole: names are unique within a section, and a row that answers
-// otherwise than others says why.
+// Names are unique within a section, and a row that answers otherwise than others says why.
 func TestRowsAreWhole(t *testing.T) {
 	t.Parallel()
 	count := 0
@@ -167,3 +164,128 @@ func TestRowsAreWhole(t *testing.T) {
 }
 
 var errSecret = errors.New("secret-of-the-server")
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(quiet)  // hints at wrong mounting, of guards that are mounted wrongly here
+	redis.SetLogger(mute{}) // connections are cut off here
+	// chi refuses methods that it does not know. No standard names BOOKING.
+	for _, method := range []string{"QUERY", "PROPFIND", "REPORT", "SEARCH", "BOOKING"} {
+		chi.RegisterMethod(method)
+	}
+	goleak.VerifyTestMain(redistest.Main(m))
+}
+
+type mute struct{}
+
+func (mute) Printf(context.Context, string, ...any) {}
+
+// bare guards nothing.
+func bare(*lock.Locker) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler { return next }
+}
+
+// marking is a guard that is often written by hand: SET NX on the key, and 409 for every later
+// request. It keeps, compares and frees nothing.
+func marking(*lock.Locker) func(http.Handler) http.Handler {
+	var seen sync.Map
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, taken := seen.LoadOrStore(r.Header.Get("Idempotency-Key"), true); taken {
+				w.WriteHeader(http.StatusConflict)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// caching keeps every answer by the key alone: status, all headers and body. It
+// looks first and stores afterwards, and compares nothing.
+func caching(*lock.Locker) func(http.Handler) http.Handler {
+	var mu sync.Mutex
+	kept := make(map[string]*httptest.ResponseRecorder)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			key := r.Header.Get("Idempotency-Key")
+			mu.Lock()
+			rec, again := kept[key]
+			mu.Unlock()
+			if !again {
+				rec = httptest.NewRecorder()
+				next.ServeHTTP(rec, r)
+				mu.Lock()
+				kept[key] = rec
+				mu.Unlock()
+			} else {
+				w.Header().Set("Idempotent-Replayed", "true")
+			}
+			maps.Copy(w.Header(), rec.Header())
+			w.WriteHeader(rec.Code)
+			_, _ = w.Write(rec.Body.Bytes())
+		})
+	}
+}
+
+// TestWrongGuardsFail is the twin of TestTable: guards that are wrong in a known way fail in the rows that are about it.
+func TestWrongGuardsFail(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		guard guard
+		most  int // of all rows, how many may pass
+		fails []string
+	}{
+		"none": {bare, 80, []string{
+			"The key/in quotes, then bare", "The key/missing", "The answer again/a repeat", "While the first runs/a duplicate",
+			"Limits/a request over it", "`Lock`: one at a time/held", "`Dedupe`: without a key/the same again",
+		}},
+		"a mark": {marking, 80, []string{
+			"The key/in quotes, then bare", "The answer again/a repeat", "The same key for another request/another body",
+			"Which answers are kept/`500`", "How the handler ends/panic", "How long/the time is over", "Whose request, and for what/another user",
+		}},
+		"a cache": {caching, 147, []string{
+			"Whose request, and for what/another user", "Whose request, and for what/another path", "The same key for another request/another body",
+			"Which answers are kept/`500`", "While the first runs/a duplicate",
+			"What is for the first client alone/`Set-Cookie`", "Streams and taken connections/a protocol upgrade", "The answer again/a repeat in another process",
+		}},
+	}
+	for name, tt := range tests {
+		parallel.Run(t, name, func(t *testing.T) {
+			failed, passed := verdicts(tt.guard)
+			for _, row := range tt.fails {
+				require.Contains(t, failed, row)
+			}
+			require.LessOrEqual(t, len(passed), tt.most, "these rows pass: %q", passed)
+		})
+	}
+}
+
+// verdicts runs the whole table with g in place of every guard.
+func verdicts(g guard) (failed, passed []string) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 16)
+	for _, s := range table() {
+		for i := range s.rows {
+			r := &s.rows[i]
+			wg.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				r.impatient = true
+				store := lock.Store(memstore.New())
+				if r.database {
+					store = faketx.New()
+				}
+				err := r.execute(g, stdlib, store)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					failed = append(failed, s.title+"/"+r.name)
+				} else {
+					passed = append(passed, s.title+"/"+r.name)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return failed, passed
+}

@@ -49,8 +49,7 @@ func created(n int) want {
 	}}
 }
 
-// replay is the last fresh answer again: status, headers, body, and how it was
-// framed.
+// replay is the last fresh answer again: status, headers, body, and how it was framed.
 func replay() want {
 	return want{"replayed", func(w *world, a *answer) error {
 		if a.header.Get("Idempotent-Replayed") != "true" {
@@ -81,8 +80,7 @@ func replay() want {
 	}}
 }
 
-// problem is a refusal, with all that every refusal has. retryAfter is "" if
-// there must be none.
+// problem is a refusal, with all that every refusal has. retryAfter is "" if there must be none.
 func problem(status int, kind, retryAfter string) want {
 	words := fmt.Sprintf("`%d` [%s](../problems.md#%s)", status, kind, kind)
 	if retryAfter != "" {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -25,8 +26,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // guard is a middleware, made for a process with its Locker.
 type guard func(l *lock.Locker) func(http.Handler) http.Handler
 
-// world is the environment of one row: two processes on one store, and a handler that counts its
-// runs.
+// world is the environment of one row: two processes on one store, and a handler that counts its runs.
 type world struct {
 	row     *row
 	guard   guard
@@ -88,7 +88,7 @@ func newWorld(r *row, g guard, on routes, base lock.Store) *world {
 	}
 	store := base
 	if r.faulty {
-		w.front = &front{Store: base, brief: r.brief}
+		w.front = &front{MortalStore: guardtest.MortalStore{Store: base}, brief: r.brief}
 		store = w.front
 	}
 	var opts []lock.Option
@@ -169,8 +169,7 @@ type run struct {
 	world *world
 }
 
-// handle counts an effect, stops where the request asks for it, and answers as
-// the row's handler does.
+// handle counts an effect, stops where the request asks for it, and answers as the row's handler does.
 func (w *world) handle(rw http.ResponseWriter, r *http.Request) {
 	c := &run{ResponseWriter: rw, req: r, n: w.effects.Add(1), world: w}
 	if w.row.early != nil {
@@ -216,14 +215,134 @@ func (w *world) await(what string, cond func() bool) error {
 // goexit ends a handler's goroutine, as a failed check of a test would.
 func goexit() { runtime.Goexit() }
 
-type counter struct{ n atomic.Int64 }
-
-func (c *counter) next() int64 { return c.n.Add(1) }
-
 // gone waits until the client of c has gone.
 func (c *run) gone() {
 	select {
 	case <-c.req.Context().Done():
 	case <-c.world.over:
 	}
+}
+
+// then is an event in addition to the requests.
+func then(words string, f func(w *world) error) step {
+	return step{sent: words, run: func(w *world, _ *step) error { return f(w) }}
+}
+
+// goesOn lets the handlers go on, and waits until all requests are served.
+func goesOn() step {
+	return then("its handler ends", func(w *world) error {
+		w.letGo()
+		return w.await("all are served", func() bool { return w.serving.Load() == 0 })
+	})
+}
+
+// handled waits until a handler has begun.
+func handled() step {
+	return then("its handler runs", func(w *world) error {
+		return w.await("the handler runs", func() bool { return w.effects.Load() > 0 })
+	})
+}
+
+// dies takes the first process away from the store, and lets its lease end.
+func dies() step {
+	return then("its process dies, and its lease ends", func(w *world) error {
+		w.front.Dead.Store(true)
+		return w.lapse()
+	})
+}
+
+// vanishes takes the first process away from the store, while its lease runs.
+func vanishes() step { return offline("its process dies") }
+
+// down cuts the first process off from the store.
+func down() step { return offline("the store goes down") }
+
+func offline(words string) step {
+	return then(words, func(w *world) error {
+		w.front.Dead.Store(true)
+		return nil
+	})
+}
+
+// up ends that.
+func up() step {
+	return then("the store is back", func(w *world) error {
+		w.front.mend()
+		return nil
+	})
+}
+
+// forgotten removes the entry that was claimed last, as an operator would.
+func forgotten() step {
+	return then("an operator removes its entry", func(w *world) error {
+		inspector, ok := w.base.(lock.Inspector)
+		if !ok {
+			return fmt.Errorf("%T is no lock.Inspector", w.base)
+		}
+		key, token := w.front.claimed()
+		removed, err := inspector.Forget(w.context(), key, token)
+		if err == nil && !removed {
+			err = errors.New("there was nothing to remove")
+		}
+		return err
+	})
+}
+
+// lapse waits until the lease of the last claim is over at the store.
+func (w *world) lapse() error {
+	key, _ := w.front.claimed()
+	return w.await("the lease ends", func() bool {
+		e, err := w.base.Get(w.context(), key)
+		return err == nil && e.State != lock.Held
+	})
+}
+
+// front is a store as one process sees it, whose link can fail.
+type front struct {
+	guardtest.MortalStore
+	brief  bool        // claims get a lease of a millisecond, so that no row waits for the end of one
+	silent atomic.Bool // settles are applied, and their answers lost
+	full   atomic.Bool // claims find no room
+
+	mu    sync.Mutex
+	key   string // of the last claim
+	token string
+}
+
+var errDead = fmt.Errorf("%w: the link is down", lock.ErrNotApplied)
+
+func (f *front) mend() {
+	f.Dead.Store(false)
+	f.silent.Store(false)
+	f.full.Store(false)
+}
+
+func (f *front) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	switch {
+	case f.Dead.Load():
+		return lock.Entry{}, errDead
+	case f.full.Load():
+		return lock.Entry{}, lock.ErrFull
+	case f.brief:
+		c.Lease = time.Millisecond
+	}
+	f.mu.Lock()
+	f.key, f.token = key, c.Token
+	f.mu.Unlock()
+	return f.Store.Claim(ctx, key, c)
+}
+
+func (f *front) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+	ok, err := f.MortalStore.Settle(ctx, key, c, receipt, keep)
+	if err == nil && f.silent.Load() {
+		return false, errors.New("the answer was lost")
+	}
+	return ok, err
+}
+
+// claimed is the last claim that went through.
+func (f *front) claimed() (key, token string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.key, f.token
 }

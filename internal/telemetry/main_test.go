@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/lockotel"
 )
@@ -43,8 +44,7 @@ type telemetry struct {
 func newTelemetry(t *testing.T, opts ...lockotel.Option) *telemetry {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	exporter, err := otelprom.New(otelprom.WithRegisterer(registry), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
-	require.NoError(t, err)
+	exporter := must.Get(otelprom.New(otelprom.WithRegisterer(registry), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo()))(t)
 	meters := metric.NewMeterProvider(metric.WithReader(exporter))
 	t.Cleanup(func() { require.NoError(t, meters.Shutdown(context.Background())) })
 	spans := tracetest.NewSpanRecorder()
@@ -64,14 +64,17 @@ func (te *telemetry) locker(t *testing.T, store lock.Store, opts ...lock.Option)
 	return l
 }
 
+func (te *telemetry) gather(t *testing.T) []*dto.MetricFamily {
+	t.Helper()
+	return must.Get(te.registry.Gather())(t)
+}
+
 // scrape returns the samples of a scrape: "lock_losses_total{policy=user,reason=taken}".
 // Of a histogram it has the count.
 func (te *telemetry) scrape(t *testing.T) map[string]float64 {
 	t.Helper()
-	families, err := te.registry.Gather()
-	require.NoError(t, err)
 	samples := make(map[string]float64)
-	for _, f := range families {
+	for _, f := range te.gather(t) {
 		for _, m := range f.GetMetric() {
 			samples[f.GetName()+labels(m)] = valueOf(m)
 		}
@@ -105,14 +108,6 @@ func valueOf(m *dto.Metric) float64 {
 func familyOf(sample string) string {
 	name, _, _ := strings.Cut(sample, "{")
 	return name
-}
-
-// gather returns what a scrape would.
-func gather(t *testing.T, te *telemetry) []*dto.MetricFamily {
-	t.Helper()
-	families, err := te.registry.Gather()
-	require.NoError(t, err)
-	return families
 }
 
 func post(path, body string, header ...string) *http.Request {

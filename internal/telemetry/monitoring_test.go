@@ -2,10 +2,12 @@ package telemetry_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
@@ -70,18 +73,14 @@ type ruleFile struct {
 }
 
 func TestAlertsParse(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(monitoring, "alerts.yml"))
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(filepath.Join(monitoring, "alerts.yml")))(t)
 	var rules ruleFile
 	strict := yaml.NewDecoder(bytes.NewReader(text))
 	strict.KnownFields(true)
 	require.NoError(t, strict.Decode(&rules))
-	docs, err := os.ReadFile("../../docs/telemetry.md")
-	require.NoError(t, err)
-	tests, err := os.ReadFile(filepath.Join(monitoring, "alerts_test.yml"))
-	require.NoError(t, err)
-	runbook, err := os.ReadFile("../../docs/runbook.md")
-	require.NoError(t, err)
+	docs := must.Get(os.ReadFile("../../docs/telemetry.md"))(t)
+	tests := must.Get(os.ReadFile(filepath.Join(monitoring, "alerts_test.yml")))(t)
+	runbook := must.Get(os.ReadFile("../../docs/runbook.md"))(t)
 	n := 0
 	for _, g := range rules.Groups {
 		for _, rule := range g.Rules {
@@ -121,29 +120,6 @@ func runbookOf(alert string, annotations map[string]string, runbook []byte) erro
 	return fmt.Errorf("%s: the runbook has no section %q", alert, anchor)
 }
 
-// The twin: a link that leads nowhere, or elsewhere, is caught.
-func TestRunbooksThatDoNotLeadAreCaught(t *testing.T) {
-	const page = "https://github.com/httplatch/httplatch/blob/main/docs/runbook.md#"
-	runbook := []byte("# Runbook\n\n## LockLost\n\nText.\n\n1. Look.\n\n## LockHeld\n\nText.\n")
-	for name, tt := range map[string]struct{ alert, url, want string }{
-		"leads":          {"LockLost", page + "locklost", ""},
-		"none":           {"LockLost", "", `runbook_url is ""`},
-		"another page":   {"LockLost", "https://example.com/#locklost", "runbook_url is"},
-		"no section":     {"LockGone", page + "lockgone", `the runbook has no section "lockgone"`},
-		"no anchor":      {"LockLost", page, `the runbook has no section ""`},
-		"another's":      {"LockGone", page + "locklost", "leads to LockLost"},
-		"nothing to do":  {"LockHeld", page + "lockheld", "has no steps"},
-		"the page's own": {"Runbook", page + "runbook", `the runbook has no section "runbook"`},
-	} {
-		err := runbookOf(tt.alert, map[string]string{"runbook_url": tt.url}, runbook)
-		if tt.want == "" {
-			require.NoError(t, err, name)
-		} else {
-			require.ErrorContains(t, err, tt.want, name)
-		}
-	}
-}
-
 // findPromtool skips t without promtool, and fails it in CI.
 func findPromtool(t *testing.T) string {
 	t.Helper()
@@ -168,24 +144,108 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// The twin: a rule that never fires does not pass the same test.
-func TestAlertsThatDoNotFireAreCaught(t *testing.T) {
-	promtool := findPromtool(t)
-	for alert, change := range map[string][2]string{
-		"LockLost":        {"(lock_losses_total[10m])", "(lock_lost_total[10m])"},
-		"LockMostRefused": {"[1m]", "[5m]"}, // too late
-	} {
-		dir := t.TempDir()
-		for _, name := range []string{"alerts.yml", "alerts_test.yml"} {
-			text, err := os.ReadFile(filepath.Join(monitoring, name))
-			require.NoError(t, err)
-			broken := strings.ReplaceAll(string(text), change[0], change[1])
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(broken), 0o600))
+// dashboard is what of a Grafana dashboard has to be right for it to load.
+type dashboard struct {
+	Title, UID    string
+	SchemaVersion int
+	Panels        []struct {
+		ID                       int
+		Type, Title, Description string
+		GridPos                  struct{ H, W, X, Y int }
+		Datasource               struct{ Type, UID string }
+		Targets                  []struct {
+			RefID, Expr string
+			Datasource  struct{ Type, UID string }
 		}
-		command := exec.Command(promtool, "test", "rules", "alerts_test.yml")
-		command.Dir = dir
-		out, err := command.CombinedOutput()
-		require.Error(t, err)
-		require.Contains(t, string(out), alert)
+	}
+	Templating struct {
+		List []struct {
+			Name, Type string
+			Query      json.RawMessage
+		}
+	}
+}
+
+// notOfTheChoice returns the metrics that a query asks for of other services and
+// processes than those that the operator has chosen.
+func notOfTheChoice(t *testing.T, query string) (names []string) {
+	t.Helper()
+	expr, err := parser.ParseExpr(query)
+	require.NoError(t, err, query)
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		selector, ok := node.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		var chosen []string
+		for _, m := range selector.LabelMatchers {
+			if m.Value == "$"+m.Name {
+				chosen = append(chosen, m.Name)
+			}
+		}
+		if !slices.Contains(chosen, "job") || !slices.Contains(chosen, "instance") {
+			names = append(names, selector.Name)
+		}
+		return nil
+	})
+	return names
+}
+
+func TestDashboardParses(t *testing.T) {
+	text := must.Get(os.ReadFile(filepath.Join(monitoring, "dashboard.json")))(t)
+	var d dashboard
+	require.NoError(t, json.Unmarshal(text, &d))
+	require.NotEmpty(t, d.Title)
+	require.NotEmpty(t, d.UID)
+	require.Positive(t, d.SchemaVersion)
+	require.Equal(t, "datasource", d.Templating.List[0].Type, "the operator who loads it chooses the data source, and edits nothing")
+	var variables []string
+	for _, v := range d.Templating.List[1:] {
+		variables = append(variables, v.Name)
+		var query struct{ Query string }
+		require.NoError(t, json.Unmarshal(v.Query, &query))
+		metric, label, ok := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(query.Query, "label_values("), ")"), ", ")
+		require.True(t, ok, query.Query)
+		require.Equal(t, v.Name, label)
+		requireScraped(t, metric)
+	}
+	require.Equal(t, []string{"job", "instance", "policy"}, variables)
+
+	asGrafana := strings.NewReplacer("$__rate_interval", "1m", "$policy", ".*")
+	ids, taken := make(map[int]bool), make(map[[2]int]string)
+	queries := 0
+	for _, p := range d.Panels {
+		require.False(t, ids[p.ID], "two panels %d", p.ID)
+		ids[p.ID] = true
+		require.NotEmpty(t, p.Title)
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				require.Empty(t, taken[[2]int{x, y}], "%s lies over", p.Title)
+				require.Less(t, x, 24)
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		if p.Type == "row" {
+			continue
+		}
+		require.NotEmpty(t, p.Description, p.Title)
+		require.Equal(t, "${datasource}", p.Datasource.UID, p.Title)
+		require.NotEmpty(t, p.Targets, p.Title)
+		for _, target := range p.Targets {
+			queries++
+			require.Equal(t, "${datasource}", target.Datasource.UID, p.Title)
+			requireScraped(t, asGrafana.Replace(target.Expr))
+			require.Empty(t, notOfTheChoice(t, asGrafana.Replace(target.Expr)), p.Title)
+		}
+	}
+	require.Greater(t, queries, 20)
+}
+
+// The dashboard shows every metric that the docs have: a metric that no operator looks at
+// is not worth its series.
+func TestDashboardShowsEverything(t *testing.T) {
+	text := must.Get(os.ReadFile(filepath.Join(monitoring, "dashboard.json")))(t)
+	for name := range readDocs(t) {
+		require.Contains(t, string(text), name)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -24,6 +25,7 @@ import (
 var (
 	byUser    = keyfunc.Header("X-User-ID")
 	do        = func(context.Context) error { return nil }
+	untilLost = func(ctx context.Context) error { <-ctx.Done(); return nil }
 	answer    = func(context.Context) ([]byte, error) { return []byte("answer"), nil }
 	errFailed = errors.New("failed")
 )
@@ -106,8 +108,7 @@ var situations = []situation{
 		_, err := store.Claim(t.Context(), "once:"+hashOf("task=1"), lock.Claim{Token: "another process", Lease: time.Second})
 		require.NoError(t, err)
 		_, _, err = l.Once(t.Context(), "task=1", nil, func(ctx context.Context) ([]byte, error) {
-			_, err := lock.Step(ctx, "charge", answer)
-			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.ErrorIs(t, must.Err(lock.Step(ctx, "charge", answer)), lock.ErrUnavailable)
 			return nil, nil
 		})
 		require.NoError(t, err)
@@ -129,24 +130,14 @@ var situations = []situation{
 	}},
 	{"cool-down", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, memstore.New())
-		e, err := l.Acquire(t.Context(), "user=42")
-		require.NoError(t, err)
-		require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
+		require.NoError(t, must.Get(l.Acquire(t.Context(), "user=42"))(t).Settle(t.Context(), nil, time.Minute))
 		require.ErrorIs(t, l.Do(t.Context(), "user=42", do), lock.ErrSettled)
 	}, []string{"lock_acquisitions_total{outcome=cooling_down,policy=user}", "lock_hold_duration_seconds{end=settled,policy=user}"}},
 	{"wait", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, memstore.New(), lock.WithWait(time.Minute))
-		e, err := l.Acquire(t.Context(), "user=42")
-		require.NoError(t, err)
+		e := must.Get(l.Acquire(t.Context(), "user=42"))(t)
 		time.AfterFunc(time.Second, func() { _ = e.Release(t.Context()) })
 		require.NoError(t, l.Do(t.Context(), "user=42", do))
-	}, []string{"lock_wait_duration_seconds{outcome=acquired,policy=user}"}},
-	{"wait for another process", func(t *testing.T, te *telemetry) {
-		store := memstore.New()
-		e, err := te.locker(t, store).Acquire(t.Context(), "user=42")
-		require.NoError(t, err)
-		time.AfterFunc(time.Second, func() { _ = e.Release(t.Context()) })
-		require.NoError(t, te.locker(t, store, lock.WithWait(time.Minute)).Do(t.Context(), "user=42", do))
 	}, []string{"lock_wait_duration_seconds{outcome=acquired,policy=user}"}},
 	{"wait in vain", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, memstore.New(), lock.WithWait(time.Second))
@@ -168,8 +159,7 @@ var situations = []situation{
 	}, []string{"lock_acquisitions_total{outcome=cancelled,policy=user}"}},
 	{"shutdown", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, memstore.New(), lock.WithWait(time.Minute))
-		e, err := l.Acquire(t.Context(), "user=42")
-		require.NoError(t, err)
+		e := must.Get(l.Acquire(t.Context(), "user=42"))(t)
 		closed := make(chan error)
 		time.AfterFunc(time.Second, func() { closed <- l.Close(t.Context()) })
 		require.ErrorIs(t, l.Do(t.Context(), "user=42", do), lock.ErrClosed)
@@ -204,17 +194,11 @@ var situations = []situation{
 	}, []string{"lock_losses_total{policy=user,reason=taken}", "lock_hold_duration_seconds{end=lost,policy=user}"}},
 	{"loss by a silent store", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, latchtest.Stall(memstore.New(), latchtest.Renew, 1000, time.Minute))
-		require.ErrorIs(t, l.Do(t.Context(), "user=42", func(ctx context.Context) error {
-			<-ctx.Done()
-			return nil
-		}), lock.ErrLost)
+		require.ErrorIs(t, l.Do(t.Context(), "user=42", untilLost), lock.ErrLost)
 	}, []string{"lock_losses_total{policy=user,reason=expired}"}},
 	{"held for too long", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, memstore.New(), lock.WithMaxHold(2*lease))
-		require.ErrorIs(t, l.Do(t.Context(), "user=42", func(ctx context.Context) error {
-			<-ctx.Done()
-			return nil
-		}), lock.ErrLost)
+		require.ErrorIs(t, l.Do(t.Context(), "user=42", untilLost), lock.ErrLost)
 	}, []string{"lock_losses_total{policy=user,reason=max_hold}"}},
 	{"recovery: the answer was lost", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, latchtest.LoseReply(memstore.New(), latchtest.Claim, 1))
@@ -243,8 +227,7 @@ var situations = []situation{
 	}, []string{"lock_call_failures_total{error_type=_OTHER,operation=release,outcome=unknown}"}},
 	{"settle without an answer", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, latchtest.LoseRequest(memstore.New(), latchtest.Settle, 8))
-		_, _, err := l.Once(t.Context(), "invoice=7", nil, answer)
-		require.NoError(t, err)
+		must.Run(t)(l.Once(t.Context(), "invoice=7", nil, answer))
 		time.Sleep(time.Minute)
 	}, []string{"lock_call_failures_total{error_type=_OTHER,operation=settle,outcome=unknown}"}},
 	{"fail open", func(t *testing.T, te *telemetry) {
@@ -304,9 +287,7 @@ var situations = []situation{
 			})
 		}()
 		synctest.Wait()
-		_, replayed, err := l.Once(t.Context(), "invoice=7", nil, answer)
-		require.NoError(t, err)
-		require.True(t, replayed)
+		must.Replay(t)(l.Once(t.Context(), "invoice=7", nil, answer))
 	}, []string{
 		"idempotency_wait_duration_seconds{outcome=replayed,policy=invoice}",
 	}},
@@ -315,8 +296,7 @@ var situations = []situation{
 		die(t, te, store)
 		_, _, err := te.locker(t, store).Once(t.Context(), "invoice=7", nil, answer)
 		require.ErrorIs(t, err, lock.ErrAbandoned)
-		_, _, err = te.locker(t, store, lock.WithRerunAbandoned()).Once(t.Context(), "invoice=7", nil, answer)
-		require.NoError(t, err)
+		must.Run(t)(te.locker(t, store, lock.WithRerunAbandoned()).Once(t.Context(), "invoice=7", nil, answer))
 	}, []string{
 		"idempotency_requests_total{outcome=abandoned,policy=invoice}", "lock_recoveries_total{kind=taken_over,policy=invoice}",
 	}},
@@ -330,8 +310,7 @@ func forget(t *testing.T, store lock.Store) {
 	inspector := store.(lock.Inspector)
 	for e, err := range inspector.List(t.Context()) {
 		require.NoError(t, err)
-		_, err = inspector.Forget(t.Context(), e.Key, e.Token)
-		require.NoError(t, err)
+		must.Get(inspector.Forget(t.Context(), e.Key, e.Token))(t)
 	}
 }
 
@@ -367,9 +346,7 @@ func happen(t *testing.T, s situation) (after map[string]float64) {
 		s.makes(t, te)
 		time.Sleep(3 * time.Minute) // for clean-ups, and what stalls
 		after = te.scrape(t)
-		problems, err := promlint.NewWithMetricFamilies(gather(t, te)).Lint()
-		require.NoError(t, err)
-		require.Empty(t, problems)
+		require.Empty(t, must.Get(promlint.NewWithMetricFamilies(te.gather(t)).Lint())(t))
 	})
 	return after
 }

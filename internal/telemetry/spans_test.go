@@ -15,6 +15,7 @@ import (
 	apitrace "go.opentelemetry.io/otel/trace"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/lockotel"
@@ -48,8 +49,7 @@ func attr(span trace.ReadOnlySpan, key string) string {
 	return v.String()
 }
 
-// A replay, in another process and much later, leads to the trace of the
-// request that ran.
+// A replay, in another process and much later, leads to the trace of the request that ran.
 func TestReplayIsLinkedToTheOriginal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		te, store := newTelemetry(t), memstore.New()
@@ -76,17 +76,14 @@ func TestReplayIsLinkedToTheOriginal(t *testing.T) {
 	})
 }
 
-// A refused request is linked to the holder of the key, in this process and in
-// another.
+// A refused request is linked to the holder of the key, in this process and in another.
 func TestRefusalIsLinkedToTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		te, store := newTelemetry(t), memstore.New()
 		here, there := te.locker(t, store), te.locker(t, store)
 		var e *lock.Lease
 		holder := te.request(t, func(ctx context.Context) {
-			var err error
-			e, err = here.Acquire(ctx, "user=42")
-			require.NoError(t, err)
+			e = must.Get(here.Acquire(ctx, "user=42"))(t)
 		})
 		for _, l := range []*lock.Locker{here, there} {
 			refused := te.request(t, func(ctx context.Context) { require.ErrorIs(t, l.Do(ctx, "user=42", do), lock.ErrHeld) })
@@ -126,8 +123,7 @@ func TestWaitsAreSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		te := newTelemetry(t)
 		l := te.locker(t, memstore.New(), lock.WithWait(time.Minute))
-		e, err := l.Acquire(t.Context(), "user=42")
-		require.NoError(t, err)
+		e := must.Get(l.Acquire(t.Context(), "user=42"))(t)
 		time.AfterFunc(time.Second, func() { _ = e.Release(t.Context()) })
 		began := time.Now()
 		request := te.request(t, func(ctx context.Context) { require.NoError(t, l.Do(ctx, "user=42", do)) })
@@ -171,8 +167,7 @@ func TestTakeoverIsLinked(t *testing.T) {
 		})
 		require.Equal(t, "idempotency.unknown_outcome", refused.Events()[0].Name)
 		te.request(t, func(ctx context.Context) {
-			_, _, err := te.locker(t, store, lock.WithRerunAbandoned()).Once(ctx, "invoice=7", nil, answer)
-			require.NoError(t, err)
+			must.Run(t)(te.locker(t, store, lock.WithRerunAbandoned()).Once(ctx, "invoice=7", nil, answer))
 		})
 		require.Equal(t, "taken_over", attr(te.named("lock recovery")[0], "kind"))
 	})

@@ -137,7 +137,6 @@ func (w *pair) at() *sql.DB {
 	return w.now
 }
 
-// Orders is part of [once.Shop].
 func (w *pair) Orders(ctx context.Context) (all []once.Row, ok bool) { return ordersOf(ctx, w.at()) }
 
 // Open is part of [once.Shop]. A process reaches the primary by an address that moves with it,

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
@@ -34,9 +34,7 @@ func (mariadb) start(t *testing.T) (h host, db string) {
 
 func openStore(t *testing.T, s *mysqltest.Server, db string) {
 	t.Helper()
-	store, err := mysqlstore.Open(t.Context(), s.DSN(db, ""))
-	require.NoError(t, err)
-	store.Close()
+	must.Get(mysqlstore.Open(t.Context(), s.DSN(db, "")))(t).Close()
 }
 
 func (mariadb) admin(t *testing.T, h host, db string) *sql.DB {
@@ -48,13 +46,10 @@ func (mariadb) admin(t *testing.T, h host, db string) *sql.DB {
 // openMySQL returns a database whose driver does not log that the server was killed.
 func openMySQL(t *testing.T, dsn string, set func(*mysql.Config)) (*sql.DB, *mysql.Config) {
 	t.Helper()
-	cfg, err := mysql.ParseDSN(dsn)
-	require.NoError(t, err)
+	cfg := must.Get(mysql.ParseDSN(dsn))(t)
 	cfg.Logger = &mysql.NopLogger{}
 	set(cfg)
-	connector, err := mysql.NewConnector(cfg)
-	require.NoError(t, err)
-	return sql.OpenDB(connector), cfg
+	return sql.OpenDB(must.Get(mysql.NewConnector(cfg))(t)), cfg
 }
 
 func (mariadb) upstream(h host) string { return h.Addr() }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/once"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
@@ -72,8 +73,7 @@ func TestOnce(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "injects hundreds of faults in real time")
 	t.Parallel()
 	for _, db := range shops {
-		t.Run(db.name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, db.name, func(t *testing.T) {
 			var taken once.Counts
 			var rare []string
 			for i, open := range db.ways {
@@ -102,8 +102,7 @@ func TestOnceCatches(t *testing.T) {
 	t.Parallel()
 	for _, db := range shops {
 		for _, twin := range db.twins {
-			t.Run(db.name+"/"+twin, func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, db.name+"/"+twin, func(t *testing.T) {
 				s := db.ways[0](t, twin)
 				plan := s.plan()
 				plan.Twin = true

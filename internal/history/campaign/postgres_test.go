@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/sqlproxy"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -42,16 +43,12 @@ func (d *postgres) start(t *testing.T) (h host, db string) {
 
 func makeTables(t *testing.T, c *pgtest.Cluster, db string) {
 	t.Helper()
-	store, err := pgstore.Open(t.Context(), c.URL(db, ""))
-	require.NoError(t, err)
-	store.Close()
+	must.Get(pgstore.Open(t.Context(), c.URL(db, "")))(t).Close()
 }
 
 func (*postgres) admin(t *testing.T, h host, db string) *sql.DB {
 	t.Helper()
-	cfg, err := pgx.ParseConfig(h.(*pgtest.Cluster).URL(db, ""))
-	require.NoError(t, err)
-	return stdlib.OpenDB(*cfg)
+	return stdlib.OpenDB(*must.Get(pgx.ParseConfig(h.(*pgtest.Cluster).URL(db, "")))(t))
 }
 
 func (d *postgres) upstream(h host) string {
@@ -72,8 +69,7 @@ func (d *postgres) open(t *testing.T, to connect) client {
 	if to.listed {
 		hosts = strings.Join(to.addrs, ",")
 	}
-	cfg, err := pgxpool.ParseConfig("postgres://postgres@" + hosts + "/" + to.db + "?sslmode=disable")
-	require.NoError(t, err)
+	cfg := must.Get(pgxpool.ParseConfig("postgres://postgres@" + hosts + "/" + to.db + "?sslmode=disable"))(t)
 	cfg.MaxConns = 4
 	if !to.listed {
 		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -142,8 +138,7 @@ func (*postgres) tx(ctx context.Context) (handle, bool) {
 }
 
 func (*postgres) before(ctx context.Context, tx handle) error {
-	_, err := tx.exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-	return err
+	return must.Err(tx.exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
 }
 
 func (*postgres) trouble(context.Context, *serverShop, *serverProcess, handle) {}

@@ -115,7 +115,6 @@ func (w *serverShop) plan() once.Plan { return once.Plan{Processes: 8, Callers: 
 
 func (w *serverShop) rests(*testing.T) {}
 
-// Orders is part of [once.Shop].
 func (w *serverShop) Orders(ctx context.Context) (all []once.Row, ok bool) {
 	return ordersOf(ctx, w.db)
 }
@@ -159,7 +158,6 @@ func (w *serverShop) Strike(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// Open is part of [once.Shop].
 func (w *serverShop) Open(r *rand.Rand) once.Process {
 	return w.process(&w.Faults, r, connect{db: w.name}, w.upstream(w.host))
 }
@@ -192,14 +190,12 @@ func (w *serverShop) process(counts *once.Counts, r *rand.Rand, to connect, upst
 	return p
 }
 
-// Kill is part of [once.Process].
 func (p *serverProcess) Kill() {
 	for _, proxy := range p.proxies {
 		proxy.Close()
 	}
 }
 
-// Close is part of [once.Process].
 func (p *serverProcess) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*p.w.lease)
 	defer cancel()
@@ -216,7 +212,6 @@ func (w *serverShop) txOf(ctx context.Context) (handle, bool) {
 	return w.tx(ctx)
 }
 
-// Order is part of [once.Process].
 func (p *serverProcess) Order(ctx context.Context, o *once.Order) (reply once.Reply) {
 	slow, troubled := !p.w.Over() && o.Dice.IntN(p.w.slowOdds) == 0, !p.w.Over() && o.Dice.IntN(15) == 0
 	fails, blind := o.Dice.IntN(30) == 0, o.Dice.IntN(2) == 0

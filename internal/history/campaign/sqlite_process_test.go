@@ -55,7 +55,6 @@ type fileProcess struct {
 	until   time.Time // it may be stopped; zero: it was not
 }
 
-// Open is part of [once.Shop].
 func (w *fileShop) Open(*rand.Rand) once.Process {
 	self, err := os.Executable()
 	require.NoError(w.t, err)
@@ -93,7 +92,6 @@ func (p *fileProcess) read(out io.Reader) {
 	}
 }
 
-// Order is part of [once.Process].
 func (p *fileProcess) Order(ctx context.Context, o *once.Order) once.Reply {
 	q := request{Name: o.Name, Answer: o.Answer}
 	if !p.w.Over() {
@@ -180,10 +178,8 @@ func (p *fileProcess) wake() {
 	}
 }
 
-// Kill is part of [once.Process].
 func (p *fileProcess) Kill() { _ = p.cmd.Process.Kill() }
 
-// Close is part of [once.Process].
 func (p *fileProcess) Close(context.Context) {
 	p.Kill()
 	<-p.over

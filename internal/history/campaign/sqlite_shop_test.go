@@ -64,7 +64,6 @@ func (*fileShop) rare() []string {
 	return []string{"killed, and committed", "killed, and not committed", "settle after a takeover", "settle failed, not committed", "stopped, and committed"}
 }
 
-// Orders is part of [once.Shop].
 func (w *fileShop) Orders(ctx context.Context) (all []once.Row, ok bool) { return ordersOf(ctx, w.db) }
 
 // Strike is part of [once.Shop]. Another program locks the files, reads them for long, and has

@@ -5,8 +5,6 @@ package campaign_test
 import (
 	"bytes"
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
 	"errors"
 	"fmt"
 	"io"
@@ -23,8 +21,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/once"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
@@ -34,7 +34,6 @@ import (
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/redisstore"
-	"github.com/httplatch/httplatch/lock/sealed"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -54,39 +53,27 @@ var chainStores = []struct {
 	transactions bool
 }{
 	{"memory", func(*testing.T) lock.Store { return memstore.New() }, false},
-	{"sealed", func(t *testing.T) lock.Store {
-		t.Helper()
-		block, err := aes.NewCipher(make([]byte, 32))
-		require.NoError(t, err)
-		aead, err := cipher.NewGCMWithRandomNonce(block)
-		require.NoError(t, err)
-		return sealed.New(memstore.New(), aead)
-	}, false},
 	{"redis", func(t *testing.T) lock.Store {
 		t.Helper()
-		s, err := redisstore.Open(t.Context(), "redis://"+redistest.Start(t).Addr())
-		require.NoError(t, err)
+		s := must.Get(redisstore.Open(t.Context(), "redis://"+redistest.Start(t).Addr()))(t)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		return s
 	}, false},
 	{"postgres", func(t *testing.T) lock.Store {
 		t.Helper()
-		s, err := pgstore.Open(t.Context(), pgtest.DatabaseURL(t))
-		require.NoError(t, err)
+		s := must.Get(pgstore.Open(t.Context(), pgtest.DatabaseURL(t)))(t)
 		t.Cleanup(s.Close)
 		return s
 	}, true},
 	{"mariadb", func(t *testing.T) lock.Store {
 		t.Helper()
-		s, err := mysqlstore.Open(t.Context(), mysqltest.Start(t).DatabaseDSN(t))
-		require.NoError(t, err)
+		s := must.Get(mysqlstore.Open(t.Context(), mysqltest.Start(t).DatabaseDSN(t)))(t)
 		t.Cleanup(s.Close)
 		return s
 	}, true},
 	{"sqlite", func(t *testing.T) lock.Store {
 		t.Helper()
-		s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "shop.db"))
-		require.NoError(t, err)
+		s := must.Get(sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "shop.db")))(t)
 		t.Cleanup(s.Close)
 		return s
 	}, true},
@@ -452,8 +439,7 @@ func TestSteps(t *testing.T) {
 			modes["transactions"] = lock.WithTransaction()
 		}
 		for mode, opt := range modes {
-			t.Run(s.name+"/"+mode, func(t *testing.T) {
-				t.Parallel()
+			parallel.Run(t, s.name+"/"+mode, func(t *testing.T) {
 				c := newChain(s.open(t), *once.FaultsFlag/8, opt)
 				c.run(t, func() bool { return false })
 				once.Save(t, "steps-"+s.name+"-"+mode, c.report())
@@ -516,8 +502,7 @@ func TestStepsCatches(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "runs a campaign for each planted fault")
 	t.Parallel()
 	for name, plant := range chainTwins {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			c := newChain(memstore.New(), 3000, lock.WithRerunAbandoned())
 			plant(c)
 			c.run(t, func() bool { return len(c.sofar()) > 0 })

@@ -2,11 +2,14 @@ package telemetry_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -81,8 +85,7 @@ func guardsOfThePage(locker *lock.Locker) []func(http.Handler) http.Handler {
 
 // The queries by which docs/telemetry.md looks at one guard find it, and no other one.
 func TestQueriesOfThePageFindOneGuard(t *testing.T) {
-	text, err := os.ReadFile("../../docs/telemetry.md")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("../../docs/telemetry.md"))(t)
 	_, section, ok := strings.Cut(string(text), "## One guard, one route")
 	require.True(t, ok)
 	section, _, _ = strings.Cut(section, "## Metrics")
@@ -94,8 +97,7 @@ func TestQueriesOfThePageFindOneGuard(t *testing.T) {
 	for _, guard := range guardsOfThePage(l) {
 		serve(guard(http.HandlerFunc(created)), post("/orders", "x", "X-User-ID", "42", "Idempotency-Key", "k"))
 	}
-	_, _, err = l.Once(t.Context(), lock.Key("task", "1"), nil, func(context.Context) ([]byte, error) { return nil, nil })
-	require.NoError(t, err)
+	must.Run(t)(l.Once(t.Context(), lock.Key("task", "1"), nil, func(context.Context) ([]byte, error) { return nil, nil }))
 	for _, q := range queries {
 		expr, err := parser.ParseExpr(q[1])
 		require.NoError(t, err, q[1])
@@ -120,4 +122,72 @@ func found(samples map[string]float64, selector *parser.VectorSelector) (sum flo
 		}
 	}
 	return sum
+}
+
+const users = 20_000
+
+// storm sends the requests of so many users, each to its own path and
+// under its own idempotency key, through both guards; some of them twice.
+func storm(t *testing.T, l *lock.Locker, from, to int) {
+	t.Helper()
+	h := latch.Idempotent(l, byUser, keyfunc.IdempotencyKey)(latch.Lock(l, "user", byUser)(http.HandlerFunc(created)))
+	for i := from; i < to; i++ {
+		user := "user-" + strconv.Itoa(i)
+		for range 1 + i%2 {
+			w := serve(h, post("/orders/"+user, user, "X-User-ID", user, "Idempotency-Key", "key-"+user))
+			require.Equal(t, http.StatusCreated, w.Code)
+		}
+	}
+}
+
+// No key, user or path is in a label: twenty thousand users have as many series as ten.
+func TestCardinalityIsFlat(t *testing.T) {
+	te := newTelemetry(t)
+	l := te.locker(t, memstore.New())
+	storm(t, l, 0, 10)
+	few := te.scrape(t)
+	storm(t, l, 10, users)
+	many := te.scrape(t)
+	delete(many, "lock_renewals_total{outcome=ok,policy=idempotent}") // of a machine that stood still for ten seconds
+	delete(many, "lock_renewals_total{outcome=ok,policy=user}")
+	require.Len(t, many, len(few))
+	require.Less(t, len(many), 100)
+	t.Logf("%d series after %d users, %d after 10", len(many), users, len(few))
+	require.InDelta(t, users, many["lock_acquisitions_total{outcome=acquired,policy=user}"], 0)
+	require.InDelta(t, users/2, many["idempotency_requests_total{outcome=replayed,policy=idempotent}"], 0)
+	for sample := range many {
+		require.NotContains(t, sample, "user-")
+		require.NotContains(t, sample, "key-")
+		require.NotContains(t, sample, "orders")
+	}
+}
+
+// A program that composes its keys itself may put anything before the "=".
+func TestPoliciesAreBounded(t *testing.T) {
+	te := newTelemetry(t)
+	l := te.locker(t, memstore.New())
+	for i := range 10_000 {
+		require.NoError(t, l.Do(t.Context(), fmt.Sprintf("%d=key", i), do))
+		must.Run(t)(l.Once(t.Context(), (&url.URL{Path: strconv.Itoa(i), RawQuery: "id=7"}).String(), nil, answer))
+	}
+	policies := policiesOf(t, te)
+	require.Len(t, policies, 65, "64 and _OTHER")
+	require.Contains(t, policies, "_OTHER")
+}
+
+type strange string
+
+func (s strange) Error() string { return "strange" }
+func (s strange) Class() string { return string(s) }
+
+// So may a store that names the classes of its errors.
+func TestErrorTypesAreBounded(t *testing.T) {
+	te := newTelemetry(t)
+	for i := range 10_000 {
+		class := strange(strconv.Itoa(i))
+		te.Observe(t.Context(), lock.Event{Kind: lock.EventUnknown, Name: "user", Call: "claim", Err: class})
+		te.Observe(t.Context(), lock.Event{Kind: lock.EventRejected, Name: "user", Err: class})
+		te.Observe(t.Context(), lock.Event{Kind: lock.EventLost, Name: "user", Err: class})
+	}
+	require.Less(t, len(te.scrape(t)), 300)
 }
