@@ -13,20 +13,18 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/chart"
 	"github.com/httplatch/httplatch/bench/internal/day"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 )
 
 // TestDrawsDays: the picture of the days that are kept has nothing at its edges, where a label
 // would be cut off.
 func TestDrawsDays(t *testing.T) {
-	days, err := day.Load("../../day.json")
-	require.NoError(t, err)
+	days := must.Get(day.Load("../../day.json"))(t)
 	days = slices.DeleteFunc(days, func(r day.Record) bool { return r.Rate <= 1 })
 	file := filepath.Join(t.TempDir(), "day.png")
 	require.NoError(t, chart.Day(days, file))
-	f, err := os.Open(file)
-	require.NoError(t, err)
-	picture, err := png.Decode(f)
-	require.NoError(t, err)
+	f := must.Get(os.Open(file))(t)
+	picture := must.Get(png.Decode(f))(t)
 	require.NoError(t, f.Close())
 	require.Equal(t, 960, picture.Bounds().Dx())
 	edge := 0

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime/debug"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/day"
 	"github.com/httplatch/httplatch/bench/internal/peer"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 )
 
 var (
@@ -51,9 +51,7 @@ func play(t *testing.T, c day.Config) (out day.Outcome) {
 	t.Helper()
 	began := time.Now()
 	synctest.Test(t, func(t *testing.T) {
-		var err error
-		out, err = day.Run(t.Context(), c)
-		require.NoError(t, err)
+		out = must.Get(day.Run(t.Context(), c))(t)
 	})
 	out.Wall = time.Since(began)
 	return out
@@ -70,7 +68,6 @@ func contender(t *testing.T, name string) day.Contender {
 	return day.Contender{}
 }
 
-// ours are this library's guards.
 func ours() (all []day.Contender) {
 	for _, c := range day.Contenders() {
 		if strings.HasPrefix(c.Name, peer.Ours) {
@@ -162,7 +159,6 @@ func playShortDays(t *testing.T, from uint64) {
 	}
 }
 
-// short is a short day in which much goes wrong.
 func short(c day.Contender, ttl time.Duration, seed uint64) day.Config {
 	d := day.Config{
 		Contender: c, TTL: ttl, Orders: 300, Seed: seed, Loss: 0.02, Length: 30 * time.Minute, Desks: 3, Again: 0.2, Long: 0.02,
@@ -222,8 +218,7 @@ func TestFigures(t *testing.T) {
 	}
 	wanted := regexp.MustCompile(*only)
 	for text := range strings.SplitSeq(*ttls, ",") {
-		ttl, err := time.ParseDuration(text)
-		require.NoError(t, err)
+		ttl := must.Get(time.ParseDuration(text))(t)
 		for _, c := range append(day.Contenders(), day.Twins()...) {
 			if !wanted.MatchString(c.Name) {
 				continue
@@ -242,31 +237,9 @@ func TestFigures(t *testing.T) {
 // The page has the tables of the figures that are kept.
 func TestPageHasTheTables(t *testing.T) {
 	t.Parallel()
-	all, err := day.Load("../../day.json")
-	require.NoError(t, err)
+	all := must.Get(day.Load("../../day.json"))(t)
 	var tables strings.Builder
 	require.NoError(t, day.WritePage(&tables, all))
-	page, err := os.ReadFile("../../../docs/evidence/day.md")
-	require.NoError(t, err)
+	page := must.Get(os.ReadFile("../../../docs/evidence/day.md"))(t)
 	require.Equal(t, string(page), tables.String(), "make day-page writes it")
-}
-
-// What is kept is read again.
-func TestRecords(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "day.json")
-	_, err := day.Load(file)
-	require.ErrorContains(t, err, "make day")
-	want := []day.Record{{Name: "a", TTL: time.Second, Outcome: day.Outcome{Orders: 1, Minutes: 0.5}}, {Name: "b", Rate: 1000}}
-	for _, r := range want {
-		require.NoError(t, r.Append(file))
-	}
-	got, err := day.Load(file)
-	require.NoError(t, err)
-	require.Equal(t, want, got)
-	var tables strings.Builder
-	require.NoError(t, day.WriteTables(&tables, got))
-	require.Equal(t, 2, strings.Count(tables.String(), "\n| a |"), "what customers met, and what it has cost")
-	require.Equal(t, 2, strings.Count(tables.String(), "\n| b |"))
-	require.Contains(t, tables.String(), "\n0 million orders, 1000 x losses:\n")
 }

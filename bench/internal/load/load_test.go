@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/bench/internal/load"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,32 +43,16 @@ func TestPercentile(t *testing.T) {
 
 func TestClosedCountsWhatIsDoneInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := load.Closed(t.Context(), 4, time.Second, func(context.Context, int, int) error {
+		r := must.Get(load.Closed(t.Context(), 4, time.Second, func(context.Context, int, int) error {
 			time.Sleep(300 * time.Millisecond)
 			return nil
-		})
-		require.NoError(t, err)
+		}))(t)
 		require.Equal(t, 4*3, r.Done, "the fourth of each caller ends after a second")
 		require.Len(t, r.Took, 4*4)
 		require.InDelta(t, 12, r.Rate(), 0)
 		for _, d := range r.Took {
 			require.Equal(t, 300*time.Millisecond, d)
 		}
-	})
-}
-
-func TestTimesIsThatOften(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int64
-		r, err := load.Times(t.Context(), 4, 10, func(context.Context, int, int) error {
-			calls.Add(1)
-			time.Sleep(time.Second)
-			return nil
-		})
-		require.NoError(t, err)
-		require.EqualValues(t, 10, calls.Load())
-		require.Equal(t, 10, r.Done)
-		require.Equal(t, 3*time.Second, r.Elapsed)
 	})
 }
 
@@ -97,12 +82,11 @@ func TestFailuresAreCountedApart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, err := run(t, failing(100, broken))
-				require.NoError(t, err)
+				r := must.Get(run(t, failing(100, broken)))(t)
 				require.InDelta(t, 40, r.Failed, 5)
 				require.InDelta(t, 3960, r.Done, 300)
 				require.Len(t, r.Took, r.Done)
-				_, err = run(t, failing(10, broken))
+				_, err := run(t, failing(10, broken))
 				require.ErrorIs(t, err, broken, "with one failure in ten there is no figure")
 			})
 		})
@@ -118,7 +102,6 @@ func TestArrivals(t *testing.T) {
 	require.NotEqual(t, due, load.Arrivals(1000, 10*time.Second, 8))
 }
 
-// everyMillisecond are requests that are due one after the other.
 func everyMillisecond(n int) []time.Duration {
 	due := make([]time.Duration, n)
 	for i := range due {
@@ -131,8 +114,7 @@ func everyMillisecond(n int) []time.Duration {
 // were due meanwhile waited too, the first 99 ms, the next 98 ms.
 func TestOpenMeasuresFromWhenRequestsWereDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := load.Open(t.Context(), 1, everyMillisecond(1000), stallsOnce(100*time.Millisecond))
-		require.NoError(t, err)
+		r := must.Get(load.Open(t.Context(), 1, everyMillisecond(1000), stallsOnce(100*time.Millisecond)))(t)
 		require.Equal(t, 1000, r.Done)
 		require.Equal(t, 100, waited(r.Took), "the stalled one, and 99 that were due behind it")
 	})
@@ -155,4 +137,35 @@ func waited(took []time.Duration) int {
 		}
 	}
 	return n
+}
+
+// A server that does a hundred a second, one at a time: 200 callers need two
+// seconds for their first.
+func oneAtATime() load.Op {
+	turn := make(chan struct{}, 1)
+	return func(context.Context, int, int) error {
+		turn <- struct{}{}
+		time.Sleep(10 * time.Millisecond)
+		<-turn
+		return nil
+	}
+}
+
+func TestSteadyCountsWhatEndsAfterTheWarmUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, marks := time.Now(), []time.Duration{}
+		r, err := load.Steady(t.Context(), 200, 2*time.Second, 4*time.Second, oneAtATime(), func() { marks = append(marks, time.Since(began)) })
+		require.NoError(t, err)
+		require.InDelta(t, 100, r.Rate(), 1)
+		require.Zero(t, r.Failed)
+		require.Equal(t, []time.Duration{2 * time.Second, 6 * time.Second}, marks)
+	})
+}
+
+func TestSteadyTakesFailuresForFigures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := must.Get(load.Steady(t.Context(), 4, time.Second, time.Second, failing(2, errors.New("refused")), func() {}))(t)
+		require.InDelta(t, 50, r.NotServed(), 1)
+		require.InDelta(t, 2000, r.Done, 20)
+	})
 }

@@ -120,16 +120,3 @@ func TestEveryPeerTakesTheSameLease(t *testing.T) {
 		})
 	}
 }
-
-// The check above has to fail for a lock that does not exclude.
-func TestExcludesSeesALockThatIsNone(t *testing.T) {
-	var open openDoor
-	require.ErrorContains(t, excludes(t.Context(), open, open, "k"), "want ErrRefused")
-	require.ErrorContains(t, storm(t.Context(), open, "k"), "32 of 32 callers got the key")
-}
-
-type openDoor struct{}
-
-func (openDoor) Acquire(context.Context, string) (peer.Held, error) { return openDoor{}, nil }
-func (openDoor) Release(context.Context) error                      { return nil }
-func (openDoor) Close(context.Context) error                        { return nil }

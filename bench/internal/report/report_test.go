@@ -107,7 +107,6 @@ func TestPage(t *testing.T) {
 	require.Less(t, strings.Count(b.String(), "\n"), 45)
 }
 
-// everyRow has a result for each row of the page.
 func everyRow() string {
 	var b strings.Builder
 	for part, cases := range map[string][]string{
@@ -135,7 +134,6 @@ func everyRow() string {
 	return b.String()
 }
 
-// titles are the first cells of tables.
 func titles(page string) (all []string) {
 	for line := range strings.Lines(page) {
 		if title, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |"); ok && strings.HasPrefix(line, "|") {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/overload"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 )
@@ -79,27 +80,21 @@ type child struct {
 	ready answer
 }
 
-// start starts a child, which ends with the benchmark.
 func start(tb testing.TB, j job) *child {
 	tb.Helper()
-	text, err := json.Marshal(j)
-	require.NoError(tb, err)
-	self, err := os.Executable()
-	require.NoError(tb, err)
+	text := must.Get(json.Marshal(j))(tb)
+	self := must.Get(os.Executable())(tb)
 	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), self, "-test.run=^TestChild$", "-test.timeout=20m")
 	cmd.Env, cmd.Stderr = append(os.Environ(), jobVariable+"="+string(text)), os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(tb, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(tb, err)
+	in := must.Get(cmd.StdinPipe())(tb)
+	out := must.Get(cmd.StdoutPipe())(tb)
 	require.NoError(tb, cmd.Start())
 	tb.Cleanup(func() {
 		_ = in.Close()
 		require.NoError(tb, cmd.Wait())
 	})
 	c := &child{in: in, pipe: out, out: json.NewDecoder(out)}
-	c.ready, err = c.read()
-	require.NoError(tb, err)
+	c.ready = must.Get(c.read())(tb)
 	return c
 }
 
@@ -118,7 +113,6 @@ func (c *child) ask() (answer, error) {
 	return c.read()
 }
 
-// farProxy makes each round trip take longer.
 func farProxy(t *testing.T, j job) (answer, func() answer) {
 	t.Helper()
 	p := startProxy(t, j.Addr, 0)
@@ -129,10 +123,8 @@ func farProxy(t *testing.T, j job) (answer, func() answer) {
 // startProxy starts a proxy that lets so many commands a second through, 0: all.
 func startProxy(t *testing.T, server string, perSecond int) *overload.Proxy {
 	t.Helper()
-	port, err := process.FreePort()
-	require.NoError(t, err)
-	p, err := overload.StartProxy(port, server, perSecond)
-	require.NoError(t, err)
+	port := must.Get(process.FreePort())(t)
+	p := must.Get(overload.StartProxy(port, server, perSecond))(t)
 	t.Cleanup(p.Close)
 	return p
 }

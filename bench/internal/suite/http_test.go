@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/bench/internal/load"
+	"github.com/httplatch/httplatch/bench/internal/peer"
+	"github.com/httplatch/httplatch/bench/internal/report"
 	"github.com/httplatch/httplatch/bench/internal/web"
 )
 
@@ -60,7 +62,6 @@ type order struct {
 	replay bool // the same key again and again
 }
 
-// orders are all that is compared.
 func orders() (all []order) {
 	for _, d := range web.All() {
 		all = append(all, order{d.Name, d, false})
@@ -71,7 +72,6 @@ func orders() (all []order) {
 	return all
 }
 
-// desks makes a contender of each of these.
 func desks(names []string, run func(b *testing.B, d web.Desk)) []contender {
 	return each(names, func(name string) string { return name }, func(b *testing.B, name string) {
 		d, ok := web.Named(name)
@@ -80,7 +80,6 @@ func desks(names []string, run func(b *testing.B, d web.Desk)) []contender {
 	})
 }
 
-// visit opens a desk and so many connections to it.
 func visit(b *testing.B, srv *server, d web.Desk, conns int, work func()) *clients {
 	b.Helper()
 	svc, err := d.Open(b.Context(), target(srv.addr), work)
@@ -99,7 +98,6 @@ func visit(b *testing.B, srv *server, d web.Desk, conns int, work func()) *clien
 	return c
 }
 
-// clients are the connections of all callers, one each.
 type clients struct{ conns []*web.Conn }
 
 func (c *clients) close() (err error) {
@@ -130,4 +128,60 @@ func (c *clients) post(caller, user, key, want int) error {
 		err = fmt.Errorf("an answer with status %d, not %d", got, want)
 	}
 	return err
+}
+
+// BenchmarkTrips counts the commands that reach the server of so many requests or cycles.
+// It counts, so once is enough.
+func BenchmarkTrips(b *testing.B) {
+	srv := startServer(b)
+	counted := size(10_000, 1000)
+	reportTrips := func(b *testing.B, sent commands) {
+		b.Logf("%v", sent)
+		b.ReportMetric(float64(sent.total())/float64(counted), report.Trips)
+	}
+	inTurns(b, 0, "a lock cycle", peers(func(b *testing.B, p peer.Peer) {
+		reportTrips(b, srv.cycleCommands(b, open(b, p, srv.addr), counted))
+	}))
+	requests := func(op func(c *clients) func(phase int) load.Op, of ...string) []contender {
+		return desks(of, func(b *testing.B, d web.Desk) {
+			srv.flush(b)
+			op := op(visit(b, srv, d, closedConns, func() {}))
+			times(b, closedConns, closedConns, op(0)) // opens connections, loads scripts
+			reportTrips(b, srv.monitor(b, func() { times(b, closedConns, counted, op(1)) }))
+		})
+	}
+	first := func(c *clients) func(int) load.Op { return c.distinct }
+	again := func(c *clients) func(int) load.Op { return c.same }
+	inTurns(b, 0, "a first request", requests(first, web.LockRedis, web.OnceRedis, web.FiberOnceRedis))
+	inTurns(b, 0, "a replay", requests(again, web.OnceRedis, web.FiberOnceRedis))
+	inTurns(b, 0, "a duplicate in the holder's process", desks([]string{web.LockRedis, web.OnceRedis}, func(b *testing.B, d web.Desk) {
+		reportTrips(b, duplicates(b, srv, d, counted))
+	}))
+}
+
+// duplicates counts the commands of requests that come while the handler of the first one runs.
+func duplicates(b *testing.B, srv *server, d web.Desk, counted int) (sent commands) {
+	b.Helper()
+	srv.flush(b)
+	const user, key = 7, 7
+	begun, end, first := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	c := visit(b, srv, d, closedConns+1, func() {
+		close(begun) // panics if a duplicate gets here
+		<-end
+	})
+	go func() { first <- c.post(closedConns, user, key, http.StatusCreated) }()
+	select {
+	case <-begun:
+	case err := <-first:
+		require.FailNow(b, "the first request ended before its duplicates", "%v", err)
+	}
+	defer func() {
+		close(end)
+		require.NoError(b, <-first)
+	}()
+	return srv.monitor(b, func() {
+		times(b, closedConns, counted, func(_ context.Context, caller, _ int) error {
+			return c.post(caller, user, key, http.StatusConflict)
+		})
+	})
 }

@@ -51,7 +51,6 @@ func BenchmarkKilled(b *testing.B) {
 	}
 }
 
-// killing kills desks that share a Redis.
 type killing struct {
 	program, redis string
 	url            string // of the desk that is not killed
@@ -71,7 +70,6 @@ func newKilling(b *testing.B) *killing {
 	return k
 }
 
-// desk is a process that serves.
 type desk struct {
 	cmd *exec.Cmd
 	url string
@@ -131,7 +129,6 @@ func (k *killing) kill(ctx context.Context, user string, age time.Duration) (tim
 	return 0, fmt.Errorf("%s was refused for %v", user, most)
 }
 
-// placeOrder places an order that takes so long.
 func placeOrder(ctx context.Context, url, user string, work time.Duration) (status int, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/orders", strings.NewReader(`{"sku":"tea","quantity":1}`))
 	if err != nil {

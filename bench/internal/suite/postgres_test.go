@@ -14,10 +14,10 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/load"
 	"github.com/httplatch/httplatch/bench/internal/report"
 	"github.com/httplatch/httplatch/bench/internal/shop"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 )
 
-// onPostgres is a server, and what its processes have cost.
 type onPostgres struct {
 	*pgtest.Cluster
 
@@ -36,16 +36,14 @@ func startPostgres(b *testing.B) *onPostgres {
 // connect connects for as long as the benchmark runs. It is no contender's.
 func connect(b *testing.B, url string) *pgx.Conn {
 	b.Helper()
-	conn, err := pgx.Connect(b.Context(), url)
-	require.NoError(b, err)
+	conn := must.Get(pgx.Connect(b.Context(), url))(b)
 	b.Cleanup(func() { _ = conn.Close(context.WithoutCancel(b.Context())) })
 	return conn
 }
 
 func execute(b *testing.B, conn *pgx.Conn, sql string) {
 	b.Helper()
-	_, err := conn.Exec(b.Context(), sql)
-	require.NoError(b, err)
+	must.Get(conn.Exec(b.Context(), sql))(b)
 }
 
 func (p *onPostgres) target(b *testing.B) shop.Target {
@@ -131,16 +129,13 @@ const slowFlushes = "&commit_delay=1000&commit_siblings=0"
 
 const someBuyers = 8
 
-// measureSerializable measures how many orders are aborted that conflict with nothing.
 func (p *onPostgres) measureSerializable(b *testing.B, c shop.Contender) {
 	b.Helper()
 	s := openShop(b, c, shop.Target{URL: p.DatabaseURL(b) + "&default_transaction_isolation=serializable", Pool: someBuyers})
-	r, err := load.Steady(b.Context(), someBuyers, *window/5, 3**window, ordering(s), func() {})
-	require.NoError(b, err)
+	r := must.Get(load.Steady(b.Context(), someBuyers, *window/5, 3**window, ordering(s), func() {}))(b)
 	reportTimes(b, r)
 }
 
-// grow makes many rows of receipts, as other processes would.
 const grow = `INSERT INTO latch_entries SELECT convert_to('other/' || n, 'UTF8'), '', 1, '', '', 0, now() + interval '1 day', 0, '', now() + interval '1 day'
 	FROM generate_series(1, 60000) n`
 
@@ -149,11 +144,9 @@ const grow = `INSERT INTO latch_entries SELECT convert_to('other/' || n, 'UTF8')
 func (p *onPostgres) measureGrown(b *testing.B, round int) {
 	b.Helper()
 	url := p.DatabaseURL(b)
-	s, err := shop.All(shop.PostgreSQL)[0].Open(b.Context(), shop.Target{URL: url, Pool: someBuyers})
-	require.NoError(b, err)
+	s := must.Get(shop.All(shop.PostgreSQL)[0].Open(b.Context(), shop.Target{URL: url, Pool: someBuyers}))(b)
 	defer func() { require.NoError(b, s.Close(b.Context())) }() // the server has no connections for all rounds
-	conn, err := pgx.Connect(b.Context(), url)
-	require.NoError(b, err)
+	conn := must.Get(pgx.Connect(b.Context(), url))(b)
 	defer func() { _ = conn.Close(b.Context()) }()
 	times(b, 1, 10, ordering(s))
 	execute(b, conn, `ALTER TABLE latch_entries SET (autovacuum_enabled = off)`)
@@ -164,15 +157,13 @@ func (p *onPostgres) measureGrown(b *testing.B, round int) {
 		_, err := load.Closed(b.Context(), someBuyers, *window, ordering(s)) // connections prepare their statements
 		require.NoError(b, err)
 		measure(b, round, shop.PostgreSQL+", order, 8 callers, 60,000 rows after 60", who, func(b *testing.B) {
-			r, err := load.Closed(b.Context(), someBuyers, 2**window, ordering(s))
-			require.NoError(b, err)
+			r := must.Get(load.Closed(b.Context(), someBuyers, 2**window, ordering(s)))(b)
 			reportTimes(b, r)
 		})
 		execute(b, conn, `ANALYZE latch_entries`)
 	}
 }
 
-// reportHeapOnly reports which part of the table's updates changed no index.
 func reportHeapOnly(b *testing.B, url string) {
 	b.Helper()
 	var percent float64

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/load"
 	"github.com/httplatch/httplatch/bench/internal/peer"
 	"github.com/httplatch/httplatch/bench/internal/report"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
@@ -54,7 +57,6 @@ func TestMain(m *testing.M) {
 	os.Exit(mysqltest.Main(pgtest.Main(redistest.Main(m))).Run())
 }
 
-// contender is measured once a round.
 type contender struct {
 	who string
 	run func(b *testing.B)
@@ -68,12 +70,10 @@ func each[T any](all []T, who func(T) string, run func(b *testing.B, one T)) (co
 	return contenders
 }
 
-// peers makes a contender of every lock library.
 func peers(run func(b *testing.B, p peer.Peer)) []contender {
 	return each(peer.All(), func(p peer.Peer) string { return p.Name }, run)
 }
 
-// inTurns measures the contenders of a case once, in random order.
 func inTurns(b *testing.B, round int, kase string, all []contender) {
 	b.Helper()
 	for _, i := range rand.Perm(len(all)) {
@@ -91,7 +91,6 @@ func measure(b *testing.B, round int, kase, who string, run func(b *testing.B)) 
 	})
 }
 
-// callersCase names the case.
 func callersCase(n int) string {
 	if n == 1 {
 		return "1 caller"
@@ -104,11 +103,9 @@ func target(addr string) peer.Target {
 	return peer.Target{Addr: addr, Pool: 10 * runtime.GOMAXPROCS(0)}
 }
 
-// open opens a peer for as long as the benchmark runs.
 func open(tb testing.TB, p peer.Peer, addr string) peer.Locker {
 	tb.Helper()
-	l, err := p.Open(tb.Context(), target(addr))
-	require.NoError(tb, err)
+	l := must.Get(p.Open(tb.Context(), target(addr)))(tb)
 	tb.Cleanup(func() { require.NoError(tb, l.Close(context.WithoutCancel(tb.Context()))) })
 	return l
 }
@@ -136,25 +133,20 @@ const leastWarm = 300 * time.Millisecond
 // warm runs op unmeasured. Failures do not count: all connections at once may take longer than a call.
 func warm(b *testing.B, callers int, op load.Op) {
 	b.Helper()
-	_, err := load.Steady(b.Context(), callers, 0, max(*window/5, leastWarm), op, func() {})
-	require.NoError(b, err)
+	must.Get(load.Steady(b.Context(), callers, 0, max(*window/5, leastWarm), op, func() {}))(b)
 }
 
-// closed runs op for the window.
 func closed(b *testing.B, callers int, op load.Op) func() (load.Result, error) {
 	b.Helper()
 	return func() (load.Result, error) { return load.Closed(b.Context(), callers, *window, op) }
 }
 
-// times runs op n times in all.
 func times(tb testing.TB, callers, n int, op load.Op) load.Result {
 	tb.Helper()
-	r, err := load.Times(tb.Context(), callers, n, op)
-	require.NoError(tb, err)
+	r := must.Get(load.Times(tb.Context(), callers, n, op))(tb)
 	return r
 }
 
-// reportTimes reports how often and how long.
 func reportTimes(b *testing.B, r load.Result) {
 	b.Helper()
 	b.ReportMetric(r.Rate(), report.Rate)
@@ -172,3 +164,73 @@ func reportTimes(b *testing.B, r load.Result) {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// TestEveryPart runs each benchmark for a moment. Every row of the report has a figure, and
+// every figure that is known is right. A machine that stands still for a second fails all calls that are
+// under way, which is an error where a window is as short as this one, but not every time.
+func TestEveryPart(t *testing.T) {
+	for _, tt := range []struct {
+		part, of string   // of: only such cases
+		results  []string // patterns
+	}{
+		{"InProcess", "", nil},
+		{"Trips", "", []string{
+			`a_lock_cycle/who=SET_NX_\+_EVALSHA.* 2\.000 trips/op`,
+			`a_lock_cycle/who=bsm:redislock-.* 2\.000 trips/op`, // two scripts, each of which calls two commands
+			`a_first_request/who=fiber_idempotency,_Redis.* 3\.000 trips/op`,
+			`a_replay/who=fiber_idempotency,_Redis.* 1\.000 trips/op`,
+			`a_duplicate_in_the_holder's_process/who=Lock,_Redis.* 0 trips/op`,
+		}},
+		{"Cycles", "", nil},
+		{"FewCallers", "", nil},
+		{"Contended", "", nil},
+		{"Latency", "", nil},
+		{"Crowd", "", nil},
+		{"Stalls", "", nil},
+		{"HTTP", "", nil},
+		{"Growth", "", nil},
+		{"Scripts", "", nil},
+		{"Transactions", "", nil},
+		{"Receipts", "", nil},
+		{"CleanUp", "", []string{
+			`PostgreSQL,_an_hour_of_orders/who=httplatch.* end/half-time`, `MariaDB,_an_hour_of_orders/who=httplatch.* end/half-time`, `SQLite,_an_hour_of_orders/who=httplatch.* end/half-time`,
+		}},
+		{"Overload", "//case=(0.5_C|600_callers)$/who=Open", []string{`case=0\.5_C/who=Open.* goodput-of-C`, `case=600_callers/who=Open.* goodput-of-C`}},
+		{"Network", "", []string{`case=near_again/who=New.* granted-p99-ms`}},
+		{"Outage", "//case=1_s_of_silence/who=Open", []string{`case=1_s_of_silence/who=Open.* first-grant-ms`}},
+	} {
+		t.Run(tt.part, func(t *testing.T) {
+			redistest.Shared(t) // skips where there is no server
+			pgtest.DatabaseURL(t)
+			mysqltest.Shared(t)
+			var out []byte
+			var missing []string
+			for range 3 {
+				if out, missing = runPart(t, tt.part, tt.of); out != nil && len(missing) == 0 {
+					break
+				}
+			}
+			require.Empty(t, missing)
+			for _, pattern := range tt.results {
+				require.Regexp(t, pattern, string(out))
+			}
+		})
+	}
+}
+
+// runPart returns the results of a benchmark, nil if it has failed, and the rows without figures.
+func runPart(t *testing.T, part, of string) (out []byte, missing []string) {
+	t.Helper()
+	self := must.Get(os.Executable())(t)
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^$", "-test.bench=^Benchmark"+part+"$"+of, "-test.benchtime=1x",
+		"-small", "-rounds=1", "-window=20ms", "-load=1s", "-then=2s", "-outages=1s", "-recovery=4s", "-play=3s")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Logf("%v: %s", err, out)
+		return nil, []string{err.Error()}
+	}
+	file := filepath.Join(t.TempDir(), part)
+	require.NoError(t, os.WriteFile(file, out, 0o600))
+	run := must.Get(report.Load(file))(t)
+	return out, run.Missing(part)
+}
