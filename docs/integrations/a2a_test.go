@@ -15,12 +15,12 @@ import (
 	"github.com/a2aproject/a2a-go/a2asrv/eventqueue"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// a2aShop is an agent that places an order for each message.
 type a2aShop struct{ orders atomic.Int64 }
 
 func (s *a2aShop) Execute(ctx context.Context, asked *a2asrv.RequestContext, events eventqueue.Queue) error {
@@ -30,7 +30,6 @@ func (s *a2aShop) Execute(ctx context.Context, asked *a2asrv.RequestContext, eve
 
 func (*a2aShop) Cancel(context.Context, *a2asrv.RequestContext, eventqueue.Queue) error { return nil }
 
-// a2aMethods send a message by each method of the SDK, and return the text of the answer.
 var a2aMethods = map[string]func(ctx context.Context, client *a2aclient.Client, m *a2a.MessageSendParams) (string, error){
 	"message/send": func(ctx context.Context, client *a2aclient.Client, m *a2a.MessageSendParams) (string, error) {
 		answer, err := client.SendMessage(ctx, m)
@@ -50,9 +49,7 @@ var a2aMethods = map[string]func(ctx context.Context, client *a2aclient.Client, 
 	},
 }
 
-func textOf(event a2a.Event) string {
-	return event.(*a2a.Message).Parts[0].(a2a.TextPart).Text
-}
+func textOf(event a2a.Event) string { return event.(*a2a.Message).Parts[0].(a2a.TextPart).Text }
 
 // TestA2ACutAtEveryByte: the official SDK sends a message over a connection that breaks off after each byte of
 // the answer, and sends it again, with another id of JSON-RPC. The twin has no guard.
@@ -70,16 +67,16 @@ func TestA2ACutAtEveryByte(t *testing.T) {
 				}
 				server := httptest.NewServer(h)
 				t.Cleanup(server.Close)
-				var network cuts
-				client, err := a2aclient.NewFromEndpoints(t.Context(), []a2a.AgentInterface{{URL: server.URL, Transport: a2a.TransportProtocolJSONRPC}},
-					a2aclient.WithJSONRPCTransport(network.client()))
+				proxy := cutproxy.Start(t, server.URL)
+				client, err := a2aclient.NewFromEndpoints(t.Context(), []a2a.AgentInterface{{URL: proxy.URL(), Transport: a2a.TransportProtocolJSONRPC}},
+					a2aclient.WithJSONRPCTransport(agentClient()))
 				require.NoError(t, err)
 				lost, whole := 0, false
 				for cut := 0; !whole && (!bare || cut < 150); cut++ {
 					message := &a2a.MessageSendParams{Message: a2a.NewMessage(a2a.MessageRoleUser, a2a.TextPart{Text: "tea"})}
-					network.arm(cut)
+					proxy.Cut(cutproxy.Response, cut)
 					text, err := send(t.Context(), client, message)
-					whole = network.seen() < cut // there was no more to cut off
+					whole = proxy.Waiting() // there was no more to cut off
 					if err != nil {
 						lost++
 						text, err = send(t.Context(), client, message)
@@ -88,6 +85,9 @@ func TestA2ACutAtEveryByte(t *testing.T) {
 					if !bare {
 						require.Equal(t, fmt.Sprint("order ", cut+1), text, "cut after %d bytes", cut)
 						require.EqualValues(t, cut+1, s.orders.Load(), "cut after %d bytes", cut)
+						if whole {
+							break // the next answer would be cut
+						}
 						message.Message.Parts = a2a.ContentParts{a2a.TextPart{Text: "coffee"}}
 						_, err = send(t.Context(), client, message)
 						require.ErrorContains(t, err, "422", "another message with this messageId")

@@ -1,7 +1,6 @@
 package integrations_test
 
 import (
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"github.com/gowebpki/jcs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
@@ -39,11 +39,6 @@ var texts = []string{
 	`{"ö":7,"😀":5,"1":4,"\u0080":6,"\r":2,"דּ":3,"€":1}`, `{"\ud83d\ude00":1,"\ufb33":2}`,
 	"{\"\ufb33\":2,\"\U0001f600\":1}", `{"\ue000":1,"\ud800\udc00":2}`, "{\"\U00010000\":2,\"\ue000\":1}",
 	`{"a":1,"aa":2,"aaa":3}`, `{"aaa":3,"aa":2,"a":1}`, `{"a\u0000":1,"a":2}`, `{"a":2,"a\u0000":1}`,
-	// Null, absent, and the empty values.
-	`{"a":null}`, `{"a":""}`, `{"a":0}`, `{"a":false}`, `{"a":"null"}`, `{"a":[]}`, `{"a":{}}`, `{"a":[null]}`,
-	`[null]`, `[null,null]`, `{"a":1,"b":null}`, `""`, `" "`,
-	// Types.
-	`{"a":"1"}`, `{"a":true}`, `{"a":"true"}`, `{"a":[1]}`, `{"a":{"b":1}}`, `{"a.b":1}`, `false`,
 	// The spelling of numbers.
 	`1`, `1.0`, `1e0`, `10e-1`, `0.1e1`, `1.000000000000000000000000`, `100`, `1e2`, `1E+2`, `1.00e02`, `0`, `-0`,
 	`0.0`, `-0e5`, `0e-99999`, `-1`, `-1.0`, `1.5`, `15e-1`, `19.99`, `19.990`, `1999e-2`, `19.9`, `0.1`,
@@ -72,49 +67,6 @@ func TestCanonicalTexts(t *testing.T) {
 	}
 }
 
-// TestCanonicalRefusals: what RFC 8785 demands to be refused. Our own limits are tested in
-// package keyfunc.
-func TestCanonicalRefusals(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{
-		`{"a":1,"a":1}`, `{"a":1,"\u0061":2}`, `{"b":{"a":1,"a":2}}`,
-		`"\ud800"`, `"\udc00"`, `"\ud800\ud800"`, `"\ud800a"`, `{"\ud800":1}`,
-		`{`, `[1,]`, `{"a":1,}`, `01`, `1.`, `+1`, `.5`, `1e`, `"a`, `nul`, ``, `1 2`, `{"a" 1}`,
-	} {
-		_, ours := canonical(text)
-		require.Error(t, ours, text)
-		_, theirs := reference(text)
-		require.Error(t, theirs, text)
-	}
-}
-
-// TestCanonicalDeviation: numbers that a float64 does not hold are rounded by RFC 8785, and keep
-// all their digits here: a different order is never taken for the first one.
-func TestCanonicalDeviation(t *testing.T) {
-	t.Parallel()
-	for wide, rounded := range map[string]string{
-		`9007199254740993`:                     `9007199254740992`,
-		`1234567890123456789`:                  `1234567890123456788`,
-		`0.1000000000000000055511151231257827`: `0.1`,
-	} {
-		a, err := reference(wide)
-		require.NoError(t, err)
-		b, err := reference(rounded)
-		require.NoError(t, err)
-		require.Equal(t, a, b)
-		a, err = canonical(wide)
-		require.NoError(t, err)
-		b, err = canonical(rounded)
-		require.NoError(t, err)
-		require.NotEqual(t, a, b)
-		require.True(t, json.Valid([]byte(a)))
-	}
-	_, err := reference(`1e400`)
-	require.Error(t, err)
-	_, err = canonical(`1e400`)
-	require.NoError(t, err)
-}
-
 // TestCanonicalNumbers compares the spelling of 100,000 float64, from all orders of magnitude.
 func TestCanonicalNumbers(t *testing.T) {
 	t.Parallel()
@@ -131,10 +83,6 @@ func TestCanonicalNumbers(t *testing.T) {
 			}
 		}
 		text := "[" + strings.Join(numbers, " , ") + "]"
-		ours, err := canonical(text)
-		require.NoError(t, err)
-		theirs, err := reference(text)
-		require.NoError(t, err)
-		require.Equal(t, theirs, ours)
+		require.Equal(t, must.Get(reference(text))(t), must.Get(canonical(text))(t))
 	}
 }

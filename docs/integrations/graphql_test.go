@@ -17,6 +17,9 @@ import (
 	"github.com/vektah/gqlparser/v2/ast"
 	"github.com/vektah/gqlparser/v2/parser"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -84,7 +87,6 @@ func freeingKey(server http.Handler) http.Handler {
 	})
 }
 
-// copyWriter keeps a copy of the answer.
 type copyWriter struct {
 	http.ResponseWriter
 	body bytes.Buffer
@@ -105,7 +107,6 @@ func graphQLRoutes(locker *lock.Locker, schema *graphql.Schema) http.Handler {
 	return mux
 }
 
-// shop is a schema with an order, which may fail.
 type shop struct {
 	orders, queries, failures int
 	commits                   bool // and the order fails after its effect
@@ -136,20 +137,11 @@ const shopSchema = `
 	type Mutation { order(sku: String!): Int! note(text: String!): Int }
 `
 
-// askGraphQL sends a document as clients of GraphQL do.
 func askGraphQL(t *testing.T, h http.Handler, key string, request any) *httptest.ResponseRecorder {
 	t.Helper()
-	body, err := json.Marshal(request)
-	require.NoError(t, err)
-	r := httptest.NewRequest(http.MethodPost, "/graphql", bytes.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-User-ID", "42")
-	if key != "" {
-		r.Header.Set("Idempotency-Key", key)
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
+	r := guardtest.KeyedBody(key, string(must.Get(json.Marshal(request))(t)))
+	r.URL.Path = "/graphql"
+	return guardtest.Serve(h, r)
 }
 
 type document struct {
@@ -158,128 +150,100 @@ type document struct {
 	Variables     map[string]any `json:"variables,omitempty"`
 }
 
-func TestGraphQL(t *testing.T) {
-	t.Parallel()
-	order := document{Query: `mutation Buy($sku: String!) { order(sku: $sku) }`, OperationName: "Buy", Variables: map[string]any{"sku": "tea"}}
-	start := func(t *testing.T) (*shop, http.Handler) {
-		t.Helper()
-		s := new(shop)
-		return s, graphQLRoutes(newLocker(t, memstore.New()), graphql.MustParseSchema(shopSchema, s))
-	}
-	replayed := func(w *httptest.ResponseRecorder) bool { return w.Header().Get("Idempotent-Replayed") == "true" }
+func startGraphQL(t *testing.T, s *shop) http.Handler {
+	t.Helper()
+	return graphQLRoutes(newLocker(t, memstore.New()), graphql.MustParseSchema(shopSchema, s))
+}
 
-	t.Run("a query needs no key, and runs each time", func(t *testing.T) {
-		t.Parallel()
-		s, h := start(t)
-		for _, key := range []string{"", "k", "k"} {
-			for _, query := range []string{`{ orders }`, `query Q { ...F } fragment F on Query { orders }`, `# mutation { order }` + "\n{ orders }"} {
-				w := askGraphQL(t, h, key, document{Query: query})
-				require.JSONEq(t, `{"data":{"orders":0}}`, w.Body.String())
-				require.False(t, replayed(w))
+var buyTea = document{Query: `mutation Buy($sku: String!) { order(sku: $sku) }`, OperationName: "Buy", Variables: map[string]any{"sku": "tea"}}
+
+func TestGraphQLMutations(t *testing.T) {
+	t.Parallel()
+	mug := buyTea
+	mug.Variables = map[string]any{"sku": "mug"}
+	twoFields := document{Query: `mutation { a: order(sku: "tea") b: order(sku: "") }`}
+	fragment := document{Query: `mutation { ...F } fragment F on Mutation { a: order(sku: "tea") b: order(sku: "") }`}
+	noted := document{Query: `mutation { order(sku: "tea") note(text: "x") }`}
+	const placed, away = `{"data":{"order":1}}`, "the database is away"
+	type step struct {
+		key      string
+		request  document
+		status   int
+		says     string // in the answer, which has data only if this has
+		replayed bool
+	}
+	for name, tt := range map[string]struct {
+		shop  shop
+		steps []step // in which there is one order
+	}{
+		"needs a key, and runs once": {shop{}, []step{
+			{"", buyTea, 400, "key-missing", false}, {"k", buyTea, 200, placed, false}, {"k", buyTea, 200, placed, true}, {"k", mug, 422, "key-reused", false},
+		}},
+		"fails, and runs again": {shop{failures: 2}, []step{
+			{"k", buyTea, 200, away, false}, {"k", buyTea, 200, away, false}, {"k", buyTea, 200, placed, false}, {"k", buyTea, 200, placed, true},
+		}},
+		"fails after its effect, and does not run again": {shop{commits: true}, []step{
+			{"k", buyTea, 200, "the mail was not sent", false}, {"k", buyTea, 409, "result-not-replayable", false},
+		}},
+		"two fields, of which the first has its effect": {shop{}, []step{
+			{"k", twoFields, 200, "no such article", false}, {"k", twoFields, 200, "no such article", true},
+		}},
+		"the same in a fragment": {shop{}, []step{
+			{"k", fragment, 200, "no such article", false}, {"k", fragment, 200, "no such article", true},
+		}},
+		"a part of the data is kept": {shop{}, []step{
+			{"k", noted, 200, `{"data":{"order":1,"note":null}}`, false}, {"k", noted, 200, `{"data":{"order":1,"note":null}}`, true},
+		}},
+	} {
+		parallel.Run(t, name, func(t *testing.T) {
+			s := tt.shop
+			h := startGraphQL(t, &s)
+			for _, step := range tt.steps {
+				w := askGraphQL(t, h, step.key, step.request)
+				require.Equal(t, step.status, w.Code)
+				require.Contains(t, w.Body.String(), step.says)
+				require.Equal(t, strings.HasPrefix(step.says, `{"data":`), strings.Contains(w.Body.String(), `"data":{`), w.Body)
+				require.Equal(t, step.replayed, w.Header().Get("Idempotent-Replayed") == "true")
 			}
+			require.Equal(t, 1, s.orders)
+		})
+	}
+}
+
+// Without the wrapper, a failure is the answer for a day.
+func TestGraphQLWithoutTheWrapper(t *testing.T) {
+	t.Parallel()
+	s := &shop{failures: 1}
+	once := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey)
+	h := once(&relay.Handler{Schema: graphql.MustParseSchema(shopSchema, s)})
+	for range 2 {
+		require.Contains(t, askGraphQL(t, h, "k", buyTea).Body.String(), "the database is away")
+	}
+	require.Zero(t, s.orders)
+	require.Equal(t, 400, askGraphQL(t, h, "", document{Query: `{ orders }`}).Code)
+}
+
+// A query needs no key, and runs each time. A document that is not known to be a query needs one.
+func TestGraphQLQueries(t *testing.T) {
+	t.Parallel()
+	s := new(shop)
+	h := startGraphQL(t, s)
+	for _, key := range []string{"", "k", "k"} {
+		for _, query := range []string{`{ orders }`, `query Q { ...F } fragment F on Query { orders }`, `# mutation { order }` + "\n{ orders }"} {
+			require.JSONEq(t, `{"data":{"orders":0}}`, askGraphQL(t, h, key, document{Query: query}).Body.String())
 		}
-		require.Equal(t, 9, s.queries)
-	})
-	t.Run("a mutation needs one, and runs once", func(t *testing.T) {
-		t.Parallel()
-		s, h := start(t)
-		w := askGraphQL(t, h, "", order)
-		require.Equal(t, 400, w.Code)
-		require.Contains(t, w.Body.String(), "key-missing")
-		for i := range 3 {
-			w := askGraphQL(t, h, "k", order)
-			require.JSONEq(t, `{"data":{"order":1}}`, w.Body.String())
-			require.Equal(t, i > 0, replayed(w))
-		}
-		other := order
-		other.Variables = map[string]any{"sku": "mug"}
-		require.Equal(t, 422, askGraphQL(t, h, "k", other).Code)
-		require.Equal(t, 1, s.orders)
-	})
-	t.Run("a mutation that fails runs again", func(t *testing.T) {
-		t.Parallel()
-		s, h := start(t)
-		s.failures = 2
-		for i := range 4 {
-			w := askGraphQL(t, h, "k", order)
-			require.Equal(t, 200, w.Code)
-			require.Equal(t, i < 2, strings.Contains(w.Body.String(), "the database is away"), w.Body)
-			require.Equal(t, i == 3, replayed(w))
-		}
-		require.Equal(t, 1, s.orders)
-	})
-	t.Run("without the wrapper, its failure is the answer for a day", func(t *testing.T) {
-		t.Parallel()
-		s := &shop{failures: 1}
-		once := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey)
-		h := once(&relay.Handler{Schema: graphql.MustParseSchema(shopSchema, s)})
-		for range 2 {
-			require.Contains(t, askGraphQL(t, h, "k", order).Body.String(), "the database is away")
-		}
-		require.Zero(t, s.orders)
-		require.Equal(t, 400, askGraphQL(t, h, "", document{Query: `{ orders }`}).Code)
-	})
-	t.Run("one that fails after its effect does not run again", func(t *testing.T) {
-		t.Parallel()
-		s, h := start(t)
-		s.commits = true
-		require.Contains(t, askGraphQL(t, h, "k", order).Body.String(), "the mail was not sent")
-		for range 2 {
-			w := askGraphQL(t, h, "k", order)
-			require.Equal(t, 409, w.Code)
-			require.Contains(t, w.Body.String(), "result-not-replayable")
-		}
-		require.Equal(t, 1, s.orders)
-	})
-	t.Run("one that does not validate runs again", func(t *testing.T) {
-		t.Parallel()
-		s, h := start(t)
-		for range 2 {
-			w := askGraphQL(t, h, "k", document{Query: `mutation { order(article: "tea") }`})
-			require.Contains(t, w.Body.String(), "errors")
-			require.False(t, replayed(w))
-		}
-		require.Zero(t, s.orders)
-	})
-	t.Run("the first field of two has its effect once, although there is no data", func(t *testing.T) {
-		t.Parallel()
-		s, h := start(t)
-		for i, query := range []string{
-			`mutation { a: order(sku: "tea") b: order(sku: "") }`,
-			`mutation { ...F } fragment F on Mutation { a: order(sku: "tea") b: order(sku: "") }`,
-		} {
-			for range 3 {
-				w := askGraphQL(t, h, query[11:14], document{Query: query})
-				require.Contains(t, w.Body.String(), "no such article")
-				require.NotContains(t, w.Body.String(), `"a":`)
-			}
-			require.Equal(t, i+1, s.orders)
-		}
-	})
-	t.Run("a part of the data is kept", func(t *testing.T) {
-		t.Parallel()
-		s, h := start(t)
-		for i := range 2 {
-			w := askGraphQL(t, h, "k", document{Query: `mutation { order(sku: "tea") note(text: "x") }`})
-			require.JSONEq(t, `{"data":{"order":1,"note":null}}`, w.Body.String())
-			require.Equal(t, i > 0, replayed(w))
-		}
-		require.Equal(t, 1, s.orders)
-	})
-	t.Run("what is not known to be a query needs a key", func(t *testing.T) {
-		t.Parallel()
-		s, h := start(t)
-		for _, request := range []any{
-			document{Query: `query Look { orders } mutation Buy { order(sku: "tea") }`, OperationName: "Buy"},
-			document{Query: `query Look { orders } mutation Buy { order(sku: "tea") }`, OperationName: "Look"},
-			document{Query: `subscription { orders }`},
-			document{Query: `{ orders`},
-			document{},
-			[]document{{Query: `mutation { order(sku: "tea") }`}},
-			map[string]any{"extensions": map[string]any{"persistedQuery": map[string]any{"version": 1, "sha256Hash": "ab"}}},
-		} {
-			require.Equal(t, 400, askGraphQL(t, h, "", request).Code, "%v", request)
-		}
-		require.Zero(t, s.orders)
-	})
+	}
+	require.Equal(t, 9, s.queries)
+	for _, request := range []any{
+		document{Query: `query Look { orders } mutation Buy { order(sku: "tea") }`, OperationName: "Buy"},
+		document{Query: `query Look { orders } mutation Buy { order(sku: "tea") }`, OperationName: "Look"},
+		document{Query: `subscription { orders }`},
+		document{Query: `{ orders`},
+		document{},
+		[]document{{Query: `mutation { order(sku: "tea") }`}},
+		map[string]any{"extensions": map[string]any{"persistedQuery": map[string]any{"version": 1, "sha256Hash": "ab"}}},
+	} {
+		require.Equal(t, 400, askGraphQL(t, h, "", request).Code, "%v", request)
+	}
+	require.Zero(t, s.orders)
 }

@@ -1,16 +1,13 @@
 package integrations_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -22,19 +19,18 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
-	"github.com/httplatch/httplatch/lock/redisstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// order is the argument of the tool that has an effect.
 type order struct {
 	SKU string `json:"sku"`
 	Key string `json:"idempotency_key,omitempty"`
@@ -78,66 +74,10 @@ func mcpRoutes(locker *lock.Locker, server *mcp.Server, opts *mcp.StreamableHTTP
 	return mux
 }
 
-// mcpModes are the ways in which the SDK serves a call.
 var mcpModes = map[string]*mcp.StreamableHTTPOptions{
 	"events":            {},
 	"JSON":              {JSONResponse: true},
 	"events, stateless": {Stateless: true},
-}
-
-// cuts is a client's network, whose next connection breaks off after some bytes of the answer.
-type cuts struct {
-	mu    sync.Mutex
-	armed bool
-	after int
-	saw   int // bytes of the connection that was armed last
-}
-
-func (c *cuts) arm(after int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.armed, c.after, c.saw = true, after, 0
-}
-
-func (c *cuts) client() *http.Client {
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if err == nil && c.armed {
-			c.armed = false
-			return &cutConn{Conn: conn, of: c}, nil
-		}
-		return conn, err
-	}
-	return &http.Client{Transport: agentHeader{&http.Transport{DialContext: dial, DisableKeepAlives: true}}}
-}
-
-// seen returns how many bytes of the answer have come.
-func (c *cuts) seen() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.saw
-}
-
-type cutConn struct {
-	net.Conn
-	of *cuts
-}
-
-func (c *cutConn) Read(p []byte) (int, error) {
-	c.of.mu.Lock()
-	left := c.of.after - c.of.saw
-	c.of.mu.Unlock()
-	if left == 0 {
-		_ = c.Close()
-		return 0, errors.New("the connection is cut")
-	}
-	n, err := c.Conn.Read(p[:min(left, len(p))])
-	c.of.mu.Lock()
-	c.of.saw += n
-	c.of.mu.Unlock()
-	return n, err
 }
 
 // agentHeader names the agent, as its authentication would.
@@ -149,12 +89,14 @@ func (a agentHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.base.RoundTrip(r)
 }
 
-// agent opens a session.
+func agentClient() *http.Client {
+	return &http.Client{Transport: agentHeader{&http.Transport{DisableKeepAlives: true}}}
+}
+
 func agent(t *testing.T, url string, client *http.Client) *mcp.ClientSession {
 	t.Helper()
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil).Connect(t.Context(),
-		&mcp.StreamableClientTransport{Endpoint: url, HTTPClient: client, DisableStandaloneSSE: true, MaxRetries: -1}, nil)
-	require.NoError(t, err)
+	session := must.Get(mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: url, HTTPClient: client, DisableStandaloneSSE: true, MaxRetries: -1}, nil))(t)
 	return session
 }
 
@@ -167,30 +109,27 @@ func buy(ctx context.Context, session *mcp.ClientSession, key string) (string, e
 	return result.Content[0].(*mcp.TextContent).Text, nil
 }
 
-// TestMCPCutAtEveryByte: the official SDK calls a tool over a connection that breaks off after each byte
-// of the answer, and calls it again in a new session, with another id. There is one order for each
-// key, and the agent learns of it.
+// TestMCPCutAtEveryByte: the official SDK calls a tool over a connection that breaks off after each byte of the answer,
+// and calls it again in a new session, with another id. There is one order for each key, and the agent learns of it.
 func TestMCPCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	for name, mode := range mcpModes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			var s agentShop
 			server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mode))
 			t.Cleanup(server.Close)
-			var network cuts
-			client := network.client()
+			proxy, client := cutproxy.Start(t, server.URL), agentClient()
 			lost, whole := 0, false
 			for cut := 0; !whole; cut++ {
 				key := fmt.Sprint("key-of-the-agent-", cut)
-				session := agent(t, server.URL+"/mcp", client)
-				network.arm(cut)
+				session := agent(t, proxy.URL()+"/mcp", client)
+				proxy.Cut(cutproxy.Response, cut)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				text, err := buy(ctx, session, key)
-				whole = network.seen() < cut // there was no more to cut off
+				whole = proxy.Waiting() // there was no more to cut off
 				if err != nil {
 					lost++
-					next := agent(t, server.URL+"/mcp", client)
+					next := agent(t, proxy.URL()+"/mcp", client)
 					text, err = buy(ctx, next, key)
 					_ = next.Close()
 				}
@@ -212,8 +151,7 @@ func TestMCPCutAtEveryByte(t *testing.T) {
 func TestMCPSessionEndsInACall(t *testing.T) {
 	t.Parallel()
 	for name, mode := range mcpModes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			ordered, closed := make(chan struct{}), make(chan struct{})
 			s := agentShop{ordering: func(context.Context) {
 				close(ordered)
@@ -221,7 +159,7 @@ func TestMCPSessionEndsInACall(t *testing.T) {
 			}}
 			server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), s.server(t), mode))
 			t.Cleanup(server.Close)
-			client := new(cuts).client()
+			client := agentClient()
 			session := agent(t, server.URL+"/mcp", client)
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
@@ -249,34 +187,13 @@ func TestMCPSessionEndsInACall(t *testing.T) {
 	}
 }
 
-// TestMCPWithoutAGuard is the twin: each lost answer is another order.
-func TestMCPWithoutAGuard(t *testing.T) {
-	t.Parallel()
-	var s agentShop
-	server := httptest.NewServer(unguardedTools(s.server(t), nil))
-	t.Cleanup(server.Close)
-	var network cuts
-	client := network.client()
-	session := agent(t, server.URL, client)
-	network.arm(10)
-	_, err := buy(t.Context(), session, "k")
-	require.Error(t, err)
-	_ = session.Close()
-	session = agent(t, server.URL, client)
-	_, err = buy(t.Context(), session, "k")
-	require.NoError(t, err)
-	require.NoError(t, session.Close())
-	require.EqualValues(t, 2, s.orders.Load())
-}
-
 // mcpCaller calls the tool n times at once with one key, and returns the text of each answer or error.
 type mcpCaller func(t *testing.T, url, key string, n int) []string
 
 // callBySDK has a session for each five calls, so that some calls share their id, and others do not.
 func callBySDK(t *testing.T, url, key string, n int) []string {
 	t.Helper()
-	answers := make([]string, n)
-	client := new(cuts).client()
+	answers, client := make([]string, n), agentClient()
 	var wg sync.WaitGroup
 	for some := range slices.Chunk(answers, 5) {
 		session := agent(t, url+"/mcp", client)
@@ -306,7 +223,6 @@ func callByPython(t *testing.T, url, key string, n int) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// unguardedTools is the twin of mcpRoutes.
 func unguardedTools(server *mcp.Server, opts *mcp.StreamableHTTPOptions) http.Handler {
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, opts)
 }
@@ -330,8 +246,7 @@ func TestMCPAtOnce(t *testing.T) {
 		tests["SDK, "+mode] = row{call: callBySDK, mode: mode}
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			var arrived sync.WaitGroup
 			arrived.Add(calls)
 			s := agentShop{ordering: func(context.Context) { arrived.Wait() }}
@@ -363,13 +278,11 @@ func TestMCPAtOnce(t *testing.T) {
 func TestMCPRefusals(t *testing.T) {
 	t.Parallel()
 	for name, mode := range mcpModes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			var s agentShop
 			server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New()), s.server(t), mode))
 			t.Cleanup(server.Close)
-			var network cuts
-			session := agent(t, server.URL+"/mcp", network.client())
+			session := agent(t, server.URL+"/mcp", agentClient())
 			defer func() { _ = session.Close() }()
 			requireCode := func(code int64, kind, says string, err error) {
 				t.Helper()
@@ -381,107 +294,14 @@ func TestMCPRefusals(t *testing.T) {
 			}
 			_, err := buy(t.Context(), session, "")
 			requireCode(-32602, "key_missing", "/params/arguments/idempotency_key", err)
-			_, err = buy(t.Context(), session, "k")
-			require.NoError(t, err)
+			must.Get(buy(t.Context(), session, "k"))(t)
 			_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "order", Arguments: order{SKU: "coffee", Key: "k"}})
 			requireCode(-32000, "key_reused", "Only if this is another intention", err)
 			for n := range 2 {
-				result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search", Arguments: struct{}{}})
-				require.NoError(t, err)
+				result := must.Get(session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search", Arguments: struct{}{}}))(t)
 				require.Equal(t, fmt.Sprint("search ", n+1), result.Content[0].(*mcp.TextContent).Text)
 			}
 			require.EqualValues(t, 1, s.orders.Load())
-		})
-	}
-}
-
-// beMCP serves until it is killed. An order is a line in a list of Redis. Over "hang", one with the key "dies"
-// is not answered, and "bare" has no guard.
-func beMCP(kind, url string) error {
-	store, err := redisstore.Open(context.Background(), url, redisstore.WithPrefix("shop:"))
-	if err != nil {
-		return err
-	}
-	options, err := redis.ParseURL(url)
-	if err != nil {
-		return err
-	}
-	orders := redis.NewClient(options)
-	tools := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
-	mcp.AddTool(tools, &mcp.Tool{Name: "order"}, func(ctx context.Context, _ *mcp.CallToolRequest, o order) (*mcp.CallToolResult, any, error) {
-		if err := orders.RPush(ctx, "placed", o.Key).Err(); err != nil {
-			return nil, nil, err
-		}
-		if strings.Contains(kind, "hang") && o.Key == "dies" {
-			_, _ = os.Stdout.WriteString("placed\n")
-			select {}
-		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "order of " + o.Key}}}, nil, nil
-	})
-	opts := &mcp.StreamableHTTPOptions{Stateless: strings.Contains(kind, "stateless")}
-	h := mcpRoutes(lock.New(store, patient, lock.WithLease(10*time.Second)), tools, opts)
-	if strings.Contains(kind, "bare") {
-		h = unguardedTools(tools, opts)
-	}
-	_, _ = fmt.Fprintln(os.Stdout, httptest.NewServer(h).URL)
-	select {}
-}
-
-// startServer returns the address of a server in another process.
-func startServer(t *testing.T, kind, url string) (addr string, placed, kill func()) {
-	t.Helper()
-	program, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(program)
-	cmd.Env = append(os.Environ(), workerOver+"="+kind+" "+url)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	kill = func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
-	t.Cleanup(kill)
-	lines := bufio.NewScanner(out)
-	require.True(t, lines.Scan())
-	return lines.Text(), func() { require.True(t, lines.Scan()) }, kill
-}
-
-// TestMCPServerIsKilled before and after its answer, and another one takes its place. Without the guard, each
-// call that is repeated is another order.
-func TestMCPServerIsKilled(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "waits for the lease of a killed server")
-	t.Parallel()
-	for kind, orders := range map[string]int{"mcp": 2, "mcp-bare": 4, "mcp-stateless": 2, "mcp-stateless-bare": 4} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			call := callBySDK
-			if strings.Contains(kind, "stateless") { // the client in Python has no sessions
-				call = callByPython
-			}
-			store := redistest.Start(t)
-			url, placed, kill := startServer(t, kind+"-hang", store.URL())
-			require.Equal(t, []string{"order of whole"}, call(t, url, "whole", 1))
-			dies := make(chan string, 1)
-			go func() { dies <- call(t, url, "dies", 1)[0] }()
-			placed()
-			kill()
-			require.NotContains(t, <-dies, "order of")
-
-			url, _, _ = startServer(t, kind, store.URL())
-			require.Equal(t, []string{"order of whole"}, call(t, url, "whole", 1), "the answer of the killed server")
-			var last string
-			eventually(t, func() bool { // until its lease is over, the call is in progress
-				last = call(t, url, "dies", 1)[0]
-				return !strings.Contains(last, "still being processed")
-			}, "the lease of the killed server")
-			if strings.Contains(kind, "bare") {
-				require.Equal(t, "order of dies", last)
-			} else {
-				require.Contains(t, last, "it is not known whether it had an effect")
-			}
-			require.EqualValues(t, orders, store.Do(t, "LLEN", "placed"))
 		})
 	}
 }
@@ -509,13 +329,49 @@ func TestContractsOverTheSDK(t *testing.T) {
 		tools := unguardedTools(server, mcpModes["events, stateless"])
 		web := httptest.NewServer(ofContracts(newLocker(t, memstore.New()), keyfunc.Header("X-Agent-ID"))[i](tools))
 		t.Cleanup(web.Close)
-		var network cuts
-		session := agent(t, web.URL, network.client())
+		session := agent(t, web.URL, agentClient())
 		for range 2 {
 			_, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "complete_checkout", Arguments: checkout{Meta: map[string]string{"idempotency-key": "k"}, ID: "c"}})
 			require.NoError(t, err)
 		}
 		require.Equal(t, want, s.orders.Load())
 		require.NoError(t, session.Close())
+	}
+}
+
+// TestMCPCancelledCall: an agent gives up, and its SDK cancels the call, so that the context of the tool ends. A tool
+// that goes on has its answer for the repeat. Otherwise its error is the answer, though no agent has read it.
+func TestMCPCancelledCall(t *testing.T) {
+	t.Parallel()
+	for name, mode := range mcpModes {
+		if mode.Stateless {
+			continue // the server does not know whose call it is
+		}
+		for answer, goesOn := range map[string]bool{"order 1": true, "context canceled": false} {
+			parallel.Run(t, name+"/"+answer, func(t *testing.T) {
+				ordered := make(chan struct{})
+				shop := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
+				mcp.AddTool(shop, &mcp.Tool{Name: "order"}, func(ctx context.Context, _ *mcp.CallToolRequest, _ order) (*mcp.CallToolResult, any, error) {
+					close(ordered)
+					<-ctx.Done()
+					if goesOn {
+						ctx = context.WithoutCancel(ctx)
+					}
+					return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "order 1"}}}, nil, ctx.Err()
+				})
+				server := httptest.NewServer(mcpRoutes(newLocker(t, memstore.New(), lock.WithWait(time.Minute)), shop, mode))
+				t.Cleanup(server.Close)
+				session := agent(t, server.URL+"/mcp", agentClient())
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() {
+					<-ordered
+					cancel()
+				}()
+				_, err := buy(ctx, session, "k")
+				require.ErrorIs(t, err, context.Canceled)
+				require.Equal(t, answer, must.Get(buy(t.Context(), session, "k"))(t))
+				require.NoError(t, session.Close())
+			})
+		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +15,8 @@ import (
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -25,22 +26,17 @@ import (
 // TestOpenAPI validates the document of docs/errors.md, and the answers of a guard by it.
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../errors.md")
-	require.NoError(t, err)
-	document := regexp.MustCompile("(?s)```yaml\n(openapi: .*?)```").FindSubmatch(page)
+	document := regexp.MustCompile("(?s)```yaml\n(openapi: .*?)```").FindSubmatch(must.Get(os.ReadFile("../errors.md"))(t))
 	require.NotNil(t, document)
-	components, err := os.ReadFile("../openapi.yaml")
-	require.NoError(t, err)
+	components := must.Get(os.ReadFile("../openapi.yaml"))(t)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "shop.yaml"), document[1], 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "openapi.yaml"), components, 0o600))
 	loader := openapi3.NewLoader()
 	loader.IsExternalRefsAllowed = true
-	shop, err := loader.LoadFromFile(filepath.Join(dir, "shop.yaml"))
-	require.NoError(t, err)
+	shop := must.Get(loader.LoadFromFile(filepath.Join(dir, "shop.yaml")))(t)
 	require.NoError(t, shop.Validate(t.Context()))
-	router, err := gorillamux.NewRouter(shop)
-	require.NoError(t, err)
+	router := must.Get(gorillamux.NewRouter(shop))(t)
 
 	l := newLocker(t, memstore.New(), lock.WithWait(0))
 	once := latch.Idempotent(l, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithBodyLimits(100, 100))
@@ -52,12 +48,8 @@ func TestOpenAPI(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 	}))
 	post := func(key, body string) (status int, valid error) {
-		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
-		if key != "" {
-			r.Header.Set("Idempotency-Key", key)
-		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		r := guardtest.KeyedBody(key, body)
+		w := guardtest.Serve(h, r)
 		route, params, err := router.FindRoute(r)
 		require.NoError(t, err)
 		in := &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route}

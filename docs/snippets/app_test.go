@@ -2,16 +2,22 @@ package snippets_test
 
 import (
 	"context"
+	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/gin-gonic/gin"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/walk"
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // auth is the authentication of the application that the pages are about.
@@ -54,19 +60,9 @@ func (a *application) handler(status int) http.HandlerFunc {
 	}
 }
 
-// whileIn calls f from inside of the next handler that runs.
 func (a *application) whileIn(f func()) { a.during.Store(&f) }
 
-func newLocker(t *testing.T, store lock.Store, opts ...lock.Option) *lock.Locker {
-	t.Helper()
-	l := lock.New(store, opts...)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		require.NoError(t, l.Close(ctx))
-	})
-	return l
-}
+var newLocker = guardtest.NewLocker
 
 // served is ask, repeated while the store does not answer within the default
 // budget, as on a busy machine.
@@ -79,14 +75,40 @@ func served(h http.Handler, method, path, key string) *httptest.ResponseRecorder
 	}
 }
 
-// ask sends a request of user 42 with the key, if there is one.
-func ask(h http.Handler, method, path, key string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(method, path, strings.NewReader(`{"sku":"tea"}`))
-	r.SetBasicAuth("42", "")
-	if key != "" {
-		r.Header.Set("Idempotency-Key", key)
+// do sends a request. headers are names and values; one without a value is not sent.
+func do(h http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i+1] != "" {
+			r.Header.Set(headers[i], headers[i+1])
+		}
 	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
+	return guardtest.Serve(h, r)
+}
+
+const tea = `{"sku":"tea"}`
+
+func basic(user string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"))
+}
+
+func ask(h http.Handler, method, path, key string) *httptest.ResponseRecorder {
+	return do(h, method, path, tea, "Authorization", basic("42"), "Idempotency-Key", key)
+}
+
+func replayed(w *httptest.ResponseRecorder) bool {
+	return w.Header().Get("Idempotent-Replayed") == "true"
+}
+
+func TestMain(m *testing.M) {
+	gin.SetMode(gin.ReleaseMode)
+	os.Exit(walk.Main(m).Run())
+}
+
+func once(l *lock.Locker) func(http.Handler) http.Handler {
+	return latch.Idempotent(l, keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey)
+}
+
+func send(h http.Handler, path, key string) *httptest.ResponseRecorder {
+	return do(h, http.MethodPost, path, tea, "Content-Type", "application/json", "X-User-ID", "42", "Idempotency-Key", key)
 }

@@ -2,8 +2,6 @@ package snippets_test
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,11 +28,7 @@ func TestSeller(t *testing.T) {
 	create := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { sessions++; w.WriteHeader(http.StatusCreated) })
 	h := sellerRoutes(newLocker(t, memstore.New()), create, http.NotFoundHandler())
 	for _, body := range []string{`{"items":[{"id":"i","quantity":1}]}`, `{ "items": [{"quantity": 1.0, "id": "i"}] }`} {
-		r := httptest.NewRequest(http.MethodPost, "/checkout_sessions", strings.NewReader(body))
-		r.Header.Set("Idempotency-Key", "k")
-		w := httptest.NewRecorder()
-		r.SetBasicAuth("agent", "")
-		h.ServeHTTP(w, r)
+		w := do(h, http.MethodPost, "/checkout_sessions", body, "Authorization", basic("agent"), "Idempotency-Key", "k")
 		require.Equal(t, http.StatusCreated, w.Code, w.Body)
 		require.Equal(t, "k", w.Header().Get("Idempotency-Key"))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/cors"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -32,19 +33,10 @@ const (
 	pageB = "https://b.example"
 )
 
-// fromPage sends a request of a script of origin.
 func fromPage(h http.Handler, origin, key string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("tea"))
-	r.Header.Set("Origin", origin)
-	if key != "" {
-		r.Header.Set("Idempotency-Key", key)
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
+	return do(h, http.MethodPost, "/orders", tea, "Origin", origin, "Idempotency-Key", key)
 }
 
-// corsLibraries are CORS middleware for both pages.
 func corsLibraries() map[string]func(http.Handler) http.Handler {
 	origins, sent, read := []string{pageA, pageB}, latch.RequestHeaders(), latch.ResponseHeaders()
 	return map[string]func(http.Handler) http.Handler{
@@ -57,15 +49,9 @@ func corsLibraries() map[string]func(http.Handler) http.Handler {
 func TestCORSOutside(t *testing.T) {
 	t.Parallel()
 	for name, allow := range corsLibraries() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			h := allow(latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Global, keyfunc.IdempotencyKey)(createOrder))
-			preflight := httptest.NewRequest(http.MethodOptions, "/orders", http.NoBody)
-			preflight.Header.Set("Origin", pageA)
-			preflight.Header.Set("Access-Control-Request-Method", "POST")
-			preflight.Header.Set("Access-Control-Request-Headers", "idempotency-key")
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, preflight)
+			w := do(h, http.MethodOptions, "/orders", "", "Origin", pageA, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "idempotency-key")
 			require.Less(t, w.Code, 300)
 			require.Equal(t, "idempotency-key", strings.ToLower(w.Header().Get("Access-Control-Allow-Headers")))
 
@@ -90,24 +76,22 @@ func TestCORSOutside(t *testing.T) {
 func TestCORSInside(t *testing.T) {
 	t.Parallel()
 	for name, allow := range corsLibraries() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			h := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Global, keyfunc.IdempotencyKey)(allow(createOrder))
 			first := fromPage(h, pageA, "k")
 			require.Equal(t, []string{pageA}, first.Header()["Access-Control-Allow-Origin"])
 			again := fromPage(h, pageA, "k")
-			require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
+			require.True(t, replayed(again))
 			for name, values := range first.Header() {
 				require.Equal(t, values, again.Header()[name], name)
 			}
 			other := fromPage(h, pageB, "k")
-			require.Equal(t, "true", other.Header().Get("Idempotent-Replayed"))
+			require.True(t, replayed(other))
 			for name := range other.Header() {
 				require.NotContains(t, name, "Access-Control-")
 			}
 
-			both := allow(h)
-			require.Equal(t, []string{pageB}, fromPage(both, pageB, "k").Header()["Access-Control-Allow-Origin"])
+			require.Equal(t, []string{pageB}, fromPage(allow(h), pageB, "k").Header()["Access-Control-Allow-Origin"])
 		})
 	}
 	anyone := func(next http.Handler) http.Handler { return cors.AllowAll().Handler(next) }

@@ -93,7 +93,7 @@ func TestOwnErrors(t *testing.T) {
 		want   string
 	}{
 		"":    {400, `{"error":{"code":"BAD_KEY","message":"The header Idempotency-Key is missing.","retry":false}}`},
-		"a,b": {400, `{"error":{"code":"BAD_KEY","message":"The header Idempotency-Key is neither one string of RFC 8941 nor one bare key.","retry":false}}`},
+		"a,b": {400, `{"error":{"code":"BAD_KEY","message":"The header Idempotency-Key is neither one string of RFC 8941 nor one bare key; send a UUID, say.","retry":false}}`},
 	} {
 		name := "key " + key
 		w := ask(h, "POST", "/orders", key)

@@ -2,7 +2,10 @@ package snippets_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,6 +14,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/httplatch/httplatch/form"
+	"github.com/httplatch/httplatch/internal/requestinfo"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/lockotel"
+	"github.com/httplatch/httplatch/lock/redisstore"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // TestFiguresOfTheBenchmark: the README and docs/choosing.md have the figures of
@@ -63,24 +77,17 @@ func TestFiguresOfTheDay(t *testing.T) {
 		all = append(all, d)
 	}
 	const paragraph = "In a simulated day" // begins with this
-	for _, tt := range []struct {
-		day     day
-		figures func(day) []float64
-	}{
-		{day{Name: "the incident's policy", TTL: 2 * time.Hour, Rate: 1000, Orders: 1_000_000}, func(d day) []float64 { return []float64{d.LockedOut, d.Minutes} }},
-		{day{Name: "httplatch, Lock", TTL: 30 * time.Second, Rate: 1000, Orders: 1_000_000}, func(d day) []float64 {
-			require.InDelta(t, 1, d.LockedOut, 0, "the README says one customer")
-			return []float64{math.Round(d.Longest.Seconds())}
-		}},
-	} {
-		i := slices.IndexFunc(all, func(d day) bool {
-			return d.Name == tt.day.Name && d.TTL == tt.day.TTL && d.Rate == tt.day.Rate && d.Orders == tt.day.Orders
-		})
-		require.GreaterOrEqual(t, i, 0, "%+v", tt.day)
-		cells := figuresOf(t, read(t, "../../README.md"), paragraph)
-		for _, f := range tt.figures(all[i]) {
-			require.True(t, has(cells, f), "%s: %v has no %v: %+v", paragraph, cells, f, all[i])
-		}
+	run := func(name string, ttl time.Duration) day {
+		t.Helper()
+		i := slices.IndexFunc(all, func(d day) bool { return d.Name == name && d.TTL == ttl && d.Rate == 1000 && d.Orders == 1_000_000 })
+		require.GreaterOrEqual(t, i, 0, name)
+		return all[i]
+	}
+	incident, ours := run("the incident's policy", 2*time.Hour), run("httplatch, Lock", 30*time.Second)
+	require.InDelta(t, 1, ours.LockedOut, 0, "the README says one customer")
+	cells := figuresOf(t, read(t, "../../README.md"), paragraph)
+	for _, f := range []float64{incident.LockedOut, incident.Minutes, math.Round(ours.Longest.Seconds())} {
+		require.True(t, has(cells, f), "%s: %v has no %v", paragraph, cells, f)
 	}
 }
 
@@ -109,7 +116,6 @@ func resultsOf(t *testing.T, text string) map[string]float64 {
 	return all
 }
 
-// figuresOf are the numbers in a paragraph, or in a row of a table behind its first cell.
 func figuresOf(t *testing.T, text, begins string) (all []float64) {
 	t.Helper()
 	_, cells, ok := strings.Cut(text, "\n"+begins)
@@ -127,9 +133,7 @@ func figuresOf(t *testing.T, text, begins string) (all []float64) {
 
 func number(t *testing.T, text string) float64 {
 	t.Helper()
-	f, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
-	require.NoError(t, err)
-	return f
+	return must.Get(strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64))(t)
 }
 
 // has reports whether one of the figures is f, rounded to a decimal or to half a percent;
@@ -138,4 +142,113 @@ func has(figures []float64, f float64) bool {
 	return slices.ContainsFunc(figures, func(figure float64) bool {
 		return math.Abs(figure-f) <= 0.005*f || figure == math.Round(10*f)/10 || f >= 10 && math.Abs(figure-f) <= 0.5
 	})
+}
+
+// TestSizes measures by how much the memory of a Redis grows with each entry, and holds the
+// pages to it.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	const entries, answer = 6_000, 1024
+	aLock := numberOn(t, "../redis.md", "A lock takes about (\\d+) bytes, with a key such as `shop:lock:user=1000000`")
+	require.Equal(t, aLock, numberOn(t, "../choosing.md", `\| memory for a lock, with a key such as .* \| (\d+) B `))
+	record := answer + numberOn(t, "../redis.md", `\(size of an answer \+ (\d+) bytes\)`)
+	require.Contains(t, read(t, "../choosing.md"), fmt.Sprintf("| memory for the record of an answer of 1 KiB | %.1f kB", float64(record)/1000))
+
+	srv := redistest.Start(t)
+	store := must.Get(redisstore.Open(t.Context(), srv.URL(), redisstore.WithPrefix("shop:")))(t)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	locker := newLocker(t, store, lock.WithBudget(10*time.Second), lock.WithLease(10*time.Minute))
+	grown := func(of string, want int, add func(i int)) {
+		t.Helper()
+		add(0) // connections and scripts are no entries
+		before := usedMemory(t, srv)
+		for i := range entries {
+			add(i + 1)
+		}
+		bytes := (usedMemory(t, srv) - before) / entries
+		t.Logf("%s takes %d bytes of a Redis", of, bytes)
+		// Servers differ, and so do the names of hosts, which are in each entry.
+		require.InDelta(t, 0.95*float64(want), bytes, 0.2*float64(want))
+	}
+
+	var leases []*lock.Lease
+	key := func(i int) string { return lock.Key("user", strconv.Itoa(1_000_000+i)) }
+	grown("a lock", aLock, func(i int) {
+		leases = append(leases, must.Get(locker.Acquire(t.Context(), key(i)))(t))
+	})
+	for _, lease := range leases {
+		require.NoError(t, lease.Release(t.Context()))
+	}
+
+	once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
+	h := auth.Require(once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Location", "/orders/6J25NBC6PSYZRTTN7RBQMAPK55")
+		_, _ = w.Write(make([]byte, answer))
+	})))
+	grown("the record of an answer of 1 KiB", record, func(i int) {
+		require.Equal(t, http.StatusOK, ask(h, "POST", "/orders", fmt.Sprintf("8e03978e-40d5-43e8-bc93-%012d", i)).Code)
+	})
+}
+
+// TestSizesOfTexts: what the pages say of what is served, and of what is added to an entry.
+func TestSizesOfTexts(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/latch.js", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	w := httptest.NewRecorder()
+	form.Script().ServeHTTP(w, r)
+	require.Contains(t, read(t, "../forms.md"), fmt.Sprintf("a script of %.1f kB (compressed)", float64(w.Body.Len())/1000))
+
+	request := requestinfo.Request{Guard: "orders", Method: "POST", Path: "/orders", Label: "user-777777", Began: time.Now()}
+	require.Len(t, request.AppendTo(nil), numberOn(t, "../console.md", "`orders`, `POST`, `/orders` and `user-777777`: (\\d+) bytes"))
+	bare := requestinfo.Request{Began: time.Now()}
+	require.Len(t, bare.AppendTo(nil), numberOn(t, "../console.md", `The texts cost (\d+) bytes and their own length`))
+
+	sampled := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+	require.Len(t, " "+lockotel.Origin(trace.ContextWithSpanContext(t.Context(), sampled)), numberOn(t, "../telemetry.md", `It costs (\d+) bytes an entry`))
+	require.Len(t, " "+lockotel.Origin(t.Context()), numberOn(t, "../telemetry.md", `an entry \((\d+) without a\s+sampled trace`))
+}
+
+// TestVersions: the pages name the versions that the tests run with.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ page, words, file, required string }{
+		{"../../README.md", `needs Go (\d+\.\d+) or later`, "../../go.mod", `(?m)^go (\S+)$`},
+		{"../../README.md", `tested\s+with \S+ and (\d+\.\d+)\b`, "../../Makefile", `NEWER_GO \?= go(\S+)`},
+		{"../routers.md", `with\s+echo (\d+\.\d+)`, "../../middleware/echo/go.mod", `labstack/echo/v5 v(\S+)`},
+		{"../routers.md", `and (\d+\.\d+)\.`, "../../middleware/echo/go.mod", `labstack/echo/v4 v(\S+)`},
+		{"../routers.md", `with gin (\d+\.\d+)`, "../../middleware/gin/go.mod", `gin-gonic/gin v(\S+)`},
+		{"../routers.md", `with fiber (\d+\.\d+)`, "go.mod", `gofiber/fiber/v3 v(\S+)`},
+		{"../grpc.md", `connect-go (\d+\.\d+)`, "../integrations/go.mod", `connectrpc.com/connect v(\S+)`},
+		{"../grpc.md", `grpc-go (\d+\.\d+)`, "../integrations/go.mod", `google.golang.org/grpc v(\S+)`},
+		{"../queues.md", `asynq (\d+\.\d+)`, "../integrations/go.mod", `hibiken/asynq v(\S+)`},
+		{"../queues.md", `watermill (\d+\.\d+)`, "../integrations/go.mod", `ThreeDotsLabs/watermill v(\S+)`},
+		{"../queues.md", `franz-go (\d+\.\d+)`, "../integrations/go.mod", `twmb/franz-go v(\S+)`},
+	} {
+		named := regexp.MustCompile(tt.words).FindStringSubmatch(read(t, tt.page))
+		require.NotNil(t, named, "%s: %s", tt.page, tt.words)
+		required := regexp.MustCompile(tt.required).FindStringSubmatch(read(t, tt.file))
+		require.NotNil(t, required, "%s: %s", tt.file, tt.required)
+		require.True(t, strings.HasPrefix(required[1]+".", named[1]+"."), "%s: %s, and %s has %s", tt.page, named[0], tt.file, required[1])
+	}
+}
+
+func numberOn(t *testing.T, page, words string) int {
+	t.Helper()
+	return numberIn(t, read(t, page), words)
+}
+
+func numberIn(t *testing.T, text, words string) int {
+	t.Helper()
+	m := regexp.MustCompile(words).FindStringSubmatch(text)
+	require.NotNil(t, m, words)
+	return must.Get(strconv.Atoi(m[1]))(t)
+}
+
+func usedMemory(t *testing.T, srv *redistest.Server) int {
+	t.Helper()
+	info, ok := srv.Do(t, "INFO", "memory").(string)
+	require.True(t, ok)
+	return numberIn(t, info, `used_memory:(\d+)`)
 }

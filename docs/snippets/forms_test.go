@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/form"
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -98,10 +100,17 @@ func placeOrder(_ context.Context, sku string) (id string, err error) {
 	return strconv.FormatInt(placed.Add(1), 10), nil
 }
 
+func submit(ctx context.Context, h http.Handler, fields string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(ctx, "POST", "/orders", strings.NewReader(fields))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Accept", "text/html,*/*;q=0.8")
+	r.SetBasicAuth("42", "")
+	return guardtest.Serve(h, r)
+}
+
 // TestForm is the table of the page.
 func TestForm(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		h := formRoutes(newLocker(t, memstore.New()))
 		before := placed.Load()
 		shown := func() (key string) {
@@ -113,14 +122,7 @@ func TestForm(t *testing.T) {
 			return m[1]
 		}
 		submit := func(ctx context.Context, key, sku string) *httptest.ResponseRecorder {
-			fields := url.Values{"once": {key}, "sku": {sku}}
-			r := httptest.NewRequestWithContext(ctx, "POST", "/orders", strings.NewReader(fields.Encode()))
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			r.Header.Set("Accept", "text/html,*/*;q=0.8")
-			r.SetBasicAuth("42", "")
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			return w
+			return submit(ctx, h, url.Values{"once": {key}, "sku": {sku}}.Encode())
 		}
 
 		key := shown()
@@ -130,7 +132,7 @@ func TestForm(t *testing.T) {
 		giveUp() // as a browser does at the second click
 		first := submit(t.Context(), key, "tea")
 		require.Equal(t, 303, first.Code)
-		require.Equal(t, "true", first.Header().Get("Idempotent-Replayed"))
+		require.True(t, replayed(first))
 		order := first.Header().Get("Location")
 		require.EqualValues(t, 1, placed.Load()-before, "a double click")
 
@@ -149,8 +151,7 @@ func TestForm(t *testing.T) {
 
 // TestFormsThatCannotChange: a double click on a form without a key, and its flash message.
 func TestFormsThatCannotChange(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		locker := newLocker(t, memstore.New())
 		once := latch.Dedupe(locker, keyfunc.Context(auth.UserID), 10*time.Second)
 		var orders atomic.Int64
@@ -160,31 +161,22 @@ func TestFormsThatCannotChange(t *testing.T) {
 			http.SetCookie(w, &http.Cookie{Name: "flash", Value: "thanks"})
 			http.Redirect(w, r, "/orders/"+id+"?placed=1", http.StatusSeeOther)
 		})))
-		submit := func(ctx context.Context) *httptest.ResponseRecorder {
-			r := httptest.NewRequestWithContext(ctx, "POST", "/orders", strings.NewReader("sku=tea"))
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			r.SetBasicAuth("42", "")
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			return w
-		}
 		ctx, giveUp := context.WithCancel(t.Context())
-		go submit(ctx)
+		go submit(ctx, h, "sku=tea")
 		synctest.Wait()
 		giveUp()
-		second := submit(t.Context())
+		second := submit(t.Context(), h, "sku=tea")
 		require.Equal(t, "/orders/1?placed=1", second.Header().Get("Location"))
 		require.Empty(t, second.Header().Get("Set-Cookie"), "the flash message is lost, and the query is not")
 		require.EqualValues(t, 1, orders.Load())
 		time.Sleep(11 * time.Second)
-		require.Equal(t, "/orders/2?placed=1", submit(t.Context()).Header().Get("Location"), "after the window it is another one")
+		require.Equal(t, "/orders/2?placed=1", submit(t.Context(), h, "sku=tea").Header().Get("Location"), "after the window it is another one")
 	})
 }
 
 // TestSecondClickBehindLock: what the first request's context is when its client has gone.
 func TestSecondClickBehindLock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
 		locker := newLocker(t, memstore.New())
 		onePerUser := latch.Lock(locker.With(lock.WithDetached()), "user", keyfunc.Context(auth.UserID))
 		for guard, goesOn := range map[string]bool{"plain": false, "detached": true} {
@@ -198,17 +190,10 @@ func TestSecondClickBehindLock(t *testing.T) {
 				work <- r.Context().Err()
 			})))
 			ctx, giveUp := context.WithCancel(t.Context())
-			submit := func(ctx context.Context) int {
-				r := httptest.NewRequestWithContext(ctx, "POST", "/orders", strings.NewReader("sku=tea"))
-				r.SetBasicAuth("42", "")
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, r)
-				return w.Code
-			}
-			go submit(ctx)
+			go submit(ctx, h, "sku=tea")
 			synctest.Wait()
 			giveUp()
-			require.Equal(t, 409, submit(t.Context()), guard)
+			require.Equal(t, 409, submit(t.Context(), h, "sku=tea").Code, guard)
 			require.Equal(t, goesOn, <-work == nil, guard)
 			synctest.Wait()
 		}

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,12 +26,6 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	latch "github.com/httplatch/httplatch/middleware"
-)
-
-// The rows whose handlers leave a result unread.
-const (
-	leftOpen   = "rows left open"
-	notScanned = "`QueryRow`, not scanned"
 )
 
 // handling is a row of docs/evidence/handlers.md: a handler whose order is a row of a database.
@@ -96,7 +89,6 @@ type call struct {
 	answered bool
 }
 
-// exec executes a statement in the transaction of the guard.
 func (c *call) exec(statement string, args ...any) (err error) {
 	if c.sqlTx != nil {
 		_, err = c.sqlTx.ExecContext(c, c.desk.reads(statement), args...)
@@ -106,10 +98,8 @@ func (c *call) exec(statement string, args ...any) (err error) {
 	return err
 }
 
-// order inserts the order of the run.
 func (c *call) order() error { return c.exec(insertRun, c.run) }
 
-// beside inserts one over a connection of the pool.
 func (c *call) beside() (err error) {
 	if c.sqlTx != nil {
 		_, err = c.desk.db.ExecContext(c, c.desk.reads("INSERT INTO orders (run, beside) VALUES ($1, true)"), c.run)
@@ -119,7 +109,6 @@ func (c *call) beside() (err error) {
 	return err
 }
 
-// answer answers by itself.
 func (c *call) answer(status int, text string) error {
 	c.answered = true
 	c.w.WriteHeader(status)
@@ -204,7 +193,7 @@ func openDesk(t *testing.T, at databases, h *handling, over string, twin func(gu
 			d.pool.Close()
 		}
 		require.NoError(t, d.office.exec(ctx, h.undo))
-		require.NoError(t, d.office.close(ctx))
+		require.NoError(t, d.office.Close())
 	})
 	return d
 }
@@ -263,7 +252,6 @@ type came struct {
 	later   error
 }
 
-// play sends the request and its repeat.
 func (d *desk) play(t *testing.T) *came {
 	t.Helper()
 	s := new(came)
@@ -315,7 +303,6 @@ func (s *came) broken(want int) string {
 
 func (s *sight) ok() bool { return s != nil && s.status < 300 }
 
-// cells returns a row of the page.
 func (s *came) cells() []string {
 	count := func(i int) string {
 		n := 0
@@ -391,7 +378,6 @@ A handler inserts an order, does what the row says, and answers ` + "`201`" + ` 
 - **Bold**: the handler breaks the rule in a way that no guard can see or undo.
 `
 
-// lines executes a row over each driver that it is for, and describes the results.
 func (h *handling) lines(t *testing.T, at databases) string {
 	t.Helper()
 	var over [][]string
@@ -438,77 +424,47 @@ func TestHandlers(t *testing.T) {
 		}
 		t.Run(h.name, func(t *testing.T) { b.WriteString(h.lines(t, at)) }) //nolint:paralleltest // the rows are in order
 	}
-	if t.Failed() {
-		return
-	}
-	const page = "../evidence/handlers.md"
-	text := strings.NewReplacer("](problems.md", "](../problems.md", "](exactly-once.md", "](../exactly-once.md").Replace(b.String())
-	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
-		return
-	}
-	require.Equal(t, read(t, page), text, "write it again with: go test ./docs/snippets -run TestHandlers -update")
+	requirePage(t, "handlers.md", b.String())
 }
 
 // settledBadly is a store whose transactions end as settle does, with an error of a guard that has lost
-// count of what is committed where.
+// count of what is committed where. elsewhere leaves the receipt over another connection.
 type settledBadly struct {
 	guarded
-
-	settle func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error)
+	settle settling
 }
+
+type settling = func(work context.Context, tx lock.Transaction, elsewhere func() (bool, error)) (bool, error)
 
 type badly struct {
 	lock.Transaction
-	of         settledBadly
-	work       context.Context //nolint:containedctx // of the work
-	key, token string
+	settle func(ctx context.Context, receipt []byte, keep time.Duration) (bool, error)
+}
+
+func (b badly) Settle(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
+	return b.settle(ctx, receipt, keep)
 }
 
 func (s settledBadly) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
 	work, tx, err := s.guarded.Begin(ctx, key, token)
-	return work, badly{tx, s, work, key, token}, err
+	return work, badly{tx, func(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
+		return s.settle(work, tx, func() (bool, error) { return s.Settle(ctx, key, lock.Claim{Token: token}, receipt, keep) })
+	}}, err
 }
 
-func (b badly) Settle(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
-	return b.of.settle(b, ctx, receipt, keep)
-}
-
-// elsewhere leaves the receipt over another connection.
-func (b badly) elsewhere(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
-	return b.of.Settle(ctx, b.key, lock.Claim{Token: b.token}, receipt, keep)
-}
-
-// commit commits the work without a receipt, over PostgreSQL.
-func (b badly) commit() {
-	if tx, ok := pgstore.SQLTx(b.work); ok {
-		_, _ = tx.ExecContext(b.work, "COMMIT")
-	} else if tx, ok := pgstore.Tx(b.work); ok {
-		_, _ = tx.Exec(b.work, "COMMIT")
+// commitAlone commits the work without a receipt, over PostgreSQL.
+func commitAlone(work context.Context, tx lock.Transaction) {
+	if tx, ok := pgstore.SQLTx(work); ok {
+		_, _ = tx.ExecContext(work, "COMMIT")
+	} else if tx, ok := pgstore.Tx(work); ok {
+		_, _ = tx.Exec(work, "COMMIT")
 	}
+	_ = tx.Rollback(work)
 }
 
-// A result that is not read over MariaDB has no row on the page: when the context of the work ends,
-// either database/sql reads the result, and the transaction is committed, or the driver closes the
-// connection, and it is rolled back. Either way the rule is kept.
-func TestUnreadResultsOverMariaDB(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short, "executes handlers over a database")
-	t.Parallel()
-	at := handlersDatabases(t)
-	rows := map[string]handling{}
-	for _, h := range handlings() {
-		rows[h.name] = h
-	}
-	for _, name := range []string{leftOpen, notScanned} {
-		h := rows[name]
-		require.Equal(t, overSteady, h.over)
-		for range 20 {
-			t.Run(name, func(t *testing.T) { //nolint:paralleltest // they are of one database
-				s := openDesk(t, at, &h, overMySQL, nil).play(t)
-				require.Empty(t, s.broken(1), "%v %v\n%s", s.cells(), s.rows, s.logged)
-			})
-		}
-	}
+func handlingOf(name string) handling {
+	all := handlings()
+	return all[slices.IndexFunc(all, func(h handling) bool { return h.name == name })]
 }
 
 // TestHandlersCatch plays rows with stores that break the rule, each in another way.
@@ -516,35 +472,29 @@ func TestHandlersCatch(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "executes a table of handlers over a database")
 	t.Parallel()
 	at := handlersDatabases(t)
-	rows := map[string]handling{}
-	for _, h := range handlings() {
-		rows[h.name] = h
-	}
 	for _, tt := range []struct {
 		store  string
 		over   string
-		settle func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error)
+		settle settling
 		row    string
 		broken string
 	}{
-		{"the receipt is written over another connection, and the work rolled back", overEach, func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
-			defer func() { _ = tx.Rollback(ctx) }()
-			return tx.elsewhere(ctx, receipt, keep)
+		{"the receipt is written over another connection, and the work rolled back", overEach, func(work context.Context, tx lock.Transaction, elsewhere func() (bool, error)) (bool, error) {
+			defer func() { _ = tx.Rollback(work) }()
+			return elsewhere()
 		}, "one `INSERT`", "a success without its rows"},
-		{"the receipt is written over another connection, after COMMIT", overBoth, func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
-			tx.commit()
-			_ = tx.Rollback(ctx)
-			return tx.elsewhere(ctx, receipt, keep)
+		{"the receipt is written over another connection, after COMMIT", overBoth, func(work context.Context, tx lock.Transaction, elsewhere func() (bool, error)) (bool, error) {
+			commitAlone(work, tx)
+			return elsewhere()
 		}, "a unique violation, ignored", "a success without its rows"},
-		{"COMMIT is called a failure", overBoth, func(tx badly, ctx context.Context, _ []byte, _ time.Duration) (bool, error) {
-			tx.commit()
-			_ = tx.Rollback(ctx)
+		{"COMMIT is called a failure", overBoth, func(work context.Context, tx lock.Transaction, _ func() (bool, error)) (bool, error) {
+			commitAlone(work, tx)
 			return false, fmt.Errorf("%w: lost", lock.ErrNotApplied)
 		}, "one `INSERT`", "rows without their answer"},
 	} {
 		for _, over := range drivers[tt.over] {
 			t.Run(tt.store+"/"+over, func(t *testing.T) { //nolint:paralleltest // they are of one database
-				h := rows[tt.row]
+				h := handlingOf(tt.row)
 				s := openDesk(t, at, &h, over, func(s guarded) lock.Store { return settledBadly{s, tt.settle} }).play(t)
 				require.Equal(t, tt.broken, s.broken(1), "%v", s.cells())
 			})

@@ -37,7 +37,6 @@ type queries interface {
 	InsertOrder(ctx context.Context, run int32) error
 }
 
-// queriesOf returns New(tx), for a *sql.Tx.
 func (d *desk) queriesOf(tx *sql.Tx) queries {
 	if d.over == overMySQL {
 		return overmysql.New(tx)
@@ -87,7 +86,6 @@ func sqlcHandlings() []handling {
 	}
 }
 
-// gormOrder is an order as GORM has it.
 type gormOrder struct {
 	Run int
 }
@@ -106,9 +104,8 @@ func (gormSQLite) RollbackTo(tx *gorm.DB, name string) error {
 	return tx.Exec("ROLLBACK TO SAVEPOINT " + name).Error
 }
 
-// openGORM opens one over conn: the pool of the service, or a transaction.
-func (c *call) openGORM(conn gorm.ConnPool, cfg gorm.Config) *gorm.DB {
-	cfg.Logger = logger.Discard
+func (c *call) openGORM(conn gorm.ConnPool) *gorm.DB {
+	cfg := gorm.Config{Logger: logger.Discard}
 	var over gorm.Dialector
 	switch c.desk.over {
 	case overMySQL:
@@ -126,29 +123,27 @@ func (c *call) openGORM(conn gorm.ConnPool, cfg gorm.Config) *gorm.DB {
 }
 
 func gormHandlings() []handling {
-	inTx := func(name, so string, orders int, cfg gorm.Config, session gorm.Session, f func(c *call, o *gorm.DB) error) handling {
+	inTx := func(name, so string, orders int, f func(c *call, o *gorm.DB) error) handling {
 		return handling{name: "GORM, " + name, so: so, over: overSQLs, orders: orders, handle: func(c *call) error {
-			session.NewDB, session.Context = true, c
-			o := c.openGORM(c.desk.db, cfg).Session(&session)
+			o := c.openGORM(c.desk.db).Session(&gorm.Session{NewDB: true, Context: c, SkipDefaultTransaction: true})
 			o.Statement.ConnPool = c.sqlTx
 			return f(c, o)
 		}}
 	}
-	skip := gorm.Session{SkipDefaultTransaction: true}
 	create := func(c *call, o *gorm.DB) error { return o.Create(&gormOrder{Run: c.run}).Error }
 	return []handling{
-		inTx("`o.Statement.ConnPool = tx`, `Create`", "", 0, gorm.Config{}, skip, create),
+		inTx("`o.Statement.ConnPool = tx`, `Create`", "", 0, create),
 		{name: "GORM, `gorm.Open` over `postgres.Config{Conn: tx}` or `mysql.Config{Conn: tx}`", over: overSQLs, handle: func(c *call) error {
-			return create(c, c.openGORM(c.sqlTx, gorm.Config{}).WithContext(c))
+			return create(c, c.openGORM(c.sqlTx).WithContext(c))
 		}},
-		inTx("`o.Transaction(f)`", "", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
+		inTx("`o.Transaction(f)`", "", 0, func(c *call, o *gorm.DB) error {
 			return o.Transaction(func(o *gorm.DB) error { return create(c, o) })
 		}),
-		inTx("`o.Transaction(f)`, which fails and is passed over", "", -1, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
+		inTx("`o.Transaction(f)`, which fails and is passed over", "", -1, func(c *call, o *gorm.DB) error {
 			_ = o.Transaction(func(o *gorm.DB) error { return errors.Join(create(c, o), errAway) })
 			return nil
 		}),
-		inTx("`o.Begin`, `Create`, `Commit`", "`o.Transaction`", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
+		inTx("`o.Begin`, `Create`, `Commit`", "`o.Transaction`", 0, func(c *call, o *gorm.DB) error {
 			tx := o.Begin()
 			defer tx.Rollback()
 			if err := create(c, tx); err != nil {
@@ -182,7 +177,6 @@ func (c *call) entOrder(edge bool) *sqlgraph.CreateSpec {
 	return spec
 }
 
-// entName is ent's name of the database.
 func (d *desk) entName() string {
 	return map[string]string{overSQL: dialect.Postgres, overMySQL: dialect.MySQL, overSQLite: dialect.SQLite}[d.over]
 }
@@ -200,16 +194,6 @@ func entHandlings() []handling {
 		}},
 		{name: "ent, a driver whose `Tx` returns `dialect.NopTx`, with an edge", over: overSQLs, handle: func(c *call) error {
 			return sqlgraph.CreateNode(c, entDriver{over(c)}, c.entOrder(true))
-		}},
-		{name: "ent, the same, `client.Tx`, its `Commit`", over: overSQLs, handle: func(c *call) error {
-			tx, err := entDriver{over(c)}.Tx(c)
-			if err != nil {
-				return err
-			}
-			if err := sqlgraph.CreateNode(c, entOf{tx, c.desk.entName()}, c.entOrder(false)); err != nil {
-				return err
-			}
-			return tx.Commit()
 		}},
 		{name: "ent, the same, `client.Tx`, its `Rollback`, and `201`", over: overSQLs, so: "`NopTx` rolls back nothing: answer with an error", handle: func(c *call) error {
 			tx, err := entDriver{over(c)}.Tx(c)
@@ -231,7 +215,6 @@ func (d entOf) Dialect() string                        { return d.name }
 func (entOf) Close() error                             { return nil }
 func (d entOf) Tx(context.Context) (dialect.Tx, error) { return dialect.NopTx(d), nil }
 
-// bunOrder is an order as bun has it.
 type bunOrder struct {
 	bun.BaseModel `bun:"table:orders"`
 

@@ -2,7 +2,6 @@ package snippets_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"io"
 	"net/http"
@@ -24,7 +23,6 @@ func handlings() []handling {
 	return slices.Concat(endings(), failings(), settings(), lasting(), lifetimes(), answerings(), elsewheres(), libraries())
 }
 
-// in gives rows their topic.
 func in(topic string, rows ...handling) []handling {
 	for i := range rows {
 		rows[i].topic = topic
@@ -32,47 +30,44 @@ func in(topic string, rows ...handling) []handling {
 	return rows
 }
 
+// then is an order, and f if there was no error.
+func then(f func(c *call) error) func(c *call) error {
+	return func(c *call) error {
+		if err := c.order(); err != nil {
+			return err
+		}
+		return f(c)
+	}
+}
+
 func endings() []handling {
 	return in("The end of the transaction",
 		handling{name: "one `INSERT`", over: overEach, handle: (*call).order},
 		handling{name: "no statement", over: overEach, orders: -1, handle: all()},
-		handling{name: "`defer tx.Rollback(ctx)`", over: overPgx, handle: func(c *call) error {
-			defer c.tx.Rollback(c) //nolint:errcheck // as tutorials have it
+		handling{name: "`defer tx.Rollback()`", over: overEach, handle: func(c *call) error {
+			defer c.rollback() //nolint:errcheck // as tutorials have it
 			return c.order()
 		}},
-		handling{name: "`defer tx.Rollback()`", over: overSQLs, handle: func(c *call) error {
-			defer c.sqlTx.Rollback() //nolint:errcheck // as tutorials have it
-			return c.order()
-		}},
-		handling{name: "`defer tx.Rollback(ctx)`, `return tx.Commit(ctx)`", over: overPgx, so: "leave out `Commit`", handle: func(c *call) error {
-			defer c.tx.Rollback(c) //nolint:errcheck // as tutorials have it
+		handling{name: "`defer tx.Rollback()`, `return tx.Commit()`", over: overEach, so: "leave out `Commit`", handle: func(c *call) error {
+			defer c.rollback() //nolint:errcheck // as tutorials have it
 			if err := c.order(); err != nil {
 				return err
 			}
-			return c.tx.Commit(c)
-		}},
-		handling{name: "`defer tx.Rollback()`, `return tx.Commit()`", over: overSQLs, so: "leave out `Commit`", handle: func(c *call) error {
-			defer c.sqlTx.Rollback() //nolint:errcheck // as tutorials have it
-			if err := c.order(); err != nil {
-				return err
-			}
-			return c.sqlTx.Commit()
+			return c.commit()
 		}},
 		handling{name: "`Commit`, its error ignored", over: overEach, handle: func(c *call) error {
 			err := c.order()
-			c.ends((*sql.Tx).Commit, pgx.Tx.Commit)
+			_ = c.commit()
 			return err
 		}},
 		handling{name: "`Commit`, and then one more statement", over: overEach, so: "leave out `Commit`", orders: 2, handle: func(c *call) error {
-			if err := c.order(); err != nil {
-				return err
-			}
-			c.ends((*sql.Tx).Commit, pgx.Tx.Commit)
-			return c.order()
+			err := c.order()
+			_ = c.commit()
+			return errors.Join(err, c.order())
 		}},
 		handling{name: "`Rollback`, and then `201`", over: overEach, handle: func(c *call) error {
 			err := c.order()
-			c.ends((*sql.Tx).Rollback, pgx.Tx.Rollback)
+			_ = c.rollback()
 			return err
 		}},
 		handling{name: "`pgx.BeginFunc(ctx, tx, f)`", over: overPgx, handle: func(c *call) error {
@@ -87,24 +82,6 @@ func endings() []handling {
 		}},
 		handling{name: "`COMMIT AND CHAIN`, another order", orders: 2, handle: all("order", "COMMIT AND CHAIN", "order")},
 		handling{name: "`COMMIT; BEGIN`", over: overEach, orders: 2, handle: all("order", "COMMIT; BEGIN", "order")},
-		handling{name: "`Query(\"COMMIT\")`", handle: func(c *call) error {
-			if err := c.order(); err != nil {
-				return err
-			}
-			if c.sqlTx != nil {
-				rows, err := c.sqlTx.QueryContext(c, "COMMIT")
-				if err != nil {
-					return err
-				}
-				return rows.Close()
-			}
-			rows, err := c.tx.Query(c, "COMMIT")
-			if err != nil {
-				return err
-			}
-			rows.Close()
-			return rows.Err()
-		}},
 		handling{name: "`COMMIT` in a `pgx.Batch`", over: overPgx, handle: func(c *call) error {
 			b := new(pgx.Batch)
 			b.Queue("INSERT INTO orders VALUES ($1)", c.run)
@@ -131,13 +108,18 @@ func endings() []handling {
 	)
 }
 
-// ends ends the transaction, and ignores the error.
-func (c *call) ends(ofSQL func(*sql.Tx) error, ofPgx func(pgx.Tx, context.Context) error) {
+func (c *call) commit() error {
 	if c.sqlTx != nil {
-		_ = ofSQL(c.sqlTx)
-	} else {
-		_ = ofPgx(c.tx, c)
+		return c.sqlTx.Commit()
 	}
+	return c.tx.Commit(c)
+}
+
+func (c *call) rollback() error {
+	if c.sqlTx != nil {
+		return c.sqlTx.Rollback()
+	}
+	return c.tx.Rollback(c)
 }
 
 func failings() []handling {
@@ -145,17 +127,6 @@ func failings() []handling {
 	return in("Statements that fail, and savepoints",
 		handling{name: "a unique violation, returned", over: overEach, handle: all("order", taken)},
 		handling{name: "a unique violation, ignored", over: overEach, handle: ignoring("order", taken)},
-		handling{name: "`tx.Begin`, its `Commit`", over: overPgx, handle: func(c *call) error {
-			sp, err := c.tx.Begin(c)
-			if err != nil {
-				return err
-			}
-			defer sp.Rollback(c) //nolint:errcheck // as tutorials have it
-			if _, err := sp.Exec(c, "INSERT INTO orders VALUES ($1)", c.run); err != nil {
-				return err
-			}
-			return sp.Commit(c)
-		}},
 		handling{name: "`tx.Begin`, deferred `Rollback` alone", over: overPgx, orders: -1, so: "`Commit` the savepoint", handle: func(c *call) error {
 			sp, err := c.tx.Begin(c)
 			if err != nil {
@@ -168,15 +139,7 @@ func failings() []handling {
 		handling{name: "`SAVEPOINT`, left open", over: overEach, handle: all("SAVEPOINT a", "order")},
 		handling{name: "`SAVEPOINT`, rolled back", over: overEach, orders: -1, handle: all("SAVEPOINT a", "order", "ROLLBACK TO SAVEPOINT a")},
 		handling{name: "`SAVEPOINT`, a unique violation, `ROLLBACK TO`", over: overEach, handle: func(c *call) error {
-			if err := all("SAVEPOINT a")(c); err != nil {
-				return err
-			}
-			if err := all(taken)(c); err != nil {
-				if err := all("ROLLBACK TO a")(c); err != nil {
-					return err
-				}
-			}
-			return c.order()
+			return errors.Join(c.exec("SAVEPOINT a"), ignoring(taken)(c), c.exec("ROLLBACK TO a"), c.order())
 		}},
 		handling{name: "a deadlock, ignored, another statement", over: overMySQL, handle: func(c *call) error {
 			_ = c.deadlock()
@@ -216,7 +179,7 @@ func failings() []handling {
 				return err
 			}
 			if c.run == 1 {
-				if _, err := c.desk.admin().Exec(c, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM orders; INSERT INTO items VALUES (2); COMMIT"); err != nil {
+				if err := c.desk.office.exec(c, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM orders; INSERT INTO items VALUES (2); COMMIT"); err != nil {
 					return err
 				}
 			}
@@ -259,30 +222,8 @@ func lasting() []handling {
 		handling{name: "`pgx.Batch`, not closed", over: overPgx, handle: func(c *call) error {
 			b := new(pgx.Batch)
 			b.Queue("INSERT INTO orders VALUES ($1)", c.run)
-			b.Queue("INSERT INTO orders VALUES ($1)", c.run)
+			b.Queue("SELECT 1")
 			_, err := c.tx.SendBatch(c, b).Exec()
-			return err
-		}},
-		handling{name: "`tx.LargeObjects`", over: overPgx, handle: func(c *call) error {
-			objects := c.tx.LargeObjects()
-			id, err := objects.Create(c, 0)
-			if err != nil {
-				return err
-			}
-			o, err := objects.Open(c, id, pgx.LargeObjectModeWrite)
-			if err != nil {
-				return err
-			}
-			if _, err := o.Write([]byte("a picture")); err != nil {
-				return err
-			}
-			return c.order()
-		}},
-		handling{name: "`tx.Prepare`", over: overPgx, handle: func(c *call) error {
-			if _, err := c.tx.Prepare(c, "insert_order", "INSERT INTO orders VALUES ($1)"); err != nil {
-				return err
-			}
-			_, err := c.tx.Exec(c, "insert_order", c.run)
 			return err
 		}},
 		handling{name: "`tx.PrepareContext`", over: overSQLs, handle: func(c *call) error {
@@ -302,36 +243,29 @@ func lasting() []handling {
 			_, err = c.sqlTx.StmtContext(c, stmt).ExecContext(c, c.run)
 			return err
 		}},
-		handling{name: leftOpen, over: overSteady, so: "close rows before the handler returns: over MariaDB the order is either committed or rolled back", handle: func(c *call) error {
-			if err := c.order(); err != nil {
-				return err
-			}
+		handling{name: "rows left open", over: overSteady, so: "close rows before the handler returns: over MariaDB the order is either committed or rolled back", handle: then(func(c *call) error {
 			if c.sqlTx != nil {
 				_, err := c.sqlTx.QueryContext(c, c.desk.thousandRows())
 				return err
 			}
 			_, err := c.tx.Query(c, "SELECT generate_series(1, 1000)")
 			return err
-		}},
+		})},
 		handling{name: "rows of the first statement, left open", over: overPgx, so: "the same", orders: -1, handle: func(c *call) error {
 			_, err := c.tx.Query(c, "SELECT generate_series(1, $1)", 1000)
 			return err
 		}},
-		handling{name: notScanned, over: overSteady, so: "scan it: over MariaDB the order is either committed or rolled back", handle: func(c *call) error {
-			if err := c.order(); err != nil {
-				return err
-			}
+		handling{name: "`QueryRow`, not scanned", over: overSteady, so: "scan it: over MariaDB the order is either committed or rolled back", handle: then(func(c *call) error {
 			if c.sqlTx != nil {
 				_ = c.sqlTx.QueryRowContext(c, "SELECT 1")
 				return nil
 			}
 			_ = c.tx.QueryRow(c, "SELECT 1")
 			return nil
-		}},
+		})},
 	)
 }
 
-// thousandRows is a query of so many.
 func (d *desk) thousandRows() string {
 	if d.over == overSQL {
 		return "SELECT generate_series(1, 1000)"
@@ -345,7 +279,7 @@ func (c *call) deadlock() error {
 	if err := all("order", "UPDATE items SET id = id WHERE id = 1")(c); err != nil {
 		return err
 	}
-	other, err := c.desk.office.(overDB).BeginTx(c, nil)
+	other, err := c.desk.office.BeginTx(c, nil)
 	if err != nil {
 		return err
 	}
@@ -371,11 +305,11 @@ func (c *call) deadlock() error {
 // begins starts a statement of the transaction in a goroutine, and waits until it is in progress. It ends
 // a while later; wait waits for it.
 func (c *call) begins() (wait func(), err error) {
-	holder, err := pgx.ConnectConfig(c, c.desk.admin().Config())
+	holder, err := c.desk.office.Conn(c)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := holder.Exec(c, "SELECT pg_advisory_lock(7)"); err != nil {
+	if _, err := holder.ExecContext(c, "SELECT pg_advisory_lock(7)"); err != nil {
 		return nil, err
 	}
 	late := *c
@@ -383,37 +317,25 @@ func (c *call) begins() (wait func(), err error) {
 	var done sync.WaitGroup
 	done.Go(func() { _ = late.exec("SELECT pg_advisory_xact_lock(7)") })
 	for n := 0; n == 0; {
-		if err := c.desk.admin().QueryRow(c, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&n); err != nil {
+		if err := c.desk.office.QueryRowContext(c, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&n); err != nil {
 			return nil, err
 		}
 	}
 	done.Go(func() {
 		time.Sleep(100 * time.Millisecond) // on the clock of the server
-		_ = holder.Close(late)
+		_, _ = holder.ExecContext(late, "SELECT pg_advisory_unlock(7)")
+		_ = holder.Close()
 	})
 	return done.Wait, nil
 }
 
 func lifetimes() []handling {
 	return in("Goroutines, and use after the handler has returned",
-		handling{name: "goroutines, one after the other", over: overEach, orders: 3, handle: func(c *call) error {
-			errs := make(chan error)
-			for range 3 {
-				go func() { errs <- c.order() }()
-				if err := <-errs; err != nil {
-					return err
-				}
-			}
-			return nil
-		}},
-		handling{name: "a goroutine that has a statement in progress when the handler returns", so: "wait for the goroutines before the answer", handle: func(c *call) error {
-			if err := c.order(); err != nil {
-				return err
-			}
+		handling{name: "a goroutine that has a statement in progress when the handler returns", so: "wait for the goroutines before the answer", handle: then(func(c *call) error {
 			wait, err := c.begins()
 			c.desk.later = func() error { wait(); return nil }
 			return err
-		}},
+		})},
 		handling{name: "a goroutine and the handler at once", so: "one at a time", handle: func(c *call) error {
 			wait, err := c.begins()
 			if err != nil {
@@ -450,14 +372,6 @@ func lifetimes() []handling {
 }
 
 func answerings() []handling {
-	then := func(f func(c *call) error) func(c *call) error {
-		return func(c *call) error {
-			if err := c.order(); err != nil {
-				return err
-			}
-			return f(c)
-		}
-	}
 	return in("Answers",
 		handling{name: "`500`", over: overEach, handle: then(func(*call) error { return errAway })},
 		handling{name: "`400` after the `INSERT`", over: overEach, so: "check first, or keep only successes ([`WithFinal`](exactly-once.md#what-happens-when))", handle: then(func(c *call) error { return c.answer(http.StatusBadRequest, "no such sku") })},
@@ -516,13 +430,9 @@ func elsewheres() []handling {
 		handling{name: "`locker.Do` with another key inside", over: overEach, handle: func(c *call) error {
 			return c.desk.locker.Do(c, lock.Key("stock", "tea"), func(context.Context) error { return c.order() })
 		}},
-		handling{name: "the session is ended by an operator when the handler returns", handle: func(c *call) error {
-			if err := c.order(); err != nil {
-				return err
-			}
-			_, err := c.desk.admin().Exec(c, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'")
-			return err
-		}},
+		handling{name: "the session is ended by an operator when the handler returns", handle: then(func(c *call) error {
+			return c.desk.office.exec(c, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'")
+		})},
 	)
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,6 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/guardtest"
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/walk"
 	"github.com/httplatch/httplatch/keyfunc"
@@ -128,17 +130,10 @@ func placeAccepted(ctx context.Context, locker *lock.Locker, job int64, customer
 // An export whose ticket is delivered twice runs once, and refuses others until it is done.
 func TestExportInAWorker(t *testing.T) {
 	t.Parallel()
-	locker := lock.New(memstore.New())
-	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
+	locker := newLocker(t, memstore.New())
 	var ticket string
 	h := startExport(locker, func(_ context.Context, _, of string) error { ticket = of; return nil })
-	start := func() int {
-		r := httptest.NewRequest(http.MethodPost, "/exports", nil)
-		r.Header.Set("X-Tenant", "acme")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Code
-	}
+	start := func() int { return do(h, http.MethodPost, "/exports", "", "X-Tenant", "acme").Code }
 	require.Equal(t, http.StatusAccepted, start())
 	require.Equal(t, http.StatusConflict, start())
 	runs := 0
@@ -156,64 +151,37 @@ func TestExportInAWorker(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, start())
 }
 
-// wavering is a store that does not serve claims for a time.
-type wavering struct {
-	lock.Store
-	down func(c lock.Claim) error
-}
-
-func (w *wavering) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	if err := w.down(c); err != nil {
-		return lock.Entry{}, err
-	}
-	return w.Store.Claim(ctx, key, c)
-}
-
 // A handler that cannot hand its lease over frees the key, whatever the reason. Before, the key was
 // held for WithMaxHold, because the handler has left no ticket and no release.
 func TestExportThatIsNotHandedOver(t *testing.T) {
 	t.Parallel()
 	refused := errors.Join(lock.ErrNotApplied, errors.New("READONLY"))
+	always, ticket := func(lock.Claim) bool { return true }, func(c lock.Claim) bool { return c.ReplacesHeld }
 	for name, tt := range map[string]struct {
-		tenant string
-		down   func(c lock.Claim) error
-		queue  error
-		status int
-		free   time.Duration // the key, after the answer
+		tenant       string
+		down         func(c lock.Claim) bool
+		store, queue error
+		free         time.Duration // the key, after the answer
 	}{
-		"a good tenant": {tenant: "acme", status: 202, free: 10 * time.Minute},
-		"a long tenant": {tenant: strings.Repeat("a", 301), status: 503},
-		"the store is down, and the handler runs unprotected": {tenant: "acme", down: func(lock.Claim) error { return refused }, status: 503},
-		"the store is down for the ticket": {tenant: "acme", status: 503, free: time.Second, down: func(c lock.Claim) error {
-			if c.ReplacesHeld {
-				return refused
-			}
-			return nil
-		}},
-		"the store does not answer for the ticket": {tenant: "acme", status: 503, free: time.Second, down: func(c lock.Claim) error {
-			if c.ReplacesHeld {
-				return errors.New("no answer")
-			}
-			return nil
-		}},
-		"the queue is down": {tenant: "acme", queue: errors.New("down"), status: 503, free: 10 * time.Minute},
+		"a long tenant": {tenant: strings.Repeat("a", 301)},
+		"the store is down, and the handler runs unprotected": {"acme", always, refused, nil, 0},
+		"the store is down for the ticket":                    {"acme", ticket, refused, nil, time.Second},
+		"the store does not answer for the ticket":            {"acme", ticket, errors.New("no answer"), nil, time.Second},
+		"the queue is down":                                   {"acme", nil, nil, errors.New("down"), 10 * time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parallel.Run(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				up := func(lock.Claim) error { return nil }
-				store := &wavering{memstore.New(), up}
-				if tt.down != nil {
-					store.down = tt.down
-				}
-				locker := lock.New(store, lock.WithFailOpen(), lock.WithLogger(slog.New(slog.DiscardHandler)))
-				defer func() { require.NoError(t, locker.Close(context.Background())) }()
-				r := httptest.NewRequest(http.MethodPost, "/exports", nil)
-				r.Header.Set("X-Tenant", tt.tenant)
-				w := httptest.NewRecorder()
-				startExport(locker, func(context.Context, string, string) error { return tt.queue })(w, r)
-				require.Equal(t, tt.status, w.Code)
-				store.down = up
+				memory := memstore.New()
+				store := &guardtest.StubStore{Store: memory, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+					if tt.down != nil && tt.down(c) {
+						return lock.Entry{}, tt.store
+					}
+					return memory.Claim(ctx, key, c)
+				}}
+				locker := newLocker(t, store, lock.WithFailOpen(), lock.WithLogger(guardtest.Quiet))
+				h := startExport(locker, func(context.Context, string, string) error { return tt.queue })
+				require.Equal(t, http.StatusServiceUnavailable, do(h, http.MethodPost, "/exports", "", "X-Tenant", tt.tenant).Code)
+				store.OnClaim = nil
 				time.Sleep(tt.free)
 				require.Zero(t, locker.Stats().Active)
 				require.NoError(t, locker.Do(t.Context(), lock.Key("export", tt.tenant), func(context.Context) error { return nil }))
@@ -225,8 +193,7 @@ func TestExportThatIsNotHandedOver(t *testing.T) {
 // A worker that fails leaves the 202. The next gives one order, and the final answer.
 func TestOrderInAWorker(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), pgtest.DatabaseURL(t))
-	require.NoError(t, err)
+	pool := must.Get(pgxpool.New(t.Context(), pgtest.DatabaseURL(t)))(t)
 	t.Cleanup(pool.Close)
 	tables := "CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY, customer text);"
 	for _, b := range walk.Blocks(t, "../jobs.md") {
@@ -234,8 +201,7 @@ func TestOrderInAWorker(t *testing.T) {
 			tables += b.Text
 		}
 	}
-	_, err = pool.Exec(t.Context(), tables+pgstore.Schema)
-	require.NoError(t, err)
+	must.Get(pool.Exec(t.Context(), tables+pgstore.Schema))(t)
 	locker := lock.New(pgstore.New(pool), lock.WithTransaction())
 	closeAfter(t, locker)
 	h := auth.Require(latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)(http.HandlerFunc(acceptOrder)))

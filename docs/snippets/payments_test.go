@@ -1,7 +1,11 @@
 package snippets_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,9 +14,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/sealed"
 	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/console"
 )
@@ -72,92 +78,46 @@ func recovered(next http.Handler) http.Handler {
 	})
 }
 
-// pay sends a payment with the secret key of an account.
 func pay(h http.Handler, secret, key, body string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/v1/payments", strings.NewReader(body))
-	r.Header.Set("Authorization", "Bearer "+secret)
-	if key != "" {
-		r.Header.Set("Idempotency-Key", key)
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
+	return do(h, http.MethodPost, "/v1/payments", body, "Authorization", "Bearer "+secret, "Idempotency-Key", key)
 }
 
-// TestStripesRules are the rows of the page's table, and what its guard makes of them.
+// TestStripesRules: the guard of the page has the rules of its table. TestStripe of package middleware has each status.
 func TestStripesRules(t *testing.T) {
 	t.Parallel()
-	runs, status := 0, http.StatusCreated
-	var during func()
-	h := paymentRoutes(newLocker(t, memstore.New(), lock.WithWait(0)), func(w http.ResponseWriter, _ *http.Request) {
-		runs++
-		if during != nil {
-			during()
-		}
-		w.WriteHeader(status)
-	})
+	runs, status := 0, http.StatusPaymentRequired
+	h := paymentRoutes(newLocker(t, memstore.New()), func(w http.ResponseWriter, _ *http.Request) { runs++; w.WriteHeader(status) })
 	const body, other = `{"amount":2000}`, `{"amount":9000}`
-
-	for _, kept := range []int{201, 402, 404, 500, 503} {
-		runs, status = 0, kept
-		key := http.StatusText(kept)[:2]
-		require.Equal(t, kept, pay(h, "sk_live_acme", key, body).Code)
-		status = http.StatusCreated
-		again := pay(h, "sk_live_acme", key, body)
-		require.Equal(t, kept, again.Code)
-		require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
-		require.Equal(t, 1, runs, kept)
+	for _, want := range []bool{false, true} {
+		kept := pay(h, "sk_live_acme", "k", body)
+		require.Equal(t, http.StatusPaymentRequired, kept.Code)
+		require.Equal(t, want, replayed(kept))
 	}
-	for _, notKept := range []int{400, 401, 403, 429} {
-		runs, status = 0, notKept
-		key := "n" + http.StatusText(notKept)[:2]
-		require.Equal(t, notKept, pay(h, "sk_live_acme", key, body).Code)
-		status = http.StatusCreated
-		require.Equal(t, http.StatusCreated, pay(h, "sk_live_acme", key, other).Code, "corrected, with the same key")
-		require.Equal(t, 2, runs, notKept)
-	}
-
-	reused := pay(h, "sk_live_acme", "Cr", other)
-	require.Equal(t, http.StatusBadRequest, reused.Code)
-	require.JSONEq(t, `{"error": {"type": "idempotency_error", "code": "key_reused",
-		"message": "The key was used for a different request."}}`, reused.Body.String())
-
-	runs = 0
+	require.Contains(t, pay(h, "sk_live_acme", "k", other).Body.String(), "idempotency_error")
+	status = http.StatusBadRequest
+	require.Equal(t, status, pay(h, "sk_live_acme", "l", body).Code)
+	status = http.StatusCreated
+	require.Equal(t, status, pay(h, "sk_live_acme", "l", other).Code, "corrected, with the same key")
 	for _, secret := range []string{"sk_test_acme", "sk_live_globex", "sk_test_globex"} {
-		require.Equal(t, http.StatusCreated, pay(h, secret, "Cr", other).Code, "another account, or mode")
+		require.Equal(t, status, pay(h, secret, "k", other).Code, "another account, or mode")
 	}
 	for range 2 {
-		require.Equal(t, http.StatusCreated, pay(h, "sk_live_acme", "", body).Code, "without a key")
+		require.Equal(t, status, pay(h, "sk_live_acme", "", body).Code, "without a key")
 	}
-	require.Equal(t, 5, runs)
-
-	var meanwhile *httptest.ResponseRecorder
-	during = func() { during = nil; meanwhile = pay(h, "sk_live_acme", "twice", body) }
-	require.Equal(t, http.StatusCreated, pay(h, "sk_live_acme", "twice", body).Code)
-	require.Equal(t, http.StatusConflict, meanwhile.Code)
-	require.Contains(t, meanwhile.Body.String(), `"code":"idempotency_key_in_use"`)
-	require.Equal(t, "1", meanwhile.Header().Get("Retry-After"))
+	require.Equal(t, 1+2+3+2, runs)
 }
 
-// A panic is an answer only if something inside the guard makes it one.
+// A panic is an answer since recovered, inside the guard, makes it one: internal/semantics has the panic that reaches the guard.
 func TestPanicsOfPayments(t *testing.T) {
 	t.Parallel()
 	runs := 0
-	fails := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++; panic("no memory for the receipt") })
-	h := paymentRoutes(newLocker(t, memstore.New()), fails)
+	h := paymentRoutes(newLocker(t, memstore.New()), func(http.ResponseWriter, *http.Request) { runs++; panic("no memory for the receipt") })
 	for range 2 {
 		require.Equal(t, http.StatusInternalServerError, pay(h, "sk_live_acme", "k", "{}").Code)
 	}
 	require.Equal(t, 1, runs)
-
-	bare := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Global, keyfunc.IdempotencyKey, latch.Stripe())(fails)
-	for range 2 {
-		require.Panics(t, func() { pay(bare, "sk_live_acme", "k", "{}") })
-	}
-	require.Equal(t, 3, runs)
 }
 
-// tenant returns the tenant of a request: the first label of the host.
 var tenant = struct {
 	Resolve func(http.Handler) http.Handler
 	ID      func(context.Context) string
@@ -194,22 +154,8 @@ func tenantAndUser(r *http.Request) string { // "acme/42": what operators search
 	return tenant.ID(r.Context()) + "/" + auth.UserID(r.Context())
 }
 
-// order sends one of user 42.
 func order(h http.Handler, host, key string, header ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(`{"sku":"tea"}`))
-	r.Host = host
-	r.SetBasicAuth("42", "")
-	r.Header.Set("Idempotency-Key", key)
-	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
-
-func replayed(w *httptest.ResponseRecorder) bool {
-	return w.Header().Get("Idempotent-Replayed") == "true"
+	return do(h, http.MethodPost, "http://"+host+"/orders", tea, append(header, "Authorization", basic("42"), "Idempotency-Key", key)...)
 }
 
 // Each tenant has a user 42, and clients that begin to count at 1.
@@ -257,28 +203,140 @@ func TestAuthorisationAndReplays(t *testing.T) {
 	mux.Handle("POST /orders", auth.Require(mayOrder(once(createOrder))))
 
 	inside := auth.Require(once(mayOrder(createOrder)))
-	require.Equal(t, http.StatusCreated, order(mux, "", "outside").Code)
-	require.Equal(t, http.StatusCreated, order(inside, "", "inside").Code)
+	require.Equal(t, http.StatusCreated, order(mux, "shop.test", "outside").Code)
+	require.Equal(t, http.StatusCreated, order(inside, "shop.test", "inside").Code)
 	allowed = false
-	require.Equal(t, http.StatusForbidden, order(mux, "", "outside").Code)
-	require.True(t, replayed(order(inside, "", "inside")))
+	require.Equal(t, http.StatusForbidden, order(mux, "shop.test", "outside").Code)
+	require.True(t, replayed(order(inside, "shop.test", "inside")))
 }
 
-// Two requests that differ in a header only are one, unless it is named.
+// A header that is named makes another request of it.
 func TestHeadersAndReplays(t *testing.T) {
 	t.Parallel()
-	app := new(application)
-	locker := newLocker(t, memstore.New())
-	guard := func(opts ...latch.IdempotentOption) http.Handler {
-		return auth.Require(latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey, opts...)(app.handler(http.StatusCreated)))
-	}
-	require.False(t, replayed(order(guard(), "", "a", "Api-Version", "1")))
-	require.True(t, replayed(order(guard(), "", "a", "Api-Version", "2", "Content-Type", "text/plain", "Accept", "text/csv")))
-
 	compared := latch.WithFingerprint(keyfunc.Join(keyfunc.Header("Api-Version"), keyfunc.JSON("/sku")))
+	once := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey, compared)
+	for version, status := range []int{http.StatusCreated, http.StatusUnprocessableEntity} {
+		require.Equal(t, status, order(auth.Require(once(createOrder)), "shop.test", "k", "Api-Version", fmt.Sprint(version)).Code)
+	}
+}
 
-	require.False(t, replayed(order(guard(compared), "", "b", "Api-Version", "1")))
-	require.True(t, replayed(order(guard(compared), "", "b", "Api-Version", "1")))
-	require.Equal(t, http.StatusUnprocessableEntity, order(guard(compared), "", "b", "Api-Version", "2").Code)
-	require.EqualValues(t, 2, app.effects.Load())
+// aeadOf is AES-256-GCM with one of the secrets of the secret manager, of 32 random bytes.
+func aeadOf(secret []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+func deployments(store lock.Store, old, next cipher.AEAD) (before, first, second, third *sealed.Store) {
+	before = sealed.New(store, old)
+
+	first = sealed.New(store, old, next)  // 1. every process learns to open what comes
+	second = sealed.New(store, next, old) // 2. the new one seals
+	third = sealed.New(store, next)       // 3. the old one is gone
+
+	return before, first, second, third
+}
+
+// Each deployment opens what the one before has sealed. Package sealed tests what is opened, and what is not.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	old := must.Get(aeadOf(bytes.Repeat([]byte{1}, 32)))(t)
+	before, first, second, third := deployments(memstore.New(), old, must.Get(aeadOf(bytes.Repeat([]byte{2}, 32)))(t))
+	for key, pair := range map[string][]lock.Store{
+		"1": {before, first}, "2": {first, second}, "taken back": {second, first}, "3": {second, third},
+	} {
+		for i, s := range pair {
+			_, replayed, err := newLocker(t, s).Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return []byte("answer"), nil })
+			require.NoError(t, err, key)
+			require.Equal(t, i == 1, replayed, key)
+		}
+	}
+	_, _, err := newLocker(t, third).Once(t.Context(), "1", nil, nil)
+	require.ErrorContains(t, err, "sealed: no AEAD", "too early")
+}
+
+func bothLayers(locker *lock.Locker, scope keyfunc.Func, oldLayer func(http.Handler) http.Handler, createPayment http.Handler) http.Handler {
+	mux := http.NewServeMux()
+
+	once := latch.Idempotent(locker, scope, keyfunc.Optional(keyfunc.IdempotencyKey), latch.Stripe(), latch.WithFinal(isFinal))
+
+	mux.Handle("POST /v1/payments", api.Authenticate(once(oldLayer(recovered(createPayment)))))
+	return mux
+}
+
+// isFinal says which answers are kept. The 409 of the old layer means "not yet". latch.Stripe does
+// not keep the other statuses below.
+func isFinal(status int) bool {
+	switch status {
+	case http.StatusConflict:
+		return false
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return false
+	}
+	return true
+}
+
+// keysInATable is the layer that a service has had before: a row for each key, made before the handler runs, and completed
+// with its answer.
+type keysInATable map[string]*httptest.ResponseRecorder
+
+func (rows keysInATable) layer(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := api.Account(r.Context()) + "/" + r.Header.Get("Idempotency-Key")
+		answer, known := rows[key]
+		switch {
+		case !known:
+			rows[key], answer = nil, httptest.NewRecorder()
+			next.ServeHTTP(answer, r)
+			rows[key] = answer
+		case answer == nil:
+			http.Error(w, "in progress", http.StatusConflict)
+			return
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	})
+}
+
+// TestMoveFromATable: processes with the old layer alone, and with the guard outside it,
+// serve the same keys, as in a rolling deployment; then the old layer is removed.
+func TestMoveFromATable(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	createPayment := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { runs++; w.WriteHeader(http.StatusCreated) })
+	scope := keyfunc.Join(keyfunc.Context(api.Account), keyfunc.Context(api.Mode))
+	rows := keysInATable{}
+	old := rows.layer
+	locker := newLocker(t, memstore.New())
+	before := api.Authenticate(old(createPayment))
+	both := bothLayers(locker, scope, old, createPayment)
+	after := paymentRoutes(locker, createPayment)
+
+	send := func(h http.Handler, key string, status int, replayed string) {
+		t.Helper()
+		w := pay(h, "sk_live_acme", key, "{}")
+		require.Equal(t, status, w.Code, w.Body)
+		require.Equal(t, replayed, w.Header().Get("Idempotent-Replayed"))
+	}
+	send(before, "a", 201, "")
+	send(both, "a", 201, "")     // by the table
+	send(both, "a", 201, "true") // by the guard
+	send(both, "b", 201, "")
+	send(before, "b", 201, "")
+	require.Equal(t, 2, runs)
+
+	rows["acme/c"] = nil // a process with the old layer runs it
+	send(both, "c", 409, "")
+	kept := api.Authenticate(latch.Idempotent(newLocker(t, memstore.New()), scope, keyfunc.IdempotencyKey)(old(createPayment)))
+	send(kept, "c", 409, "")
+	rows["acme/c"] = &httptest.ResponseRecorder{Code: http.StatusCreated, Body: new(bytes.Buffer)}
+	send(both, "c", 201, "")
+	send(kept, "c", 409, "true") // what WithFinal is for
+
+	for _, key := range []string{"a", "b", "c"} {
+		send(after, key, 201, "true")
+	}
+	require.Equal(t, 2, runs)
 }

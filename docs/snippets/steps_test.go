@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/walk"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -72,7 +69,6 @@ func hookOfSteps() latch.IdempotentOption {
 	return asks
 }
 
-// undosOfTest is a table in memory.
 type undosOfTest struct {
 	open, undone []undo
 }
@@ -92,15 +88,6 @@ func (t *undosOfTest) Drop(_ context.Context, u undo) error {
 	return nil
 }
 
-func orderOfSteps(h http.Handler) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/orders", http.NoBody)
-	r.SetBasicAuth("42", "")
-	r.Header.Set("Idempotency-Key", "k")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
-
 // Reserved, perhaps charged, and never repeated: the job finds it, answers it and takes it back.
 func TestEndUnfinished(t *testing.T) {
 	t.Parallel()
@@ -115,7 +102,7 @@ func TestEndUnfinished(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})))
-	require.Equal(t, http.StatusServiceUnavailable, orderOfSteps(h).Code)
+	require.Equal(t, http.StatusServiceUnavailable, ask(h, "POST", "/orders", "k").Code)
 	var undos undosOfTest
 	require.NoError(t, endUnfinished(t.Context(), locker, &undos))
 	require.Empty(t, undos.undone, "it began a moment ago")
@@ -131,7 +118,7 @@ func TestEndUnfinished(t *testing.T) {
 	require.Equal(t, []string{"reserve", "charge"}, []string{undos.undone[0].Step, undos.undone[1].Step})
 	require.ElementsMatch(t, keys, []string{undos.undone[0].Key, undos.undone[1].Key})
 	require.Empty(t, undos.open)
-	w := orderOfSteps(h)
+	w := ask(h, "POST", "/orders", "k")
 	require.Equal(t, http.StatusConflict, w.Code)
 	require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
 	for u, err := range locker.Unfinished(t.Context()) {
@@ -139,29 +126,12 @@ func TestEndUnfinished(t *testing.T) {
 	}
 }
 
-// The chain of three calls has at most 40 lines of code.
-func TestTheChainIsShort(t *testing.T) {
-	t.Parallel()
-	lines := 0
-	for _, b := range walk.Blocks(t, "../steps.md") {
-		if strings.HasPrefix(b.Text, "func (s *shop) call(") || strings.HasPrefix(b.Text, "func (s *shop) buyLamp(") {
-			for line := range strings.Lines(b.Text) {
-				if strings.TrimSpace(line) != "" {
-					lines++
-				}
-			}
-		}
-	}
-	require.Positive(t, lines)
-	require.LessOrEqual(t, lines, 40)
-}
-
 func TestHookOfSteps(t *testing.T) { //nolint:paralleltest // mayStillOrder is a variable
 	defer func() { mayStillOrder = func(context.Context) bool { return true } }()
 	h := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Global, keyfunc.IdempotencyKey, hookOfSteps())(
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
-	require.Equal(t, http.StatusCreated, orderOfSteps(h).Code)
-	require.Equal(t, http.StatusCreated, orderOfSteps(h).Code)
+	require.Equal(t, http.StatusCreated, ask(h, "POST", "/orders", "k").Code)
+	require.Equal(t, http.StatusCreated, ask(h, "POST", "/orders", "k").Code)
 	mayStillOrder = func(context.Context) bool { return false }
-	require.Equal(t, http.StatusForbidden, orderOfSteps(h).Code)
+	require.Equal(t, http.StatusForbidden, ask(h, "POST", "/orders", "k").Code)
 }

@@ -4,19 +4,18 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -48,7 +47,6 @@ func (o *orders) text() string {
 	return fmt.Sprintf("order %d, %s", o.runs, strings.Repeat("and tea ", 1000))
 }
 
-// ServeHTTP is the handler in net/http.
 func (o *orders) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if o.failing() {
 		http.Error(w, "away", http.StatusInternalServerError)
@@ -73,8 +71,7 @@ func (s sight) replayed() bool { return s.header.Get("Idempotent-Replayed") == "
 // try sends a request with a key to a server, as a client that can take gzip or cannot.
 func try(t *testing.T, server *httptest.Server, coding string) sight {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/orders", strings.NewReader(`{"sku":"tea"}`))
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/orders", strings.NewReader(`{"sku":"tea"}`)))(t)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept-Encoding", coding)
 	r.Header.Set("X-User-ID", "42")
@@ -82,15 +79,11 @@ func try(t *testing.T, server *httptest.Server, coding string) sight {
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
 	res, err := server.Client().Do(r)
 	require.NoError(t, err)
-	body, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
+	body := must.Get(io.ReadAll(res.Body))(t)
 	require.NoError(t, res.Body.Close())
 	s := sight{res.StatusCode, res.Header, res.Header.Get("Content-Encoding"), string(body)}
 	if s.coding == "gzip" {
-		plain, err := gzip.NewReader(bytes.NewReader(body))
-		require.NoError(t, err)
-		text, err := io.ReadAll(plain)
-		require.NoError(t, err)
+		text := must.Get(io.ReadAll(must.Get(gzip.NewReader(bytes.NewReader(body)))(t)))(t)
 		s.text = string(text)
 	}
 	for _, name := range []string{"Date", "Content-Length"} {
@@ -102,7 +95,6 @@ func try(t *testing.T, server *httptest.Server, coding string) sight {
 	return s
 }
 
-// serve starts a server of a row.
 func (r *wrapping) serve(t *testing.T, o *orders, log io.Writer, guarded bool) *httptest.Server {
 	t.Helper()
 	guard := func(next http.Handler) http.Handler { return next }
@@ -115,17 +107,17 @@ func (r *wrapping) serve(t *testing.T, o *orders, log io.Writer, guarded bool) *
 	return server
 }
 
-// line executes a row, and says what came of it.
 func (r *wrapping) line(t *testing.T) string {
 	t.Helper()
-	bare := try(t, r.serve(t, &orders{}, nil, false), "gzip")
 	var log bytes.Buffer
-	o := &orders{}
-	server := r.serve(t, o, &log, true)
-	first := try(t, server, "gzip")
-	require.Equal(t, bare.status, first.status)
-	require.Equal(t, bare.text, first.text)
-	require.Equal(t, bare.header, first.header, "the guard changes nothing for the first client")
+	begin := func(fails bool) (*orders, *httptest.Server, sight) {
+		o := &orders{fails: fails}
+		bare, server := try(t, r.serve(t, &orders{fails: fails}, nil, false), "gzip"), r.serve(t, o, &log, true)
+		first := try(t, server, "gzip")
+		require.Equal(t, bare, first, "the guard changes nothing for the first client")
+		return o, server, first
+	}
+	o, server, first := begin(false)
 	again := try(t, server, "gzip")
 	repeat := r.repeat(first, again)
 	if plain := try(t, server, "identity"); plain.coding != "" {
@@ -137,13 +129,7 @@ func (r *wrapping) line(t *testing.T) string {
 		repeat += fmt.Sprintf(", **and runs: %d orders**", o.runs)
 	}
 
-	o = &orders{fails: true}
-	bare = try(t, r.serve(t, &orders{fails: true}, nil, false), "gzip")
-	server = r.serve(t, o, &log, true)
-	failed := try(t, server, "gzip")
-	require.Equal(t, bare.status, failed.status)
-	require.Equal(t, bare.text, failed.text)
-	require.Equal(t, bare.header, failed.header)
+	o, server, failed := begin(true)
 	retry := try(t, server, "gzip")
 	after := r.repeat(failed, retry)
 	if o.runs == 2 && retry.status == http.StatusCreated && !retry.replayed() {
@@ -157,7 +143,6 @@ func (r *wrapping) line(t *testing.T) string {
 		got(first), repeat, fmt.Sprintf("`%d`, then %s", failed.status, after), seen, cmp.Or(r.so, "–"))
 }
 
-// repeat says what a repeat got, next to the first.
 func (r *wrapping) repeat(first, again sight) string {
 	if !again.replayed() {
 		return got(again)
@@ -180,7 +165,6 @@ func (r *wrapping) repeat(first, again sight) string {
 	return "replayed" + cookie
 }
 
-// got says what a client got.
 func got(s sight) string {
 	text := fmt.Sprintf("`%d`", s.status)
 	if kind := s.header.Get("Content-Type"); kind == "application/problem+json" {
@@ -196,8 +180,6 @@ func got(s sight) string {
 	}
 	return text
 }
-
-var update = flag.Bool("update", false, "write docs/evidence/writers.md and docs/evidence/handlers.md instead of comparing them")
 
 const writersPage = "Written by `go test ./docs/snippets -run TestWriters -update`, which also executes every row:" + `
 
@@ -225,14 +207,5 @@ func TestWriters(t *testing.T) {
 		}
 		t.Run(framework+"/"+r.writer+"/"+r.where, func(t *testing.T) { b.WriteString(r.line(t)) }) //nolint:paralleltest // the rows are in order
 	}
-	if t.Failed() {
-		return
-	}
-	const page = "../evidence/writers.md"
-	text := strings.ReplaceAll(b.String(), "](problems.md", "](../problems.md")
-	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
-		return
-	}
-	require.Equal(t, read(t, page), text, "write it again with: go test ./docs/snippets -run TestWriters -update")
+	requirePage(t, "writers.md", b.String())
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"time"
 
 	"github.com/alexedwards/scs/v2"
@@ -44,14 +45,9 @@ const (
 const compressOutside = "mount it outside: each client gets the coding that it takes"
 
 func wrappings() []wrapping {
-	var all []wrapping
-	for _, rows := range [][]wrapping{stdlibWritings(), chiWritings(), ginWritings(), echoWritings(), fiberWritings()} {
-		all = append(all, rows...)
-	}
-	return all
+	return slices.Concat(stdlibWritings(), chiWritings(), ginWritings(), echoWritings(), fiberWritings())
 }
 
-// bothSides are the rows of a writer, outside and inside.
 func bothSides(framework, name, soOutside, soInside string, on func(where string) wirer) []wrapping {
 	return []wrapping{
 		{framework, name, outside, soOutside, on(outside)},
@@ -78,9 +74,7 @@ func stdlibWritings() []wrapping {
 		panic(err)
 	}
 	manager := scs.New()
-	store := sessions.NewCookieStore(make([]byte, 32))
-	var rows []wrapping
-	for _, r := range [][]wrapping{
+	return slices.Concat(
 		bothSides(name, "`http.TimeoutHandler`", "", "its `503` frees the key while the handler runs: mount it outside", around(func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Minute, "late") })),
 		bothSides(name, "klauspost `gzhttp`", "", compressOutside, around(func(h http.Handler) http.Handler { return gz(h) })),
 		bothSides(name, "gorilla `handlers.CombinedLoggingHandler`", "", "", around(func(h http.Handler) http.Handler { return handlers.CombinedLoggingHandler(io.Discard, h) })),
@@ -96,26 +90,15 @@ func stdlibWritings() []wrapping {
 				h.ServeHTTP(w, r)
 			}))
 		})),
-		bothSides(name, "gorilla `sessions`, saved before the handler", "", "mount it outside", around(func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				s, _ := store.Get(r, "session")
-				s.Values["seen"] = 1
-				_ = s.Save(r, w)
-				h.ServeHTTP(w, r)
-			})
-		})),
 		bothSides(name, "an error page in place of the body of a `500`", "", "", around(errorPages)),
 		bothSides(name, "a buffer that sends all at the end", "", "", around(buffering)),
-		{{name, "a writer of another library, past the guard", outside, "hand the guard's writer on", func(g guard, o *orders) http.Handler {
+		[]wrapping{{name, "a writer of another library, past the guard", outside, "hand the guard's writer on", func(g guard, o *orders) http.Handler {
 			return chimw.NoCache(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				outer := chimw.NewWrapResponseWriter(w, r.ProtoMajor)
 				g(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { o.ServeHTTP(outer, r) })).ServeHTTP(outer, r)
 			}))
 		}}},
-	} {
-		rows = append(rows, r...)
-	}
-	return rows
+	)
 }
 
 // errorPages replaces the body of each 500, as middleware for error pages does.
@@ -176,18 +159,18 @@ func chiWritings() []wrapping {
 		}
 	}
 	logger := chimw.RequestLogger(&chimw.DefaultLogFormatter{Logger: discard{}, NoColor: true})
-	var rows []wrapping
-	rows = append(rows, bothSides(name, "`middleware.Compress`", "", compressOutside, with(chimw.Compress(5)))...)
-	rows = append(rows, bothSides(name, "`middleware.RequestLogger` (WrapResponseWriter)", "", "", with(logger))...)
-	rows = append(rows, bothSides(name, "`middleware.Recoverer`", "", "", with(chimw.Recoverer))...)
-	return append(rows, bothSides(name, "`middleware.Timeout`", "", "its `504` frees the key: mount it outside", with(chimw.Timeout(time.Minute)))...)
+	return slices.Concat(
+		bothSides(name, "`middleware.Compress`", "", compressOutside, with(chimw.Compress(5))),
+		bothSides(name, "`middleware.RequestLogger` (WrapResponseWriter)", "", "", with(logger)),
+		bothSides(name, "`middleware.Recoverer`", "", "", with(chimw.Recoverer)),
+		bothSides(name, "`middleware.Timeout`", "", "its `504` frees the key: mount it outside", with(chimw.Timeout(time.Minute))),
+	)
 }
 
 type discard struct{}
 
 func (discard) Print(...any) {}
 
-// ginOrder is the handler in gin, which leaves its errors to the error middleware.
 func ginOrder(o *orders) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if o.failing() {
@@ -297,7 +280,6 @@ func naiveGin(g guard) gin.HandlerFunc {
 	}
 }
 
-// echoOrder is the handler in echo, which returns its errors.
 func echoOrder(o *orders) echo.HandlerFunc {
 	return func(c *echo.Context) error {
 		if o.failing() {
@@ -346,7 +328,6 @@ func echoWritings() []wrapping {
 	}})
 }
 
-// fiberOrder is the handler in fiber, which returns its errors.
 func fiberOrder(o *orders) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		if o.failing() {
