@@ -77,11 +77,11 @@ func TestLostReplies(t *testing.T) {
 					verb := map[bool]string{true: "set", false: "evalsha"}[op == "claim"]
 					// Every reply is lost, so that repeats by the client are seen.
 					lost := p.On(respproxy.Match{Name: verb, Key: nameOf(t)}, respproxy.Swallow(end))
-					loses := s
+					loses, ctx := s, timeout(t, patience)
 					if end == respproxy.Hang {
-						loses = short
+						loses, ctx = short, t.Context() // without a deadline, the client's time-out counts
 					}
-					requireUnknown(t, untilSent(t, func() error { return operations[op](timeout(t, patience), loses, key) }), want)
+					requireUnknown(t, untilSent(t, func() error { return operations[op](ctx, loses, key) }), want)
 					lost.WaitLanded(t)
 					require.Equal(t, 1, lost.Hits(), "%s was sent more than once", op)
 					lost.Remove()
