@@ -104,7 +104,7 @@ help-all: help
 check: ## Lint what differs from main (SINCE=another commit), and go test -short, in 1 to 4 minutes; may install redis-server
 	@scripts/deps.sh redis-server
 	@scripts/lint-changed $(SINCE)
-	go test $(VETTED) -short -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(REST)|$(OUTSIDE)')
+	go test $(VETTED) -short -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(REST)|$(OUTSIDE)')
 	go test $(VETTED) -short -count=1 -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -E '$(OUTSIDE)')
 
 .PHONY: test
