@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
@@ -141,17 +139,27 @@ func (s *Server) moveTo(nc net.Conn) {
 	}
 }
 
-// DialerOf returns the way to the server of a client, with the client's own dialer, credentials and
-// name. The dialer of a Sentinel client asks for the master each time.
-func DialerOf(o *redis.Options) Dialer {
+// Login is what a connection says first: not what is empty.
+type Login struct {
+	User, Password, ClientName string
+	DB                         int
+}
+
+// DialerOf returns the way to a server, from the dialer and the credentials of a client. The dialer of a
+// Sentinel client asks for the master each time.
+func DialerOf(dial func(context.Context) (net.Conn, error), login func(context.Context) (Login, error)) Dialer {
 	return func(ctx context.Context) (net.Conn, time.Duration, error) {
-		nc, err := o.Dialer(ctx, o.Network, o.Addr)
+		nc, err := dial(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
 		// After an error, or a panic of the user's code, the connection ends with ctx, which connect ends.
 		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
-		took, err := greet(ctx, nc, o)
+		as, err := login(ctx)
+		var took time.Duration
+		if err == nil {
+			took, err = greet(nc, as)
+		}
 		if err == nil && stop() {
 			return nc, took, nil
 		}
@@ -161,33 +169,23 @@ func DialerOf(o *redis.Options) Dialer {
 
 // greet authenticates, selects the database, and waits for the first answer of the server, in one
 // round trip. It speaks RESP 2, which every server and proxy does.
-func greet(ctx context.Context, nc net.Conn, o *redis.Options) (took time.Duration, err error) {
-	user, password := o.Username, o.Password
-	switch {
-	case o.CredentialsProviderContext != nil:
-		user, password, err = o.CredentialsProviderContext(ctx)
-	case o.CredentialsProvider != nil:
-		user, password = o.CredentialsProvider()
-	}
-	if err != nil {
-		return 0, fmt.Errorf("no credentials: %w", err)
-	}
+func greet(nc net.Conn, as Login) (took time.Duration, err error) {
 	var out []byte
 	var needed []bool // whether an error ends the connection
 	say := func(must bool, args ...any) {
 		out, needed = appendCommand(out, args...), append(needed, must)
 	}
 	switch {
-	case password != "" && user != "":
-		say(true, "auth", user, password)
-	case password != "":
-		say(true, "auth", password)
+	case as.Password != "" && as.User != "":
+		say(true, "auth", as.User, as.Password)
+	case as.Password != "":
+		say(true, "auth", as.Password)
 	}
-	if o.DB > 0 {
-		say(true, "select", int64(o.DB))
+	if as.DB > 0 {
+		say(true, "select", int64(as.DB))
 	}
-	if o.ClientName != "" {
-		say(false, "client", "setname", o.ClientName)
+	if as.ClientName != "" {
+		say(false, "client", "setname", as.ClientName)
 	}
 	say(false, "ping")
 	began := time.Now()

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -42,10 +41,10 @@ func TestServerThatTurnsAway(t *testing.T) {
 					_, _ = io.WriteString(out, bulk("x"))
 				}
 			})
-			s := dialed(t, wire.DialerOf(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			s := dialed(t, wire.DialerOf(func(ctx context.Context) (net.Conn, error) {
 				nc, _, err := connect(ctx)
 				return nc, err
-			}}))
+			}, func(context.Context) (wire.Login, error) { return wire.Login{}, nil }))
 			err := ask(t.Context(), t, s, "x", true)
 			if away {
 				require.ErrorIs(t, err, lock.ErrNotApplied)
@@ -145,18 +144,15 @@ func TestCredentialsThatFail(t *testing.T) {
 	} {
 		t.Run(name, virtual.Test(func(t *testing.T) {
 			var opened, ended atomic.Int64
-			s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Second, Dial: wire.DialerOf(&redis.Options{
-				CredentialsProvider: func() (string, string) { find(); return "", "" },
-				Dialer: func(context.Context, string, string) (net.Conn, error) {
-					client, server := net.Pipe()
-					opened.Add(1)
-					go func() {
-						_, _ = io.Copy(io.Discard, server)
-						ended.Add(1)
-					}()
-					return client, nil
-				},
-			})}))
+			s := closing(t, wire.New(wire.Config{Timeout: time.Second, Reply: time.Second, Dial: wire.DialerOf(func(context.Context) (net.Conn, error) {
+				client, server := net.Pipe()
+				opened.Add(1)
+				go func() {
+					_, _ = io.Copy(io.Discard, server)
+					ended.Add(1)
+				}()
+				return client, nil
+			}, func(context.Context) (wire.Login, error) { find(); return wire.Login{}, nil })}))
 			for range 10 {
 				require.ErrorIs(t, ask(t.Context(), t, s, "x", true), lock.ErrNotApplied)
 			}
