@@ -179,6 +179,21 @@ func TestFailOpenInsideOfAGuard(t *testing.T) {
 	})
 }
 
+// TestCallBehindAGuardInsideOfFailOpen is sent: the outer guard has no run to note it in, and the inner one has, or is a Lock.
+func TestCallBehindAGuardInsideOfFailOpen(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
+		outer, l := once(newLocker(t, unreachable(), lock.WithLogger(quiet)), latch.WithFailOpen()), newLocker(t, memstore.New())
+		for name, inner := range map[string]guardFunc{"Lock": latch.Lock(l, "user", byUser), "Dedupe": latch.Dedupe(l, byUser, time.Hour)} {
+			w := serve(outer(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				require.NoError(t, sendBy(t, latch.Upstream(replies(200)), ownCall(r.Context())), name)
+				require.NoError(t, latch.Unknown(r.Context()), name)
+				created(w, r)
+			}))), keyed("k"))
+			require.Equal(t, http.StatusCreated, w.Code, name)
+		}
+	})
+}
+
 // A repeat that waits for another process does not run unprotected when the store fails meanwhile.
 func TestWaitingRepeatDoesNotFailOpen(t *testing.T) {
 	parallel.Bubble(t, func(t *testing.T) {

@@ -36,15 +36,18 @@ func guardedOf(ctx context.Context) *guarded {
 	return x
 }
 
-// runOf returns the innermost run that ctx belongs to, nil if there is none.
+// runOf returns the innermost run with a lease that ctx belongs to, nil if there is none.
 func runOf(ctx context.Context) *run {
 	for x := guardedOf(ctx); x != nil; x = x.outer {
-		if x.run != nil {
+		if x.leased() {
 			return x.run
 		}
 	}
 	return nil
 }
+
+// leased reports whether x has a run with a lease. A guard that fails open has a run without one.
+func (x *guarded) leased() bool { return x.run != nil && x.run.Run != nil }
 
 // heldOutside reports whether a guard of the same kind further out has this key of the same store. A
 // request that was served, or whose context has ended, does not count: its lease was released or lost.

@@ -189,7 +189,7 @@ func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
 		}
 	}
 	for o := &x.guarded; o != nil; o = o.outer {
-		if o.run == nil {
+		if !o.leased() {
 			continue
 		}
 		takeBack, err := o.run.NotePossibleEffect(ctx, record.Unknown())
