@@ -172,9 +172,14 @@ func (g *guard) refuseRun(x *run, p *Problem) {
 
 // replayRun answers x with the record of another run. left is how much longer that is kept, 0 if it is not known.
 func (g *guard) replayRun(x *run, receipt []byte, left time.Duration) {
+	rec, p := g.replayed(x, receipt)
+	if p != nil {
+		g.refuseRun(x, p)
+		return
+	}
 	x.remembered = left
 	x.AddHeaders(x.out.Header())
-	g.replay(x.out, x, receipt, replayedMark)
+	recorder.Replay(x.out, x.own, rec, replayedMark)
 }
 
 // Marks of a replayed answer. An answer that is not kept goes only to requests that have waited
@@ -184,20 +189,9 @@ const (
 	notKeptMark  = "not-kept"
 )
 
-// replay sends the answer of an earlier request to x, marked with mark.
-func (g *guard) replay(w http.ResponseWriter, x *run, receipt []byte, mark string) {
-	rec, p := g.replayed(w, x, receipt)
-	if p != nil {
-		delete(w.Header(), recorder.LifetimeHeader) // a refusal has no lifetime
-		g.refuse(w, x.own, p)
-		return
-	}
-	recorder.Replay(w, x.own, rec, mark)
-}
-
 // replayed returns the answer in receipt as x gets it, or the reason why it gets none.
-func (g *guard) replayed(w http.ResponseWriter, x *run, receipt []byte) (record.Record, *Problem) {
-	rec, err := recorder.Kept(receipt, w.Header())
+func (g *guard) replayed(x *run, receipt []byte) (record.Record, *Problem) {
+	rec, err := recorder.Kept(receipt, x.out.Header())
 	switch {
 	case errors.Is(err, recorder.ErrUnanswered):
 		return rec, ProblemOutcomeUnknown.problem(err)
@@ -210,7 +204,7 @@ func (g *guard) replayed(w http.ResponseWriter, x *run, receipt []byte) (record.
 	if g.onReplay == nil {
 		return rec, nil
 	}
-	rec, err = adapted(g.onReplay, w.Header(), x.own, rec)
+	rec, err = adapted(g.onReplay, x.out.Header(), x.own, rec)
 	if own, ok := errors.AsType[*keyfunc.Error](err); ok {
 		return rec, keyProblem(own)
 	}
@@ -229,6 +223,10 @@ func (g *guard) replayFailure(x *run, err error) {
 		return
 	}
 	sent := &recorder.StatusWriter{ResponseWriter: x.out} // WithReplay may change the status, or refuse
-	g.replay(sent, x, f.record, notKeptMark)
+	if rec, p := g.replayed(x, f.record); p != nil {
+		g.refuse(sent, x.own, p)
+	} else {
+		recorder.Replay(sent, x.own, rec, notKeptMark)
+	}
 	markRefused(x.own, sent.Code)
 }

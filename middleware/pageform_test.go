@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -219,6 +220,7 @@ func TestFinalAnswerToAFormIsReported(t *testing.T) {
 		http.SetCookie(w, &http.Cookie{Name: "own", Value: "1"})
 		redirect(w, r)
 	}
+	revoked := latch.WithReplay(func(*http.Request, *latch.Answer) error { return errors.New("of the hook") })
 	below400 := latch.WithFinal(func(status int) bool { return status < 400 })
 	for name, tt := range map[string]struct {
 		handler http.HandlerFunc
@@ -235,6 +237,7 @@ func TestFinalAnswerToAFormIsReported(t *testing.T) {
 		"a mistake that is final":   {handler: mistake, first: []string{report}, repeat: []string{report}},
 		"a mistake to be corrected": {handler: mistake, opts: []latch.IdempotentOption{below400}},
 		"a failure":                 {handler: fails},
+		"a repeat that is refused":  {handler: redirect, opts: []latch.IdempotentOption{revoked}, first: []string{report}},
 		"no script":                 {handler: redirect, change: func(r *http.Request) { r.Header.Del("Cookie") }},
 		"the cookie of another key": {handler: redirect, change: func(r *http.Request) { r.Header.Set("Cookie", "latch-5=0") }},
 	} {
