@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -25,11 +26,16 @@ import (
 //
 // Erase reads all entries of the store, in steps of 1,000. If the store fails or ctx
 // ends, it returns the counts so far with the store's error, or the cause of ctx. An
-// error that matches errors.ErrUnsupported says that the store cannot list. Answers that are
-// stored during Erase may stay: call it when the user can no longer send requests.
+// error that matches errors.ErrUnsupported says that the store cannot list. It erases nothing for an
+// empty label, which all requests without a label have. Answers that are stored during Erase may stay:
+// call it when the user can no longer send requests.
 func Erase(ctx context.Context, l *lock.Locker, label string, parts ...string) (erased, left int, err error) {
+	label = labelOf(append([]string{label}, parts...))
+	if label == "" {
+		return 0, 0, errors.New("console.Erase: an empty label")
+	}
 	h := &handler{locker: l, store: l.Store()}
-	done, err := h.erase(ctx, labelOf(append([]string{label}, parts...)), "")
+	done, err := h.erase(ctx, label, "")
 	if err == nil && done.Erased+done.Left == 0 {
 		l.Logger().LogAttrs(ctx, slog.LevelWarn, "httplatch: no stored answers have this label", slog.String("label_sha256", keytext.Digest(done.label)),
 			slog.String("do", "if there should be some, compare the label with that of an entry in the console; each part of a joined scope is an argument of its own"))

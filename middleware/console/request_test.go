@@ -229,6 +229,16 @@ func TestEraseEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// TestErasureWithoutALabel, as of a user without an ID, must not remove the answers of all requests without one.
+func TestErasureWithoutALabel(t *testing.T) {
+	t.Parallel()
+	l := guardtest.NewLocker(t, memstore.New())
+	keyed(t, l, "jane", "k", guardtest.Created, latch.WithLabel(func(*http.Request) string { return "" }))
+	erased, _, err := console.Erase(t.Context(), l, "")
+	require.Zero(t, erased)
+	require.Error(t, err)
+}
+
 // While the store is silent, a clean-up can be found by the user of its request, without the record that names the user.
 func TestCleanUpsAreNamedWhileTheStoreIsSilent(t *testing.T) {
 	parallel.Bubble(t, func(t *testing.T) {
