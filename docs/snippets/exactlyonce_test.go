@@ -157,6 +157,7 @@ func overPostgres(t *testing.T, handler http.HandlerFunc) (*pgxpool.Pool, http.H
 	t.Helper()
 	pool := shopDatabase(t)
 	h, locker := ordersOverPostgres(pool, handler)
+	must.Get(locker.Store().Get(t.Context(), "none"))(t) // dials, which may take longer than the budget
 	closeAfter(t, locker)
 	return pool, h, locker
 }
@@ -319,7 +320,7 @@ func TestChargeThatIsNotNoted(t *testing.T) {
 			pool := shopDatabase(t)
 			must.Get(pool.Exec(t.Context(), "CREATE TABLE payments (customer text, key text)"))(t)
 			store := pgstore.New(pool)
-			locker := lock.New(forgetful{store}, lock.WithTransaction())
+			locker := lock.New(forgetful{store}, lock.WithTransaction(), lock.WithBudget(5*time.Second))
 			t.Cleanup(store.Close)
 			t.Cleanup(func() { guardtest.RequireCloses(t, locker) })
 			h := auth.Require(latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)(tt.handler))

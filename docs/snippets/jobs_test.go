@@ -202,7 +202,7 @@ func TestOrderInAWorker(t *testing.T) {
 		}
 	}
 	must.Get(pool.Exec(t.Context(), tables+pgstore.Schema))(t)
-	locker := lock.New(pgstore.New(pool), lock.WithTransaction())
+	locker := lock.New(pgstore.New(pool), lock.WithTransaction(), lock.WithBudget(5*time.Second))
 	closeAfter(t, locker)
 	h := auth.Require(latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)(http.HandlerFunc(acceptOrder)))
 	send := func() *httptest.ResponseRecorder { return served(h, "POST", "/orders", "k") }
