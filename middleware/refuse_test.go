@@ -32,6 +32,11 @@ func TestRefuse(t *testing.T) {
 	safe.Method = "QUERY"
 	require.Equal(t, 201, serve(h, safe).Code)
 	require.Equal(t, 201, serve(h, keyed("")).Code, "without a key")
+
+	page := submission("a=b")
+	page.Header.Set("Idempotency-Key", "k")
+	page.Header.Del("Sec-Fetch-Mode") // as over HTTP without TLS
+	require.Contains(t, serve(h, page).Body.String(), `content="key-not-supported"`)
 }
 
 // The headers are those of Firefox 153 under the preference network.http.idempotencyKey.enabled.
