@@ -36,10 +36,8 @@
 // answer is one of these, after a random pause and the Retry-After of the answer, if it has one:
 //
 //   - 408, 425, 429, 502, 503 or 504;
-//   - a problem of httplatch that may be repeated, by its header Latch-Problem, or the type in its
-//     body: in-progress, first-failed, rolled-back with
-//     503, unconfirmed, unavailable, shutting-down, key-failed, body-unreadable
-//     (https://github.com/httplatch/httplatch/blob/main/docs/problems.md);
+//   - a problem of httplatch, by its header Latch-Problem, or the type in its body, whose row in
+//     https://github.com/httplatch/httplatch/blob/main/docs/problems.md says yes;
 //   - the equivalents of in-progress at servers of others, a 409 with JSON: idempotency_in_flight
 //     of the Agentic Commerce Protocol, idempotency_key_in_use of Stripe;
 //   - an answer of 400 or above with "Stripe-Should-Retry: true".

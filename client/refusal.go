@@ -27,7 +27,8 @@ func problemOf(resp *http.Response) (p *Problem, err error) {
 	if resp.StatusCode < http.StatusBadRequest {
 		return nil, nil //nolint:nilnil // most answers are no problem
 	}
-	if kind := resp.Header.Get(problemHeader); reactions[kind] != 0 {
+	kind := resp.Header.Get(problemHeader)
+	if _, known := repeats[kind]; known {
 		return &Problem{Status: resp.StatusCode, Type: kindBase + kind}, nil
 	}
 	inFlight := mayBeInFlight(resp)

@@ -19,37 +19,8 @@ type verdict struct {
 func final(reason string) verdict      { return verdict{reason: reason} }
 func repeatable(reason string) verdict { return verdict{again: true, reason: reason} }
 
-// reaction is a client's reaction to a kind of problem.
-type reaction int
-
-const (
-	stop  reaction = iota + 1 // the same request again would be wrong, or refused again
-	retry                     // the request did not run, or has no effect, or its repeat gets the first answer
-	wait                      // the first request with the key is under way
-)
-
-// reactions follows docs/problems.md.
-var reactions = map[string]reaction{
-	"held":                  stop, // another submission
-	"cooling-down":          stop, // an earlier submission succeeded: this one may be its double click
-	"key-missing":           stop,
-	"key-invalid":           stop,
-	"key-not-supported":     stop, // nothing keeps a repeat from a second effect there
-	"unauthenticated":       stop,
-	"body-too-large":        stop,
-	"body-unreadable":       retry, // the body was cut off on its way
-	"body-consumed":         stop,
-	"key-failed":            retry,
-	"in-progress":           wait,
-	"first-failed":          retry,
-	"key-reused":            stop,
-	"outcome-unknown":       stop,
-	"result-not-replayable": stop,
-	"rolled-back":           retry, // with 500: stop
-	"unconfirmed":           retry,
-	"unavailable":           retry,
-	"shutting-down":         retry,
-}
+// repeats has each kind of problem, and whether the same request is sent again. Written by TestGoldenKinds of package middleware.
+var repeats = map[string]bool{"held": false, "cooling-down": false, "key-missing": false, "key-invalid": false, "key-not-supported": false, "unauthenticated": false, "body-too-large": false, "body-unreadable": true, "body-consumed": false, "key-failed": true, "in-progress": true, "key-reused": false, "first-failed": true, "outcome-unknown": false, "result-not-replayable": false, "rolled-back": true, "unconfirmed": true, "unavailable": true, "shutting-down": true}
 
 // judge decides what follows an attempt with this method. keyed says whether the request had a
 // key. At least one of resp and err is not nil; both are set if the answer broke off. p is the
@@ -95,18 +66,11 @@ func judgeOutcome(ctx context.Context, resp *http.Response, p *Problem, err erro
 
 func judgeProblem(p *Problem) (v verdict, ok bool) {
 	kind := p.Kind()
-	switch reactions[kind] {
-	case wait:
-		return verdict{again: true, inFlight: true, reason: kind}, true
-	case retry:
-		if kind == "rolled-back" && p.Status != http.StatusServiceUnavailable {
-			return final(kind), true
-		}
-		return repeatable(kind), true
-	case stop:
-		return final(kind), true
+	again, ok := repeats[kind]
+	if kind == "rolled-back" && p.Status != http.StatusServiceUnavailable {
+		again = false
 	}
-	return verdict{}, false
+	return verdict{again: again, inFlight: kind == "in-progress", reason: kind}, ok
 }
 
 // retriedStatus reports whether an answer says that the request was not processed, or comes from a

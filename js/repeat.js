@@ -3,9 +3,8 @@
 export const header = "Idempotency-Key";
 
 // The kinds after which a request is sent again, those after which no answer to its key will come,
-// and the others.
-const kinds =
-	/^(?:(in-progress|first-failed|rolled-back|unconfirmed|unavailable|shutting-down|key-failed|body-unreadable)|(outcome-unknown|result-not-replayable|key-(?:reused|missing|invalid|not-supported))|held|cooling-down|unauthenticated|body-(?:too-large|consumed))$/;
+// and the others. Written by TestGoldenKinds of package middleware.
+const kinds = /^(?:(body-unreadable|key-failed|in-progress|first-failed|rolled-back|unconfirmed|unavailable|shutting-down)|(key-missing|key-invalid|key-not-supported|key-reused|outcome-unknown|result-not-replayable)|held|cooling-down|unauthenticated|body-too-large|body-consumed)$/;
 
 const retried = /^(408|425|429|50[234])$/;
 // Those that depend on the headers of a request or on its connection: the guard does not keep them.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -39,19 +38,15 @@ func TestProblemTypesAreDescribed(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(page), -1) {
 		described = append(described, m[1])
 	}
-	table := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| \\[`([a-z-]+)`\\]\\(#[a-z-]+\\) \\| ([0-9]+)[^|]*\\| (1?)").FindAllStringSubmatch(string(page), -1) {
-		table[m[1]] = m[2] + " " + m[3]
-	}
 	for _, p := range refusals(t) {
-		name, retryAfter := string(p.Kind()), ""
+		name, wait := string(p.Kind()), "[a-z]"
 		if p.RetryAfter > 0 {
-			retryAfter = strconv.Itoa(int(p.RetryAfter / time.Second))
+			wait = fmt.Sprint(p.RetryAfter.Seconds())
 		}
 		used = append(used, name)
 		// Else GitHub would make another anchor of the heading.
 		require.Regexp(t, "^[a-z-]+$", name)
-		require.Equal(t, table[name], fmt.Sprint(p.Status, " ", retryAfter), "docs/problems.md: %s in the first table", name)
+		require.Regexp(t, fmt.Sprintf("(?m)^\\| \\[`%s`\\]\\(#%[1]s\\) \\| %d[^|]*\\| %s", name, p.Status, wait), string(page), "docs/problems.md, first table")
 	}
 	require.ElementsMatch(t, described, used, "the sections of docs/problems.md, and problemkind.go")
 }
@@ -123,26 +118,33 @@ func TestProblemSendsItself(t *testing.T) {
 	}
 }
 
-var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/openapi.yaml again")
-
-const openAPIPage = "../docs/openapi.yaml"
-
-// TestOpenAPI: docs/openapi.yaml has each refusal of the table in docs/problems.md, which
-// TestProblemTypesAreDescribed compares with the guards.
-func TestOpenAPI(t *testing.T) {
+// TestGoldenKinds: package client and the scripts of browsers have each kind, with the reaction of its row.
+func TestGoldenKinds(t *testing.T) {
 	t.Parallel()
-	got := must.Get(os.ReadFile(openAPIPage))(t)
-	head, _, found := strings.Cut(string(got), "  responses:\n")
-	require.True(t, found)
-	want := head + refusalResponses(t)
-	if *updateOpenAPI {
-		require.NoError(t, os.WriteFile(openAPIPage, []byte(want), 0o644))
+	var repeats []string
+	groups := map[[2]bool]string{} // by what is sent again, and what ends its key
+	for _, p := range refusals(t) {
+		again, endsKey := p.Kind().Reaction()
+		repeats = append(repeats, fmt.Sprintf("%q: %v", p.Kind(), again))
+		groups[[2]bool{again, endsKey || !again && p.Status == 400}] += "|" + string(p.Kind())
 	}
-	require.Equal(t, want, string(got), "write it again with: go test ./middleware -run TestOpenAPI -update-openapi")
+	for path, line := range map[string]string{
+		"../client/verdict.go": "var repeats = map[string]bool{" + strings.Join(repeats, ", ") + "}",
+		"../js/repeat.js":      "const kinds = /^(?:(" + groups[[2]bool{true, false}][1:] + ")|(" + groups[[2]bool{false, true}][1:] + ")" + groups[[2]bool{}] + ")$/;",
+	} {
+		start, _, _ := strings.Cut(line, "= ")
+		source, old := must.Get(os.ReadFile(path))(t), regexp.MustCompile("(?m)^"+start+"= .*$")
+		require.Regexp(t, old, string(source))
+		golden(t, path, old.ReplaceAllLiteralString(string(source), line))
+	}
 }
 
-func refusalResponses(t *testing.T) string {
-	t.Helper()
+// TestGoldenOpenAPI: docs/openapi.yaml has each refusal of the table in docs/problems.md, which
+// TestProblemTypesAreDescribed compares with the guards.
+func TestGoldenOpenAPI(t *testing.T) {
+	t.Parallel()
+	head, _, found := strings.Cut(string(must.Get(os.ReadFile("../docs/openapi.yaml"))(t)), "  responses:\n")
+	require.True(t, found)
 	problems := must.Get(os.ReadFile("../docs/problems.md"))(t)
 	kinds := make(map[int][]latch.ProblemKind)
 	var statuses []int
@@ -156,9 +158,8 @@ func refusalResponses(t *testing.T) string {
 			kinds[n] = append(kinds[n], latch.ProblemKind(row[1]))
 		}
 	}
-	require.Len(t, statuses, 10)
 	slices.Sort(statuses)
-	text := "  responses:\n"
+	text := head + "  responses:\n"
 	for _, status := range statuses {
 		text += fmt.Sprintf("    Refused%d:\n      description: |-\n", status)
 		types := make([]string, len(kinds[status]))
@@ -175,7 +176,7 @@ func refusalResponses(t *testing.T) string {
 			"              - {$ref: \"#/components/schemas/Refusal\"}\n              - type: object\n                properties:\n" +
 			"                  type:\n                    enum:\n                      - " + strings.Join(types, "\n                      - ") + "\n"
 	}
-	return text
+	golden(t, "../docs/openapi.yaml", text)
 }
 
 // An error handler may show the form again, so it finds the request as the handler would have, whatever has read it before.

@@ -50,7 +50,8 @@ func (p *Problem) Kind() ProblemKind {
 type kindRow struct {
 	status     int           // unless an option or the cause chooses another
 	retryAfter time.Duration // 0: no Retry-After, unless the time left is known
-	endsKey    bool          // the script of package form forgets its key; js/repeat.js lists refusals by the store, too
+	again      bool          // clients send the same request again by themselves
+	endsKey    bool          // browsers forget its key, as after each 400 that is not sent again
 	title      string        // a fixed sentence, true for every guard: behind Dedupe the client has sent no key
 	next       string        // says to a program what to do, unless Retry-After says when to repeat; "" for refusals of Lock and Refuse
 	page       words
@@ -63,7 +64,8 @@ const (
 	inVain    = "A repeat would end in the same way."
 )
 
-// kinds has a row for each kind.
+// kinds has a row for each kind. From it and the table of docs/problems.md, the tests TestGolden write testdata, docs/openapi.yaml,
+// and the lists in client/verdict.go and js/repeat.js.
 var kinds = map[ProblemKind]kindRow{
 	ProblemHeld: {status: http.StatusConflict, retryAfter: time.Second, title: "Another request for the same thing is still being processed.", page: words{
 		title:  "Another request is still being processed",
@@ -92,20 +94,20 @@ var kinds = map[ProblemKind]kindRow{
 		effect: notDone + " It is larger than this site accepts.",
 		advice: "Go back, and send less text, or smaller files.",
 	}},
-	ProblemBodyUnreadable: {status: http.StatusBadRequest, title: "The request body could not be read to its end.", next: sendAgain + ".", page: words{
+	ProblemBodyUnreadable: {status: http.StatusBadRequest, again: true, title: "The request body could not be read to its end.", next: sendAgain + ".", page: words{
 		title:  "Not all of it has arrived",
 		effect: notDone + " The connection ended too early, or the form was damaged on its way.",
 		advice: reload, alone: notDone + " It has not arrived as a whole. " + firstGone,
 	}},
 	ProblemBodyConsumed: {status: http.StatusInternalServerError, title: "The server could not read the request body any more, and did not process the request.", next: inVain, page: serverFault},
-	ProblemKeyFailed:    {status: http.StatusInternalServerError, title: "The server could not find out which requests are the same, and did not process this one.", next: sendAgain + " later.", page: serverFault},
-	ProblemInProgress: {status: http.StatusConflict, retryAfter: time.Second, title: "The same request was sent before, and is still being processed.", page: words{
+	ProblemKeyFailed:    {status: http.StatusInternalServerError, again: true, title: "The server could not find out which requests are the same, and did not process this one.", next: sendAgain + " later.", page: serverFault},
+	ProblemInProgress: {status: http.StatusConflict, retryAfter: time.Second, again: true, title: "The same request was sent before, and is still being processed.", page: words{
 		title:  "Still being processed",
 		effect: "Your form has arrived and is being processed. It is processed only once, however often you send it.",
 		advice: reload + " You get the answer to what you sent first.",
 		again:  "Look again", underAgain: "Wait a moment, and look again. You get the answer as soon as there is one.",
 	}},
-	ProblemFirstFailed: {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "The same request was sent before and failed, and its answer cannot be sent again.", page: words{
+	ProblemFirstFailed: {status: http.StatusServiceUnavailable, retryAfter: time.Second, again: true, title: "The same request was sent before and failed, and its answer cannot be sent again.", page: words{
 		title:  "That did not work",
 		effect: "You have sent this form more than once. The first time has failed, and this time it was not processed.",
 		advice: reload, again: "Send again", underAgain: "Please send it again.",
@@ -125,19 +127,19 @@ var kinds = map[ProblemKind]kindRow{
 		effect: "Your form was processed, once. Only the answer to it cannot be shown again.",
 		advice: "Do not send it again. Look for the result where you would look for it otherwise.",
 	}},
-	ProblemRolledBack: {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "The request was processed, but could not be completed, and nothing of it was kept.", next: inVain, page: words{
+	ProblemRolledBack: {status: http.StatusServiceUnavailable, retryAfter: time.Second, again: true, title: "The request was processed, but could not be completed, and nothing of it was kept.", next: inVain, page: words{
 		title:  "That did not work",
 		effect: "Your form could not be processed to its end, and everything was undone. There is nothing of it.",
 		advice: reload, again: "Send again", underAgain: "Please send it again.",
 	}},
-	ProblemUnconfirmed: {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "The request was processed, and the database has not confirmed yet whether it took effect.", page: words{
+	ProblemUnconfirmed: {status: http.StatusServiceUnavailable, retryAfter: time.Second, again: true, title: "The request was processed, and the database has not confirmed yet whether it took effect.", page: words{
 		title:  "Not confirmed yet",
 		effect: "Your form was processed, but the database has not confirmed it yet. It counts as a whole or not at all.",
 		advice: reload + " You get the answer, and nothing is done twice.",
 		again:  "Look again", underAgain: "Wait a moment, and look again. You get the answer, and nothing is done twice.",
 	}},
-	ProblemUnavailable:  {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "Duplicates cannot be excluded at the moment, so the request was not processed.", page: notNow},
-	ProblemShuttingDown: {status: http.StatusServiceUnavailable, retryAfter: time.Second, title: "The server is shutting down and did not process the request.", page: notNow},
+	ProblemUnavailable:  {status: http.StatusServiceUnavailable, retryAfter: time.Second, again: true, title: "Duplicates cannot be excluded at the moment, so the request was not processed.", page: notNow},
+	ProblemShuttingDown: {status: http.StatusServiceUnavailable, retryAfter: time.Second, again: true, title: "The server is shutting down and did not process the request.", page: notNow},
 }
 
 // problem returns a refusal because of err, with the status and the Retry-After of its kind.
