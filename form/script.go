@@ -23,7 +23,7 @@ const scriptAge = "public, max-age=31536000, immutable"
 //
 // With [Integrity] as the parameter "v" of its URL, the script may be cached for a year, because
 // another version has another URL. Without it, browsers ask each time, and get a 304 if the
-// script is unchanged. It has less than 2,560 bytes for clients that accept gzip. It is a classic
+// script is unchanged. It has less than 2,600 bytes for clients that accept gzip. It is a classic
 // script: load it with "defer". It works under the Content-Security-Policy
 // "default-src 'none'; script-src 'self'; form-action 'self'". It sets cookies whose names
 // begin with "latch-". They are not secret.

@@ -19,7 +19,7 @@ import (
 )
 
 // maxScript is the most bytes of the compressed script.
-const maxScript = 2560
+const maxScript = 2600
 
 func get(h http.Handler, method, target string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
