@@ -24,6 +24,7 @@ import (
 // onceCall is one call behind Once, and the result of its handler if it has run.
 type onceCall struct {
 	config
+	client  context.Context //nolint:containedctx // of the call: it ends when its client has left
 	call    rpc.Call
 	req     any
 	handler grpc.UnaryHandler
@@ -35,7 +36,7 @@ type onceCall struct {
 // run runs the handler, and returns what is kept of its answer. Nothing is kept of a response that
 // cannot be marshalled: the effect has happened.
 func (o *onceCall) run(ctx context.Context) (*rpc.Answer, error) {
-	sent := &noted{}
+	sent := &noted{client: o.client}
 	if sent.ServerTransportStream = grpc.ServerTransportStreamFromContext(ctx); sent.ServerTransportStream != nil {
 		ctx = grpc.NewContextWithServerTransportStream(ctx, sent)
 	}
@@ -123,6 +124,7 @@ func refuse(ctx context.Context, err error) error {
 // noted notes the header and the trailer that a handler sets, also when its client has left.
 type noted struct {
 	grpc.ServerTransportStream
+	client          context.Context //nolint:containedctx // see onceCall
 	mu              sync.Mutex
 	header, trailer metadata.MD
 }
@@ -133,19 +135,28 @@ func (n *noted) note(to *metadata.MD, md metadata.MD) {
 	*to = metadata.Join(*to, md)
 }
 
+// unlessGone returns err, or nil if the client has left: a handler that fails because it cannot set a header would run
+// again, and the repeat gets what is noted.
+func (n *noted) unlessGone(err error) error {
+	if n.client.Err() != nil {
+		return nil
+	}
+	return err
+}
+
 func (n *noted) SetHeader(md metadata.MD) error {
 	n.note(&n.header, md)
-	return n.ServerTransportStream.SetHeader(md) //nolint:wrapcheck // it is gRPC's
+	return n.unlessGone(n.ServerTransportStream.SetHeader(md))
 }
 
 func (n *noted) SendHeader(md metadata.MD) error {
 	n.note(&n.header, md)
-	return n.ServerTransportStream.SendHeader(md) //nolint:wrapcheck // it is gRPC's
+	return n.unlessGone(n.ServerTransportStream.SendHeader(md))
 }
 
 func (n *noted) SetTrailer(md metadata.MD) error {
 	n.note(&n.trailer, md)
-	return n.ServerTransportStream.SetTrailer(md) //nolint:wrapcheck // it is gRPC's
+	return n.unlessGone(n.ServerTransportStream.SetTrailer(md))
 }
 
 func (n *noted) kept() (header, trailer map[string][][]byte) {

@@ -45,7 +45,8 @@ func WithFinal(final func(codes.Code) bool) Option {
 // the chain; "" is refused with Unauthenticated. Methods that are declared with the
 // idempotency_level NO_SIDE_EFFECTS pass.
 //
-// A handler goes on when its client has left or its deadline is over, until the lease ends. While it
+// A handler goes on when its client has left or its deadline is over, until the lease ends. What it then sets
+// as header or trailer is for the repeats, and grpc.SetHeader reports no error. While it
 // runs, a repeat waits as long as lock.WithWait of the Locker says, and not at all unless it is set, and is
 // then refused with Unavailable. A panic frees the key. A handler that fails after its effect calls
 // lock.Commit first, and cannot call grpc.SetSendCompressor. A message that is no protobuf message, or an
@@ -72,7 +73,7 @@ func Once(l *lock.Locker, scope func(context.Context) string, key KeyFunc, opts 
 		case err != nil:
 			return nil, refuse(ctx, err)
 		}
-		o := &onceCall{config: c, req: req, handler: handler}
+		o := &onceCall{config: c, client: ctx, req: req, handler: handler}
 		o.call = rpc.Call{Scope: scope(ctx), Method: info.FullMethod, Key: id, Output: outputOf(method), Run: o.run}
 		if o.call.Scope == "" {
 			return nil, refuse(ctx, rpc.Refuse("unauthenticated"))

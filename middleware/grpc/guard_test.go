@@ -2,6 +2,7 @@ package latchgrpc_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -102,8 +103,7 @@ func TestErrors(t *testing.T) {
 		require.NoError(t, grpc.SetTrailer(ctx, metadata.Pairs("cost", "2")))
 		return nil, answer.Err()
 	}
-	refusal, err := status.New(codes.FailedPrecondition, "").WithDetails(&errdetails.ErrorInfo{Reason: "OUTCOME_UNKNOWN", Domain: "github.com/httplatch/httplatch"})
-	require.NoError(t, err)
+	refusal := must.Get(status.New(codes.FailedPrecondition, "").WithDetails(&errdetails.ErrorInfo{Reason: "OUTCOME_UNKNOWN", Domain: "github.com/httplatch/httplatch"}))(t)
 	conn := serve(t, create, once(t))
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		for n, detail := range []protoadapt.MessageV1{nil, &errdetails.ErrorInfo{Reason: "SOLD_OUT", Domain: "shop"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(1)}, refusal.Details()[0].(protoadapt.MessageV1)} {
@@ -302,8 +302,7 @@ func TestStreams(t *testing.T) {
 	watch := func(opts ...grpc.ServerOption) error {
 		listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 		start(t, listener, nil, opts...)
-		stream, err := dial(t, listener.Addr().String()).NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/shop.v1.Orders/Watch")
-		require.NoError(t, err)
+		stream := must.Get(dial(t, listener.Addr().String()).NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/shop.v1.Orders/Watch"))(t)
 		require.NoError(t, stream.SendMsg(wrapperspb.String("tea")))
 		require.NoError(t, stream.CloseSend())
 		if err := stream.RecvMsg(new(text)); err != nil {
@@ -458,8 +457,8 @@ func TestRetryPolicy(t *testing.T) {
 	require.EqualValues(t, 1, runs.Load())
 }
 
-// TestClientGivesUp: the handler comes to its end, and a repeat gets its answer.
-func TestClientGivesUp(t *testing.T) {
+// The handler comes to its end: no error of a header that cannot be sent ends it earlier, and a repeat gets its answer.
+func TestHandlerSetsItsHeaderAfterItsClientHasLeft(t *testing.T) {
 	t.Parallel()
 	arrived, gone := make(chan struct{}, 2), make(chan struct{})
 	var leaves sync.Once
@@ -470,8 +469,8 @@ func TestClientGivesUp(t *testing.T) {
 	conn := serve(t, func(ctx context.Context, _ *text) (proto.Message, error) {
 		arrived <- struct{}{}
 		<-gone
-		_ = grpc.SetTrailer(ctx, metadata.Pairs("cost", "2"))
-		return wrapperspb.String("created"), context.Cause(ctx)
+		set := errors.Join(grpc.SetHeader(ctx, metadata.Pairs("order", "1")), grpc.SetTrailer(ctx, metadata.Pairs("cost", "2")))
+		return wrapperspb.String("created"), errors.Join(context.Cause(ctx), set)
 	}, watches, once(t, lock.WithWait(time.Minute)))
 	ctx, giveUp := context.WithCancel(t.Context())
 	go func() { <-arrived; giveUp() }()
@@ -495,7 +494,6 @@ func TestConstructors(t *testing.T) {
 		"latchgrpc.Once: nil Option":        func() { latchgrpc.Once(l, userOf, latchgrpc.IdempotencyKey, nil) },
 		"latchgrpc.WithFinal: nil function": func() { latchgrpc.WithFinal(nil) },
 		"latchgrpc.Lock: nil *lock.Locker":  func() { latchgrpc.Lock(nil, "user", latchgrpc.IdempotencyKey) },
-		"latchgrpc.Lock: nil key function":  func() { latchgrpc.Lock(l, "user", nil) },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}
