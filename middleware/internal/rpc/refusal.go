@@ -56,6 +56,7 @@ var refusals = map[string]Refusal{
 	"key-not-supported":     {Code: Unimplemented, Text: "Streams are not run once."},
 	"key-failed":            {Code: Internal, Text: "The server could not find out which calls are the same, and did not process this one."},
 	"held":                  {Code: Aborted, Text: "Another call for the same thing is still being processed."},
+	"cooling-down":          {Code: Aborted, Text: "A call for the same thing was made a moment ago, and none can be made yet."},
 	"outcome-unknown":       {Code: FailedPrecondition, Text: "The same call was sent before and did not finish, and it is not known whether it had an effect."},
 	"result-not-replayable": {Code: FailedPrecondition, Text: "The call was processed, but its response cannot be sent again."},
 	"in-progress":           {Code: Unavailable, Text: "The same call was sent before, and is still being processed.", Retry: time.Second},
@@ -97,6 +98,8 @@ func refusalOf(ctx context.Context, err error, ran bool) *Refusal {
 		return &Refusal{Code: DeadlineExceeded, Text: "The deadline of the call is over."}
 	case errors.Is(err, lock.ErrHeld):
 		return Refuse("in-progress")
+	case errors.Is(err, lock.ErrSettled): // of a lock
+		return Refuse("cooling-down")
 	case errors.Is(err, lock.ErrClosed):
 		return Refuse("shutting-down")
 	default:
