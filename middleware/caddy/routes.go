@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -150,6 +151,15 @@ func routesOf(handler caddyhttp.MiddlewareHandler) (inside, later []caddyhttp.Ro
 	return inside, later
 }
 
+// unguarded is a matcher of lb_retry_match. The transport would refuse a retry of a guarded request, and
+// reverse_proxy would count the refusal as a failure of an upstream that was not asked.
+type unguarded struct{}
+
+// MatchWithError is part of [caddyhttp.RequestMatcherWithError].
+func (unguarded) MatchWithError(r *http.Request) (bool, error) {
+	return exchangeOf(r.Context()) == nil || httpmethod.Safe(r.Method), nil
+}
+
 // guardProxy gives h the transport that a guard needs. It returns an error if it cannot, and if h would
 // send a request again for each of its repeats.
 func guardProxy(h *reverseproxy.Handler, at spot) error {
@@ -165,7 +175,13 @@ func guardProxy(h *reverseproxy.Handler, at spot) error {
 			"repeat of a request would reach it. Add \"method GET\" to it if it only fetches a page, or name its upstream in the reverse_proxy "+
 			"behind the guard, too", to)
 	}
-	if _, has := h.Transport.(*Transport); has || !at.guarded {
+	if !at.guarded {
+		return nil
+	}
+	for i, set := range h.LoadBalancing.RetryMatch {
+		h.LoadBalancing.RetryMatch[i] = append(caddyhttp.MatcherSet{unguarded{}}, set...)
+	}
+	if _, has := h.Transport.(*Transport); has {
 		return nil
 	}
 	if h.HealthChecks != nil && h.HealthChecks.Active != nil && h.HealthChecks.Active.IsEnabled() {

@@ -56,9 +56,18 @@ func TestOneOrder(t *testing.T) {
 	}
 }
 
-// Lb_retry_match repeats a POST by itself. The transport sends it once, unless there was no connection.
+const retrying = "lb_policy round_robin\nlb_retries 4\nlb_try_interval 1ms\nlb_retry_match {\nmethod POST\n}\n}"
+
+// A retry that is not sent is no failure of the upstream that it would have been for, which would get no more requests.
+func TestALostAnswerFailsNoOtherUpstream(t *testing.T) {
+	s, other := newShop(t), newShop(t)
+	g := start(t, site(s, guardLines+"reverse_proxy %SHOP "+other.Listener.Addr().String()+" {\nfail_duration 1h\n"+retrying))
+	require.Equal(t, 502, g.order("a", "lose the reply").status)
+	require.Equal(t, 201, g.order("b", "").status)
+}
+
+// Lb_retry_match repeats a POST by itself. It is sent once, unless there was no connection.
 func TestRetriesOfTheProxy(t *testing.T) {
-	const retrying = "lb_policy round_robin\nlb_retries 4\nlb_try_interval 1ms\nlb_retry_match {\nmethod POST\n}\n}"
 	s := newShop(t)
 	g := start(t, site(s, guardLines+"reverse_proxy 127.0.0.1:1 %SHOP {\ntransport latch\n"+retrying))
 	require.Equal(t, 201, g.order("a", "").status, "the other upstream takes no connection")
