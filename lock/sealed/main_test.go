@@ -34,22 +34,19 @@ var (
 
 func aesBlock(tb testing.TB, key byte) cipher.Block {
 	tb.Helper()
-	b := must.Get(aes.NewCipher(bytes.Repeat([]byte{key}, 32)))(tb)
-	return b
+	return must.Get(aes.NewCipher(bytes.Repeat([]byte{key}, 32)))(tb)
 }
 
 // gcm is the recommended one, with one of 256 keys.
 func gcm(tb testing.TB, key byte) cipher.AEAD {
 	tb.Helper()
-	a := must.Get(cipher.NewGCMWithRandomNonce(aesBlock(tb, key)))(tb)
-	return a
+	return must.Get(cipher.NewGCMWithRandomNonce(aesBlock(tb, key)))(tb)
 }
 
 // gcmWithNonce leaves the nonce to its caller.
 func gcmWithNonce(tb testing.TB, key byte, size int) cipher.AEAD {
 	tb.Helper()
-	a := must.Get(cipher.NewGCMWithNonceSize(aesBlock(tb, key), size))(tb)
-	return a
+	return must.Get(cipher.NewGCMWithNonceSize(aesBlock(tb, key), size))(tb)
 }
 
 // storedKey is the store key of the receipt of key.

@@ -105,7 +105,6 @@ func TestPHP(t *testing.T) {
 		"the page":                       {page, []string{"/orders", "/orders/7", "/refunds", "/refunds"}},
 		"the lines of php_fastcgi":       {strings.Replace(page, "php_fastcgi unix//run/php/php-fpm.sock", phpLines, 1), []string{"/orders", "/orders/7", "/refunds", "/refunds"}},
 		"no matcher":                     {everywhere, []string{"/orders", "/orders/7", "/refunds"}},
-		"lines without a matcher":        {strings.Replace(everywhere, "php_fastcgi unix//run/php/php-fpm.sock", phpLines, 1), []string{"/orders", "/orders/7", "/refunds"}},
 		"an expression":                  {strings.Replace(page, "latch /orders* {", "@orders expression `{path}.startsWith('/orders')`\nlatch @orders {", 1), []string{"/orders", "/orders/7", "/refunds", "/refunds"}},
 		"a key of the path":              {strings.Replace(everywhere, "idempotency-key", "idempotency-key {path}", 1), []string{"/orders", "/orders/7", "/refunds"}},
 		"a guard of no such path":        {strings.Replace(page, "latch /orders*", "latch /payments*", 1), []string{"/orders", "/orders", "/orders", "/orders/7", "/refunds", "/refunds"}},

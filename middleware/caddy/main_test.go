@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
@@ -127,9 +128,7 @@ type gateway struct {
 // start runs Caddy with a Caddyfile. %PORT stands for its port.
 func start(t *testing.T, text string) *gateway {
 	t.Helper()
-	port, err := process.FreePort()
-	require.NoError(t, err)
-	g := &gateway{t, port}
+	g := &gateway{t, must.Get(process.FreePort())(t)}
 	t.Cleanup(func() {
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 		require.NoError(t, caddy.Stop())
@@ -181,8 +180,7 @@ type answer struct {
 
 func (g *gateway) request(ctx context.Context, key, do string) *http.Request {
 	g.t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/orders", g.port), strings.NewReader("tea"))
-	require.NoError(g.t, err)
+	r := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/orders", g.port), strings.NewReader("tea")))(g.t)
 	r.Header.Set("X-User", "42")
 	r.Header.Set("X-Do", do)
 	if key != "" {

@@ -72,9 +72,7 @@ func TestCaddyfilesAreFormatted(t *testing.T) {
 
 func TestPageIsValid(t *testing.T) {
 	for _, text := range caddyfiles(t) {
-		config, err := (&gateway{t: t}).adapted(text)
-		require.NoError(t, err, text)
-		require.NoError(t, validate(t, config), text)
+		require.NoError(t, validate(t, must.Get((&gateway{t: t}).adapted(text))(t)), text)
 	}
 }
 

@@ -413,7 +413,6 @@ func TestConstructors(t *testing.T) {
 		"latchconnect.Once: nil Option":        func() { latchconnect.Once(l, userOf, latchconnect.IdempotencyKey, nil) },
 		"latchconnect.WithFinal: nil function": func() { latchconnect.WithFinal(nil) },
 		"latchconnect.Lock: nil *lock.Locker":  func() { latchconnect.Lock(nil, "user", latchconnect.IdempotencyKey) },
-		"latchconnect.Lock: nil key function":  func() { latchconnect.Lock(l, "user", nil) },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}
