@@ -26,7 +26,7 @@ type nodes struct {
 	only       *server     // nil: a Cluster
 	cluster    masters     // nil: one server
 	routed     atomic.Bool // the cluster client knows the masters
-	redirected *server     // by the cluster client itself
+	redirected *server     // over the cluster client itself, which follows slots that move
 	closed     atomic.Bool
 }
 
@@ -60,6 +60,9 @@ func (n *nodes) do(ctx context.Context, c *wire.Command) (any, error) {
 	to, err := n.route(ctx, c.EntryName)
 	if err != nil {
 		return nil, err
+	}
+	if n.cluster != nil && to.own() == nil {
+		return n.redirected.Do(ctx, c) // a node's client does not follow the slots
 	}
 	answer, err := to.Do(ctx, c)
 	if code := failure.ClassOf(err); n.cluster != nil && (code == "MOVED" || code == "ASK") && errors.Is(err, lock.ErrNotApplied) {

@@ -139,8 +139,13 @@ func endMove(t *testing.T, c *redistest.Cluster, name string, from, to *redistes
 func TestMovedSlots(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, nil)
+	o := &redis.Options{Addr: cluster.Addrs()[0]}
+	throughTheClient(o)
+	client := hookedClient(o, true, nil)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	for name, s := range map[string]*redisstore.Store{
 		"New": redisstore.New(cluster.Client(t)), "Open": open(t, cluster.URL()), "sharing": sharing(t, open(t, cluster.URL())),
+		"through the client": redisstore.New(client),
 	} {
 		for _, how := range []string{"ask", "moved"} {
 			key := name + "-" + how
