@@ -160,6 +160,16 @@ func TestOpenFailures(t *testing.T) {
 			},
 			[]string{"redisstore: WRONGPASS: "},
 		},
+		"too many clients": {
+			func(t *testing.T) string {
+				srv := redistest.Start(t)
+				one := must.Get(net.Dial("tcp", srv.Addr()))(t)
+				t.Cleanup(func() { _ = one.Close() })
+				srv.Do(t, "CONFIG", "SET", "maxclients", 1)
+				return srv.URL()
+			},
+			[]string{"redisstore: handshake: ERR max number of clients reached"},
+		},
 		"not Redis": {
 			func(t *testing.T) string {
 				p := respproxy.Start(t, redistest.Shared(t).Addr())

@@ -193,6 +193,7 @@ func greet(nc net.Conn, as Login) (took time.Duration, err error) {
 		return 0, err
 	}
 	var in replies
+	var away error // of a server that turns clients away: it closes the connection after one error
 	for len(needed) > 0 {
 		all, err := in.next(nc)
 		for _, reply := range all {
@@ -204,10 +205,13 @@ func greet(nc net.Conn, as Login) (took time.Duration, err error) {
 			if failed && (needed[0] || refused == "NOAUTH" || last && refused == "") { // "" of a server that turns clients away
 				return 0, said
 			}
+			if failed && refused == "" {
+				away = said
+			}
 			needed = needed[1:]
 		}
 		if err != nil {
-			return 0, err
+			return 0, cmp.Or(away, err)
 		}
 	}
 	if len(in.data) > 0 {
