@@ -129,6 +129,9 @@ func runEndlessly(t *testing.T, srv *redistest.Server) {
 	}, patience, 5*time.Millisecond)
 }
 
+// slowlyLoading are the arguments of a server for loadSlowly. It looks at its clients after each key.
+var slowlyLoading = []string{"--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no"}
+
 // loadSlowly starts a server again, with data that it loads for half a minute.
 func loadSlowly(t *testing.T, srv *redistest.Server) {
 	t.Helper()
@@ -177,10 +180,8 @@ func TestRefusalsOfRealServers(t *testing.T) {
 		"no password":      {class: "NOAUTH", cure: "password", args: []string{"--requirepass", "secret"}},
 		"wrong password":   {class: "WRONGPASS", cure: "wrong", args: []string{"--requirepass", "secret"}, client: as("default")},
 		"other type":       {class: "WRONGTYPE", cure: "WithPrefix", spoil: does("LPUSH", "latch:lock:k", "x")},
-		"loading": {class: "LOADING", spoil: loadSlowly, args: []string{
-			"--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no", // it looks at its clients after each key
-		}},
-		"busy": {class: "BUSY", cure: "SCRIPT KILL", args: []string{"--lua-time-limit", "10"}, spoil: runEndlessly},
+		"loading":          {class: "LOADING", spoil: loadSlowly, args: slowlyLoading},
+		"busy":             {class: "BUSY", cure: "SCRIPT KILL", args: []string{"--lua-time-limit", "10"}, spoil: runEndlessly},
 	} {
 		parallel.Run(t, name, func(t *testing.T) {
 			srv := redistest.Start(t, tt.args...)

@@ -13,8 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -161,5 +164,61 @@ func TestMovedSlots(t *testing.T) {
 				require.NoError(t, call(timeout(t, patience), s, key), op)
 			}
 		}
+	}
+}
+
+// Once a server refuses what only a master with the slot executes, no command goes to it. At a former master, which
+// still has the data of before, a receipt would find no entry.
+func TestServerThatIsNoMasterAnyMore(t *testing.T) {
+	t.Parallel()
+	virtual := func(at func() string) redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, at())
+		}})
+	}
+	mapped := func(at func() string) redis.UniversalClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			ClusterStateReloadInterval: time.Hour,
+			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+				return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: at()}}}}, nil
+			},
+		})
+	}
+	single := func(t *testing.T) *redistest.Server { return redistest.Start(t) }
+	demote := func(t *testing.T, s *redistest.Server) { s.Do(t, "REPLICAOF", "127.0.0.1", "1") }
+	for name, tt := range map[string]struct {
+		client func(at func() string) redis.UniversalClient
+		start  func(t *testing.T) *redistest.Server
+		end    func(t *testing.T, s *redistest.Server)
+	}{
+		"READONLY, behind one address": {virtual, single, demote},
+		"READONLY, in a map":           {mapped, single, demote},
+		"CLUSTERDOWN": {
+			mapped, func(t *testing.T) *redistest.Server { return redistest.StartCluster(t, 1, nil).Nodes[0] },
+			func(t *testing.T, s *redistest.Server) { s.Do(t, "FLUSHALL"); s.Do(t, "CLUSTER", "RESET") },
+		},
+		"LOADING": {mapped, func(t *testing.T) *redistest.Server { return redistest.Start(t, slowlyLoading...) }, loadSlowly},
+	} {
+		parallel.Run(t, name, func(t *testing.T) {
+			former, present := tt.start(t), redistest.Start(t)
+			var at atomic.Value
+			at.Store(former.Addr())
+			client := tt.client(func() string { return at.Load().(string) })
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			s := redisstore.New(client)
+			take(t, s, keyFor(t)+"&2", whole("a"))
+			must.Yes(t)(s.Settle(t.Context(), keyFor(t)+"&2", lock.Claim{Token: "a"}, large, time.Hour)) // so that its connection is there
+			tt.end(t, former)
+			gets := func(want string) func() bool {
+				return func() bool {
+					_, err := s.Claim(timeout(t, patience), keyFor(t), claim("a"))
+					return class(err) == want
+				}
+			}
+			require.Eventually(t, gets(strings.Split(name, ",")[0]), patience, time.Millisecond)
+			at.Store(present.Addr())
+			require.Eventually(t, gets(""), patience, time.Millisecond)
+			require.True(t, settled(t, s, "a"))
+		})
 	}
 }

@@ -117,7 +117,15 @@ func (s *Server) answered(cn *conn, all []any) (wrong error) {
 			if failure.ReplyCode(said) != "" {
 				how = send.Nothing
 			}
-			cn.retired = cn.retired || failure.ClassOf(err) == "READONLY" // a dial finds the master, if there is one
+			switch failure.ClassOf(err) {
+			case "READONLY":
+				if !cn.retired { // a dial finds the master, if there is one
+					cn.retired = true
+					go s.demoted()
+				}
+			case "LOADING", "CLUSTERDOWN":
+				go s.config.Broken()
+			}
 		}
 		c.end(reply, err, how)
 	}

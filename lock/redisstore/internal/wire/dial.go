@@ -120,22 +120,33 @@ func (s *Server) locate(now time.Time) {
 			return
 		}
 		defer func() { _ = nc.Close() }()
-		s.moveTo(nc)
-		s.large.moveTo(nc) // at the same time, or a receipt would not find its entry
+		s.retire(func(cn *conn) bool { // an address is nil of some dialers of users
+			return fmt.Sprint(cn.net.RemoteAddr()) != fmt.Sprint(nc.RemoteAddr())
+		})
 	}()
 }
 
-// moveTo gives up each connection that leads to another server than nc.
-func (s *Server) moveTo(nc net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, cn := range slices.Clone(s.conns) {
-		if fmt.Sprint(cn.net.RemoteAddr()) == fmt.Sprint(nc.RemoteAddr()) { // nil of some dialers of users
-			continue
+// demoted gives up all connections to a server that is no master any more. Over another one, a script would find
+// the entries of before, and say that there is none.
+func (s *Server) demoted() {
+	s.retire(func(*conn) bool { return true })
+	s.config.Broken()
+}
+
+// retire gives up some connections, and those for large commands at the same time, or a receipt would not find
+// its entry.
+func (s *Server) retire(some func(cn *conn) bool) {
+	for _, of := range s.both {
+		of.mu.Lock()
+		for _, cn := range slices.Clone(of.conns) {
+			if !some(cn) {
+				continue
+			}
+			if cn.retired = true; len(cn.unanswered) == 0 {
+				of.lose(cn, errRetired)
+			}
 		}
-		if cn.retired = true; len(cn.unanswered) == 0 {
-			s.lose(cn, errRetired)
-		}
+		of.mu.Unlock()
 	}
 }
 

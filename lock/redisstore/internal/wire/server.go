@@ -51,7 +51,7 @@ type Config struct {
 	Timeout time.Duration // of Dial
 	Reply   time.Duration // how long a caller without a deadline waits
 	Moves   bool          // Dial may find another server, without an error of the former one
-	Broken  func()        // called when a dial has failed, or commands were lost with a connection; may be nil
+	Broken  func()        // called when another server may have taken over from this one; may be nil
 }
 
 // Dialer makes a connection, authenticated, to a server that has answered, and returns the time of
@@ -70,6 +70,7 @@ type Server struct {
 	depth    int             // most unanswered commands on one connection
 	most     int             // most connections
 	large    *Server         // sends large commands, each over its own connection; nil in this Server itself
+	both     []*Server       // the Server for large commands, and the one for the others
 	channels sync.Pool       // of empty channels without a caller, for callers to wait on
 	open     context.Context //nolint:containedctx // of dials, which outlive their callers; ended by Close
 	shut     context.CancelFunc
@@ -96,6 +97,8 @@ func New(c Config) *Server {
 	}
 	s := newServer(c, maxUnanswered, maxConns)
 	s.large = newServer(c, 1, maxLarge)
+	s.both = []*Server{s, s.large}
+	s.large.both = s.both
 	return s
 }
 
