@@ -204,33 +204,6 @@ func TestRefusalsOfRealServers(t *testing.T) {
 	}
 }
 
-func TestClusterBehindAPlainClient(t *testing.T) {
-	t.Parallel()
-	_, other := ownerAndOther(t, redistest.StartCluster(t, 2, nil), "latch:lock:k")
-	s := overClient(t, other.Addr(), nil)
-	for _, op := range operations {
-		err := op(timeout(t, patience), s, "k")
-		requireNotApplied(t, err, "MOVED")
-		require.ErrorContains(t, err, "redis.NewClusterClient")
-	}
-	require.ErrorContains(t, s.Check(t.Context()), "redis.NewClusterClient")
-}
-
-// The store uses no connection of the client's pool.
-func TestStoreIsApartFromTheClientsPool(t *testing.T) {
-	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), PoolSize: 1, PoolTimeout: 20 * time.Millisecond})
-	s := redisstore.New(client)
-	conn := client.Conn()
-	require.NoError(t, conn.Ping(t.Context()).Err())
-	for name, op := range operations {
-		require.NoError(t, op(timeout(t, patience), s, keyFor(t)), name)
-	}
-	require.NoError(t, conn.Close())
-	require.NoError(t, client.Close())
-	require.NoError(t, s.Close())
-}
-
 // A server that is full can still return the holder of a key, and end its entry.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
