@@ -78,25 +78,6 @@ func TestParseProblemPutsTheErrorBack(t *testing.T) {
 	require.Equal(t, `{"type":`, string(got))
 }
 
-// TestParseProblemIsBounded: of a body that never ends it takes 64 KiB.
-func TestParseProblemIsBounded(t *testing.T) {
-	t.Parallel()
-	endless := &counting{}
-	_, ok := client.ParseProblem(response("application/problem+json", endless))
-	require.False(t, ok)
-	require.Equal(t, 64<<10+1, endless.read)
-}
-
-type counting struct{ read int }
-
-func (c *counting) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = ' '
-	}
-	c.read += len(p)
-	return len(p), nil
-}
-
 // TestProblemsOfTheGuards: client reads every problem of middleware.
 func TestProblemsOfTheGuards(t *testing.T) {
 	t.Parallel()

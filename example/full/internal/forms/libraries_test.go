@@ -3,7 +3,6 @@ package forms_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,21 +26,6 @@ func withLibrary(t *testing.T, l npm.Library, p plan) plan {
 		p.form = htmxForm
 	}
 	return p
-}
-
-// TestHTMXAlone sends what a double click sends one after the other. Turbo alone disables the
-// button.
-func TestHTMXAlone(t *testing.T) {
-	t.Parallel()
-	p := withLibrary(t, npm.HTMX2, plan{noScript: true, noGuard: true})
-	p.form = strings.Replace(p.form, "hx-target", `hx-swap="none" hx-target`, 1) // else the form is gone before it is sent again
-	w := openWalk(t, p)
-	s := w.shop
-	click := w.held()
-	click()
-	s.release()
-	require.Empty(t, s.sent(t, 2)[0].header)
-	require.Eventually(t, func() bool { return s.orders.Load() == 2 }, 30*time.Second, 10*time.Millisecond)
 }
 
 // TestScriptInTheBody: Turbo runs a script of the body again with each page that it shows. It

@@ -194,16 +194,6 @@ func TestSamePageAgain(t *testing.T) {
 	}
 }
 
-// TestScriptTwice: a page that has the script twice runs it once.
-func TestScriptTwice(t *testing.T) {
-	t.Parallel()
-	w := startWalk(t, plan{scripts: map[string][]byte{"/again.js": latchScript(t)}})
-	require.True(t, browser.Eval[bool](w.Page, "!!window.latch.fetch"))
-	w.typed(muse)
-	require.EqualValues(t, 1, w.shop.orders.Load())
-	w.next(2)
-}
-
 // TestFieldsOutside: fields and buttons that belong to a form by their attribute form are part
 // of it, and the key is one field.
 func TestFieldsOutside(t *testing.T) {
