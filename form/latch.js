@@ -15,7 +15,6 @@ const here = () => location.pathname + location.search;
 const [load = {}] = performance.getEntriesByType("navigation");
 
 const buttons = new Map(); // of the forms under way
-const taken = new WeakSet(); // fields whose first value was used
 
 // Attributes, because form.action is the field of that name if there is one. Those of the button come
 // first.
@@ -46,9 +45,9 @@ function keyOf(form, submitter) {
 	const name = "latch" + hash(text);
 	recall(store[name]);
 	// The server's key may be under way: the form can be sent before this script is there.
-	// It is of one content only.
-	const key = store[name] || (!taken.has(field) && field.value) || newKey();
-	taken.add(field);
+	// It is of one content only, also in the copies that Turbo and htmx keep of a page that was left.
+	const key = store[name] || (!field.dataset.latch && field.value) || newKey();
+	field.dataset.latch = 1;
 	put(name, key);
 	return (field.value = key);
 }

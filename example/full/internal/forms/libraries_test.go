@@ -1,6 +1,7 @@
 package forms_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -105,5 +106,31 @@ func TestLibraries(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestCopyOfALeftPage: in what htmx and Turbo keep of a page that was left, the form is another submission.
+func TestCopyOfALeftPage(t *testing.T) {
+	t.Parallel()
+	stays := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/vnd.turbo-stream.html")
+	}
+	for lib, answer := range map[npm.Library]http.HandlerFunc{npm.HTMX2: nil, npm.Turbo8: stays} {
+		p := withLibrary(t, lib, plan{form: plainForm, answer: answer})
+		p.form = strings.Replace(p.form, "<form", `<a id="other" href="/orders/9">Order 9</a><form hx-push-url="true"`, 1)
+		w := openWalk(t, p)
+		for n, sku := range []string{"tea", "tea", "milk"} {
+			w.Type("[name=sku]", sku)
+			w.Click("button")
+			require.Equal(t, sku, w.shop.sent(t, n+1)[n].sku)
+			w.Await(`!Object.keys(sessionStorage).some((name) => name.startsWith("latch"))`)
+			if answer != nil {
+				w.Click("#other")
+			}
+			w.thanks()
+			require.EqualValues(t, n+1, w.shop.orders.Load(), lib.Name)
+			browser.Eval[bool](w.Page, "(history.back(), true)")
+			w.AwaitText("h1", "New order")
+		}
 	}
 }
