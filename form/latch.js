@@ -55,8 +55,7 @@ function keyOf(form, submitter) {
 // hold stops further submissions. The buttons are not disabled: a disabled button is not
 // sent, and loses the focus.
 function hold(form) {
-	buttons.set(form, [...form.elements].filter((b) => b.type == "submit" && !b.ariaDisabled));
-	for (const b of buttons.get(form)) b.ariaDisabled = true;
+	buttons.set(form, [...form.elements].filter((b) => b.type == "submit" && !b.ariaDisabled && (b.ariaDisabled = true)));
 }
 
 function wake(form) {
@@ -67,7 +66,7 @@ function wake(form) {
 // settle ends what was under way with key, and forgets the key if an answer of this kind ends it.
 function settle(key, status, kind) {
 	for (const form of buttons.keys()) if (fieldOf(form)?.value == key) wake(form);
-	if (ends(status, kind)) {
+	if (key && ends(status, kind)) {
 		forget(key);
 		const cookie = cookieOf(key);
 		if (store[cookie] && !window.opener) setCookie(cookie + "=;max-age=0"); // the opener has the key too
@@ -119,7 +118,7 @@ addEventListener("submit", (e) => {
 	const form = (last = e.target);
 	hold(form);
 	// No event says that the answer was a download, or went to another window.
-	setTimeout(() => wake(form), 10_000);
+	setTimeout(wake, 10_000, form);
 	const where = /^(_b|[^_])/i.test(attribute(form, e.submitter, "target")) ? "elsewhere" : "";
 	if (where || !window.navigation) sending(fieldOf(form).value, actionOf(form, e.submitter), where);
 });
@@ -151,7 +150,8 @@ addEventListener("turbo:submit-end", async (e) => {
 	if (form.matches(selector)) settle(fieldOf(form)?.value, answer?.statusCode, kindIn(await answer?.responseText));
 });
 
-// htmx 2, and htmx 4, whose events have a ctx.
+// htmx 2, and htmx 4, whose events have a ctx. A field that is checked by a request of its own does not send the form.
+const formSent = ({ target }) => (target.elements || target.type == "submit") && target.closest(selector);
 for (const [prepare, begin, end] of [
 	["configRequest", "beforeSend", "afterRequest"],
 	["config:request", "before:request", "finally:request"],
@@ -159,14 +159,13 @@ for (const [prepare, begin, end] of [
 	addEventListener("htmx:" + prepare, (e) => {
 		const { ctx, parameters, triggeringEvent } = e.detail;
 		const { headers, body, submitter } = ctx?.request || e.detail;
-		const form = e.target.closest?.(selector);
+		const form = formSent(e);
 		if (!form) return;
 		const key = (headers[header] = keyOf(form, triggeringEvent?.submitter || submitter));
-		if (body) body.set("once", key);
-		else parameters.once = key;
+		(body || parameters).set("once", key);
 	});
 	addEventListener("htmx:" + begin, (e) => {
-		const form = e.target.closest?.(selector);
+		const form = formSent(e);
 		if (form) hold(form);
 	});
 	addEventListener("htmx:" + end, (e) => {

@@ -109,6 +109,30 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
+// TestCheckedField: a request of htmx that checks a field neither stops the click on the button at the same time, nor ends
+// the key of an order whose answer was lost.
+func TestCheckedField(t *testing.T) {
+	t.Parallel()
+	const checked = `performance.getEntriesByType("resource").filter((e) => e.name.includes("checked")).length`
+	for _, lib := range []npm.Library{npm.HTMX2, npm.HTMX4} {
+		p := withLibrary(t, lib, plan{})
+		p.form = strings.Replace(p.form, `name="sku"`, `name="sku" hx-get="/favicon.ico?checked" hx-trigger="blur" hx-swap="none"`, 1)
+		w := openWalk(t, p, "net::ERR_", "Failed to load resource", "Failed to fetch", "htmx:")
+		w.shop.lose.Store(true)
+		w.Click("button")
+		w.shop.sent(t, 1)
+		w.Await(checked + " == 1")
+		w.Await(`!document.querySelector("[aria-disabled]")`)
+		w.shop.lose.Store(false)
+		w.Click("[name=sku]")
+		w.Press(browser.Tab)
+		w.Await(checked + " == 2")
+		w.Click("button")
+		w.thanks()
+		require.EqualValues(t, 1, w.shop.orders.Load(), lib.Version)
+	}
+}
+
 // TestCopyOfALeftPage: in what htmx and Turbo keep of a page that was left, the form is another submission.
 func TestCopyOfALeftPage(t *testing.T) {
 	t.Parallel()
