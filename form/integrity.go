@@ -4,4 +4,4 @@ package form
 
 // Integrity is the value of the attribute "integrity" for the script that [Script] serves: with
 // it, a browser runs no other script in its place. It changes with each version of the script.
-const Integrity = "sha384-tCncSF0sPqAoebKn9+BaoCt7QdkUii6xfH6n4UADM4u7iDqVOAeAdmey6fXuP30a"
+const Integrity = "sha384-4dvDOwzD9s67wIkeOpcQ2+2aFvZ0DxPSvs77gWpjwitSxzKaqYxjPGanKiIOTu+k"

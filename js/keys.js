@@ -2,7 +2,7 @@
 // sessionStorage, and in a worker, they are kept as long as the page.
 export let store = {};
 try {
-	store = sessionStorage;
+	store = sessionStorage || store; // null in an Android WebView, unless its app allows it
 } catch {}
 
 export function put(name, value) {

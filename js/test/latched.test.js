@@ -147,6 +147,15 @@ test("a final answer leaves what the page itself has stored", async (t) => {
 	assert.equal(store.checkout, "own");
 });
 
+test("a page whose sessionStorage is null", async () => {
+	Object.defineProperty(globalThis, "sessionStorage", { value: null, configurable: true });
+	const keys = await import("../keys.js?null");
+	delete globalThis.sessionStorage;
+	assert.equal(keys.store.latch1, undefined);
+	keys.put("latch1", "k");
+	assert.equal(keys.store.latch1, "k");
+});
+
 test("what ends a key", async (t) => {
 	const left = async (...answers) => {
 		answered(t, ...answers);
