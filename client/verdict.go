@@ -20,7 +20,27 @@ func final(reason string) verdict      { return verdict{reason: reason} }
 func repeatable(reason string) verdict { return verdict{again: true, reason: reason} }
 
 // repeats has each kind of problem, and whether the same request is sent again. Written by TestGoldenKinds of package middleware.
-var repeats = map[string]bool{"held": false, "cooling-down": false, "key-missing": false, "key-invalid": false, "key-not-supported": false, "unauthenticated": false, "body-too-large": false, "body-unreadable": true, "body-consumed": false, "key-failed": true, "in-progress": true, "key-reused": false, "first-failed": true, "outcome-unknown": false, "result-not-replayable": false, "rolled-back": true, "unconfirmed": true, "unavailable": true, "shutting-down": true}
+var repeats = map[string]bool{
+	"held":                  false,
+	"cooling-down":          false,
+	"key-missing":           false,
+	"key-invalid":           false,
+	"key-not-supported":     false,
+	"unauthenticated":       false,
+	"body-too-large":        false,
+	"body-unreadable":       true,
+	"body-consumed":         false,
+	"key-failed":            true,
+	"in-progress":           true,
+	"key-reused":            false,
+	"first-failed":          true,
+	"outcome-unknown":       false,
+	"result-not-replayable": false,
+	"rolled-back":           true,
+	"unconfirmed":           true,
+	"unavailable":           true,
+	"shutting-down":         true,
+}
 
 // judge decides what follows an attempt with this method. keyed says whether the request had a
 // key. At least one of resp and err is not nil; both are set if the answer broke off. p is the

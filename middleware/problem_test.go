@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/format"
 	"io"
 	"log/slog"
 	"net/http"
@@ -121,21 +122,25 @@ func TestProblemSendsItself(t *testing.T) {
 // TestGoldenKinds: package client and the scripts of browsers have each kind, with the reaction of its row.
 func TestGoldenKinds(t *testing.T) {
 	t.Parallel()
-	var repeats []string
+	var repeats string
 	groups := map[[2]bool]string{} // by what is sent again, and what ends its key
 	for _, p := range refusals(t) {
 		again, endsKey := p.Kind().Reaction()
-		repeats = append(repeats, fmt.Sprintf("%q: %v", p.Kind(), again))
+		repeats += fmt.Sprintf("\t%q: %v,\n", p.Kind(), again)
 		groups[[2]bool{again, endsKey || !again && p.Status == 400}] += "|" + string(p.Kind())
 	}
 	for path, line := range map[string]string{
-		"../client/verdict.go": "var repeats = map[string]bool{" + strings.Join(repeats, ", ") + "}",
+		"../client/verdict.go": "var repeats = map[string]bool{\n" + repeats + "}",
 		"../js/repeat.js":      "const kinds = /^(?:(" + groups[[2]bool{true, false}][1:] + ")|(" + groups[[2]bool{false, true}][1:] + ")" + groups[[2]bool{}] + ")$/;",
 	} {
 		start, _, _ := strings.Cut(line, "= ")
-		source, old := must.Get(os.ReadFile(path))(t), regexp.MustCompile("(?m)^"+start+"= .*$")
+		source, old := must.Get(os.ReadFile(path))(t), regexp.MustCompile("(?ms)^"+start+"= .*?[;}]$")
 		require.Regexp(t, old, string(source))
-		golden(t, path, old.ReplaceAllLiteralString(string(source), line))
+		text := old.ReplaceAllLiteralString(string(source), line)
+		if path == "../client/verdict.go" {
+			text = string(must.Get(format.Source([]byte(text)))(t))
+		}
+		golden(t, path, text)
 	}
 }
 
