@@ -107,7 +107,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// defaults are those of the library for switches that a variant does not name.
+// defaults has the settings of the library for switches that a variant does not name.
 var defaults = map[string]string{
 	"orphan": "STALLS=0 GUARDED=0 LONGER=0 SETTLES=0",
 	"set":    "WAITS=0 RELEASES=ALL CLEANS=BOTH KNOWS=1",

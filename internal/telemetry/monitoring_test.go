@@ -144,7 +144,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// dashboard is what of a Grafana dashboard has to be right for it to load.
+// dashboard has the fields without which Grafana does not load a dashboard.
 type dashboard struct {
 	Title, UID    string
 	SchemaVersion int

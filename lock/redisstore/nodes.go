@@ -30,7 +30,7 @@ type nodes struct {
 	closed     atomic.Bool
 }
 
-// masters are those of a Cluster. The interface keeps the types of the client out of Store: the compiler
+// masters finds the servers of a Cluster. The interface keeps the types of the client out of Store: the compiler
 // takes 1.5 s for each package that can reach them.
 type masters interface {
 	find(ctx context.Context, name string) (*server, error)

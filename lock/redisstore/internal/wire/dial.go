@@ -150,7 +150,7 @@ func (s *Server) retire(some func(cn *conn) bool) {
 	}
 }
 
-// Login is what a connection says first: not what is empty.
+// Login has the fields of the first commands of a connection. A field that is empty is not sent.
 type Login struct {
 	User, Password, ClientName string
 	DB                         int
