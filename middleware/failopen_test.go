@@ -187,6 +187,8 @@ func TestCallBehindAGuardInsideOfFailOpen(t *testing.T) {
 			w := serve(outer(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				require.NoError(t, sendBy(t, latch.Upstream(replies(200)), ownCall(r.Context())), name)
 				require.NoError(t, latch.Unknown(r.Context()), name)
+				_, err := latch.Later(r.Context())
+				require.Equal(t, name == "Lock", err != nil, name) // no ticket of a guard that fails open
 				created(w, r)
 			}))), keyed("k"))
 			require.Equal(t, http.StatusCreated, w.Code, name)
