@@ -82,6 +82,7 @@ func All() []Peer {
 		{Rueidislock, openRueidislock},
 		{GoZero, openGoZero},
 		{Bare, openBare},
+		{BareRueidis, openBareRueidis},
 	}
 }
 

@@ -2,12 +2,9 @@ package peer
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"net"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 )
 
@@ -22,13 +19,8 @@ import (
 type rueidisLock struct{ locks rueidislock.Locker }
 
 func openRueidislock(_ context.Context, t Target) (Locker, error) {
-	client := rueidis.ClientOption{InitAddress: []string{t.Addr}}
-	if t.Dial != nil {
-		client.DisableCache = true // only those who wait for a lock would have use for it, and a server in a test may not track keys
-		client.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return t.Dial(ctx, "tcp", addr)
-		}
-	}
+	client := rueidisOption(t)
+	client.DisableCache = t.Dial != nil // only those who wait for a lock would have use for it
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   client,
 		KeyValidity:    t.lease(),

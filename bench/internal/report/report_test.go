@@ -64,11 +64,11 @@ func TestWrite(t *testing.T) {
 	for _, line := range []string{
 		"2 cores; medians of 3 rounds",
 		// The busy machine of the second round is in no ratio. AutoPipeline has only the third.
-		"| cycles/s, 256 callers | 100,000 |  | 5× (5–6) | 1.20× |  |  |  |  | bsm/redislock ≥ 3 held, bsm/redislock, AutoPipeline ≥ 1.50 missed |",
-		"| server CPU, µs, 256 callers | 3.70 |  |  |  |  |  |  |  |  |",
-		"| cycles given up, 256 callers | 0 |  |  |  |  |  | 3 |  |  |",
-		"| cycles/s of 10000 callers over 256, defaults | 0.75× |  |  |  |  |  |  |  | ≥ 0.80 missed |",
-		"| commands a cycle | 2 |  |  |  | 3 |  |  |  | ≤ 2 held |",
+		"| cycles/s, 256 callers | 100,000 |  | 5× (5–6) | 1.20× |  |  |  |  |  | bsm/redislock ≥ 3 held, bsm/redislock, AutoPipeline ≥ 1.50 missed |",
+		"| server CPU, µs, 256 callers | 3.70 |  |  |  |  |  |  |  |  |  |",
+		"| cycles given up, 256 callers | 0 |  |  |  |  |  | 3 |  |  |  |",
+		"| cycles/s of 10000 callers over 256, defaults | 0.75× |  |  |  |  |  |  |  |  | ≥ 0.80 missed |",
+		"| commands a cycle | 2 |  |  |  | 3 |  |  |  |  | ≤ 2 held |",
 		"| 5 C | Open | 0.98 |  |  |  |  |  |  |  |  |  |  |  |  |  |  | goodput-of-C ≥ 0.90 held |",
 		"| 5 C | New | 0.95 | 2.50 |  |  |  |  |  | 11.3 |  |  |  |  |  |  |  | goodput-of-C ≥ 0.90 held, commands/cycle ≤ 2.30 missed |",
 		"| 20 C | New | 0.50 |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |",
