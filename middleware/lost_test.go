@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/lock"
@@ -35,19 +36,39 @@ func TestLostLeaseEndsHandler(t *testing.T) {
 			"sleeps": func(*http.Request) { time.Sleep(3 * time.Second) },
 			"freed":  func(r *http.Request) { operatorFrees(t, store); <-r.Context().Done() },
 		} {
-			for _, guard := range []guardFunc{once(l), latch.Lock(l, "user", byUser)} {
+			for status, guard := range map[int]guardFunc{409: once(l), 200: latch.Lock(l, "user", byUser)} {
 				began := time.Now()
 				h := guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					ends(r)
 					require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost, name)
 					require.LessOrEqual(t, time.Since(began), 3*time.Second)
 				}))
-				w := serve(h, keyed(name))
-				if name != "freed" {
-					require.Equal(t, 200, w.Code, "no request took over, so the late answer counts")
-				}
+				require.Equal(t, status, serve(h, keyed(name)).Code)
 				requireFree(t, l, lock.Key("user", "42"))
 			}
+		}
+	})
+}
+
+// TestSilenceAfterALossIsNoSuccess: a handler that gives up at the end of its context, and answers nothing, has not
+// answered an empty 200. In a transaction, it has had no effect.
+func TestSilenceAfterALossIsNoSuccess(t *testing.T) {
+	parallel.Bubble(t, func(t *testing.T) {
+		terms := []lock.Option{lock.WithLease(time.Second), lock.WithMaxHold(2 * time.Second)}
+		for status, l := range map[int]*lock.Locker{
+			409: newLocker(t, memstore.New(), terms...),
+			201: newLocker(t, faketx.New(), append(terms, lock.WithTransaction())...),
+		} {
+			runs := 0
+			h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if runs++; runs > 1 {
+					w.WriteHeader(http.StatusCreated)
+					return
+				}
+				<-r.Context().Done()
+			}))
+			require.Contains(t, []string{"outcome-unknown", "in-progress"}, serve(h, keyed("k")).Header().Get("Latch-Problem"))
+			require.Equal(t, status, serve(h, keyed("k")).Code)
 		}
 	})
 }

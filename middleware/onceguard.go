@@ -96,7 +96,7 @@ var errPanicked = errors.New("middleware: the handler panicked, or ended its gor
 func (g *guard) runAndAnswer(x *run, r *http.Request) {
 	ctx := r.Context()
 	defer func() { _, _, _ = x.Fail(ctx, errPanicked) }()
-	g.runHandler(x)
+	gaveUp := g.runHandler(x)
 	receipt, kept, err := x.answer.Receipt()
 	if kept && x.awaited != nil {
 		receipt, kept = g.rpc.outcome(receipt, x.awaited)
@@ -105,6 +105,11 @@ func (g *guard) runAndAnswer(x *run, r *http.Request) {
 	switch {
 	case err != nil:
 		receipt, replayed, err = x.Fail(ctx, err)
+	case gaveUp != nil && x.InTransaction():
+		receipt, replayed, err = x.Fail(ctx, gaveUp)
+	case gaveUp != nil:
+		receipt, replayed, err = x.Run.Settle(ctx, record.Unknown())
+		err = cmp.Or(err, gaveUp)
 	case kept:
 		receipt, replayed, err = x.Run.Settle(ctx, receipt)
 	default:
@@ -132,8 +137,9 @@ func (g *guard) runAndAnswer(x *run, r *http.Request) {
 	}
 }
 
-// runHandler runs the handler under the lease, until its answer is complete.
-func (g *guard) runHandler(x *run) {
+// runHandler runs the handler under the lease, until its answer is complete. gaveUp is the loss of the
+// lease if the handler has returned after it without a word: an empty 200 would call that a success.
+func (g *guard) runHandler(x *run) (gaveUp error) {
 	lease := x.Run.Context()
 	x.guarded.Context, x.client, x.remembered = lease, x.own.Context(), g.locker.Keep() //nolint:fatcontext // once a request
 	x.answer.Start(&g.answers, x, &x.marks, x.out)
@@ -147,15 +153,19 @@ func (g *guard) runHandler(x *run) {
 	*x.own = *x.own.WithContext(x) // no handler has seen it yet
 	x.next.ServeHTTP(&x.answer, x.own)
 	returned = true
-	if x.Err() != nil { // a handler that looks at its context may have stopped in the middle of a stream
+	lost := x.Err() != nil
+	if lost { // a handler that looks at its context may have stopped in the middle of a stream
 		x.markCutOff()
 	}
 	switch silent, outside := x.answer.Complete(); {
 	case outside:
 		g.hints.Log(lease, hint.AnsweredOutside, nil)
+	case silent && lost:
+		gaveUp = context.Cause(x)
 	case silent:
 		g.hints.Log(lease, hint.NoAnswer, nil)
 	}
+	return gaveUp
 }
 
 // refuseRun answers x with p.
