@@ -244,7 +244,7 @@ func (s *search) awaitTurn(ctx context.Context, place *local.Place, until clock.
 		return s.turnError(place)
 	case <-ctx.Done():
 		return gaveUp(ctx, s.turnError(place))
-	case <-s.locker.core.closing:
+	case <-s.locker.core.closing.Done():
 		return ErrClosed
 	}
 }

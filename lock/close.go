@@ -22,8 +22,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.active.Close()
 	c.duties.Advance(duty.Expedited)
-	c.checks.Close()
-	c.closeOnce.Do(func() { close(c.closing) })
+	c.close()
 	var err error
 	if c.active.Wait(ctx) > 0 {
 		err = context.Cause(ctx)

@@ -233,7 +233,7 @@ func (e *Lease) giveBackTakeover(ctx context.Context) {
 	defer e.close(false)
 	l := e.locker
 	c := e.claimOf(time.Millisecond)
-	c.Token, c.Replaces, c.ReplacesHeld, c.Attempt = l.core.tokens.Next(), c.Token, true, c.Attempt-1
+	c.Token, c.Replaces, c.ReplacesHeld, c.Attempt = l.core.tokens.next(), c.Token, true, c.Attempt-1
 	_ = l.call(context.WithoutCancel(ctx), l.lastingTerms(), &call{name: callClaim, key: string(e.entry), claim: c})
 }
 

@@ -87,7 +87,7 @@ var errTicketOver = fmt.Errorf("%w: the claim of the ticket was answered late, a
 func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text string, err error) {
 	l := e.locker
 	waiting := new(Lease).init(ctx, l, e.entry)
-	waiting.claim.token, waiting.claim.lease = l.core.tokens.Next(), max(patience, time.Millisecond)
+	waiting.claim.token, waiting.claim.lease = l.core.tokens.next(), max(patience, time.Millisecond)
 	ticket := tickettext.Ticket{Name: string(e.entry), Token: waiting.claim.token, Until: time.Now().Add(patience)}
 	terms := l.lastingTerms()
 	// A late send of e's own claim can make e's entry again, long after the ticket was used up. A
@@ -198,7 +198,7 @@ func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
 // waiting for the key.
 func (l *Locker) resume(ctx context.Context, e *Lease, t *tickettext.Ticket, began clock.Moment) error {
 	l.checkIfDue(began)
-	e.claim.token, e.claim.lease = l.core.tokens.Next(), l.firstLease(e)
+	e.claim.token, e.claim.lease = l.core.tokens.next(), l.firstLease(e)
 	entry, err := l.replace(ctx, e, t.Token, send.Terms{Budget: l.cfg.budget})
 	switch {
 	case err != nil:

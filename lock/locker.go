@@ -10,13 +10,10 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/ratelog"
-	"github.com/httplatch/httplatch/lock/internal/check"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/duty"
 	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
-	"github.com/httplatch/httplatch/lock/internal/storepanic"
-	"github.com/httplatch/httplatch/lock/internal/token"
 )
 
 // Locker grants leases on keys over a [Store]. It is safe for concurrent use,
@@ -45,13 +42,16 @@ type core struct {
 	watch      func(key string) (wake <-chan struct{}, stop func()) // nil: the store has no hints
 	drift      func(lease time.Duration) time.Duration              // safety margin: the holder stops this long before the store's expiry
 	owner      string
-	tokens     *token.Minter
+	tokens     *minter
 	keys       *local.Table
 	lines      local.Lines // of callers that wait for one of several keys
 	duties     *duty.Queue
 	active     send.Counter // leases and acquires that their callers have not ended
 
-	checks check.Checks
+	check    func(ctx context.Context) error // of the store; nil: it has none
+	checkDue atomic.Int64                    // the moment of the next check
+	trouble  atomic.Pointer[string]          // the class of the failure that the last check has found, "" for none
+
 	logged ratelog.Log
 	outage outage
 	recent recent
@@ -59,8 +59,8 @@ type core struct {
 
 	unfinished atomic.Int64 // submissions that the last Unfinished has listed
 
-	closeOnce sync.Once
-	closing   chan struct{} // closed by Close: no caller waits after that
+	closing context.Context //nolint:containedctx // ended by Close: no caller waits after that
+	close   context.CancelFunc
 }
 
 // New returns a Locker over store. It does not dial. It calls the Check of a store
@@ -77,8 +77,6 @@ func New(store Store, opts ...Option) *Locker {
 		budget:  500 * time.Millisecond,
 		keep:    24 * time.Hour,
 		logger:  contained(slog.Default()),
-
-		checkEvery: defaultCheckEvery,
 	}.with(opts)
 	about := Describe(store)
 	cfg.require(&about)
@@ -90,17 +88,19 @@ func New(store Store, opts ...Option) *Locker {
 		watch:      about.Watch,
 		drift:      about.drift,
 		owner:      owner(),
-		tokens:     token.New(about.Local),
+		tokens:     newMinter(about.Local),
 		keys:       local.New(),
-		closing:    make(chan struct{}),
+		check:      about.Check,
 	}
+	c.closing, c.close = context.WithCancel(context.Background()) //nolint:forbidigo // Close ends it
 	c.transactor, _ = store.(Transactor)
 	c.sets, _ = store.(SetClaimer)
 	c.sender = send.New(func(err error) send.Verdict {
-		storepanic.Log(&c.logged, cfg.logger, err)
+		send.LogPanic(&c.logged, cfg.logger, err)
 		return verdictOf(err)
 	})
-	c.checks.Init(about.Check, cfg.checkEvery)
+	c.checkDue.Store(int64(clock.Now().Add(checkEvery)))
+	c.trouble.Store(new(string))
 	c.duties = duty.New(c.sender, about.MaxLag)
 	c.sender.Dead = func(token string) bool { return c.duties.FateOf(token) == duty.Dead }
 	return c.newLocker(cfg)
@@ -112,9 +112,6 @@ func (c *core) newLocker(cfg config) *Locker {
 	log := reporter{cfg.logger, &c.logged, &c.outage}
 	return &Locker{reporter: log, events: events{cfg.observers, cfg.origin, c.owner, log}, core: c, cfg: cfg}
 }
-
-// defaultCheckEvery is the time between two checks of a store in use.
-const defaultCheckEvery = time.Minute
 
 // With returns a Locker with other settings over the same store, local keys and clean-up. A key
 // held by one of the two Lockers is held for the other too, and closing either closes both.
@@ -158,11 +155,29 @@ func (l *Locker) Logger() *slog.Logger { return l.logger }
 // claim a key, as package middleware does.
 func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
 
-// checkIfDue checks the store if a check is due.
+const (
+	checkEvery    = time.Minute     // while the store is in use: an operator can change a server's settings
+	checkPatience = 5 * time.Second // for about ten round trips
+)
+
+// checkIfDue begins a check of the store if one is due. Claims begin checks, and there is no timer: a Locker
+// that is not closed keeps nothing alive.
 func (l *Locker) checkIfDue(at clock.Moment) {
-	if c := l.core; c.checks.Due(at) {
-		c.checks.Start(&c.sender.Sends, l.logCheck)
+	c := l.core
+	due := c.checkDue.Load()
+	if c.check == nil || int64(at) < due || !c.checkDue.CompareAndSwap(due, int64(at.Add(checkEvery))) {
+		return
 	}
+	c.sender.Sends.Enter() // it belongs to a claim, for which Close waits
+	go func() {
+		defer c.sender.Sends.Leave()
+		ctx, cancel := context.WithTimeout(c.closing, checkPatience)
+		defer cancel()
+		l.logCheck(ctx, func() (err error) {
+			defer send.Recover(&err)
+			return c.check(ctx)
+		}())
+	}()
 }
 
 // logCheck logs the result of a check if its class has changed. It logs nothing about a check that
@@ -173,7 +188,7 @@ func (l *Locker) logCheck(ctx context.Context, err error) {
 	case "dial", "silent", "connection", "handshake", classCancelled:
 		return
 	}
-	before := l.core.checks.Note(class)
+	before := *l.core.trouble.Swap(&class)
 	switch {
 	case class == before:
 	case err != nil:

@@ -30,8 +30,6 @@ type config struct {
 	observers []Observer
 	origin    func(ctx context.Context) string
 	logger    *slog.Logger
-
-	checkEvery time.Duration
 }
 
 func (c config) with(opts []Option) config {

@@ -144,7 +144,7 @@ func (l *Locker) Stats() Stats {
 	c := l.core
 	s := Stats{
 		Active: c.active.Count(), Backlog: c.duties.Count(), BacklogBytes: c.duties.Bytes(),
-		Dropped: c.duties.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.Class(),
+		Dropped: c.duties.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: *c.trouble.Load(),
 		Unfinished: int(c.unfinished.Load()),
 	}
 	about := Describe(c.store)

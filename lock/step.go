@@ -100,7 +100,7 @@ func (s *step) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 		})
 	}
 	c := Claim{
-		Token: l.core.tokens.Next(), Attempt: e.record.attempt, Owner: e.record.owner, Scope: e.record.scope,
+		Token: l.core.tokens.next(), Attempt: e.record.attempt, Owner: e.record.owner, Scope: e.record.scope,
 		Lease: l.cfg.lease, Linger: l.cfg.stepKeep() - l.cfg.lease, // it ends before the receipt of its submission: see Unfinished
 	}
 	if c.Owner == "" { // without a guard, operators see the key that was given to Once

@@ -129,7 +129,7 @@ func (u *unfinished) add(record string, entry Entry, owners ...string) *Unfinish
 	one.Token, one.Freed = entry.Token, entry.State == Free
 	ticket := tickettext.Ticket{Name: record, Token: entry.Token, Until: time.Now().Add(max(entry.Left, u.locker.cfg.keep))}
 	if one.Freed {
-		ticket.Token, ticket.Until = u.locker.core.tokens.Next(), time.Time{}
+		ticket.Token, ticket.Until = u.locker.core.tokens.next(), time.Time{}
 	}
 	one.Ticket, _ = ticket.Write(tickettext.Answer)
 	for _, owner := range owners {

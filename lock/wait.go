@@ -65,7 +65,7 @@ func (l *Locker) waitHere(ctx context.Context, e *Lease, found local.Entrance, b
 				return gaveUp(ctx, errPending)
 			}
 			return gaveUp(ctx, waitError(e, w, held))
-		case <-c.closing:
+		case <-c.closing.Done():
 			w.Cancel()
 			return ErrClosed
 		}
@@ -180,7 +180,7 @@ func (l *Locker) awaitNextPoll(ctx context.Context, pause time.Duration, wake, a
 			claim()
 		case <-ctx.Done():
 			return gaveUp(ctx, refused)
-		case <-l.core.closing:
+		case <-l.core.closing.Done():
 			return ErrClosed
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/bounded"
 )
 
 const (
@@ -87,15 +86,29 @@ func (m *room) take(scope uint32, entries, bytes int64) error {
 
 // grow takes room for an existing entry, and does not check the share of its scope.
 func (m *room) grow(scope uint32, entries, bytes int64) error {
-	if !bounded.Add(&m.entries, entries, m.maxEntries) {
+	if !add(&m.entries, entries, m.maxEntries) {
 		return m.noEntries
 	}
-	if !bounded.Add(&m.bytes, bytes, m.maxBytes) {
+	if !add(&m.bytes, bytes, m.maxBytes) {
 		m.entries.Add(-entries)
 		return m.noBytes
 	}
 	m.shares.add(scope, entries, bytes)
 	return nil
+}
+
+// add adds n to count unless the sum exceeds limit. It does not add first and take back
+// the excess: meanwhile, calls whose n fits would be refused.
+func add(count *atomic.Int64, n, limit int64) bool {
+	for {
+		old := count.Load()
+		if n > limit-old && n > 0 {
+			return false
+		}
+		if count.CompareAndSwap(old, old+n) {
+			return true
+		}
+	}
 }
 
 func (m *room) give(scope uint32, entries, bytes int64) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/bounded"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 const (
@@ -30,11 +30,11 @@ const (
 // to the strings of its claim. A record with a fingerprint is packed from the beginning, because it
 // may be kept for a long time: it has one string with all texts.
 type record struct {
-	text    string // key, token and fingerprint, one after the other; only the key if it is loose
-	receipt string // or the token, if it is loose
-	owner   string // of the claim; mostly the Locker's own string
-	lease   int64  // when the lease ends
-	over    int64  // when the record ends: after the linger, or the keep of the receipt
+	text    string       // key, token and fingerprint, one after the other; only the key if it is loose
+	receipt string       // or the token, if it is loose
+	owner   string       // of the claim; mostly the Locker's own string
+	lease   clock.Moment // when the lease ends
+	over    clock.Moment // when the record ends: after the linger, or the keep of the receipt
 	fence   int64
 	scope   uint32 // a hash; see scopeShares
 	reserve uint32 // room for the receipt, until there is one
@@ -49,14 +49,14 @@ type record struct {
 }
 
 // fill sets r, which is empty, to the record of c.
-func (r *record) fill(key string, c *lock.Claim, scope uint32, now int64) {
+func (r *record) fill(key string, c *lock.Claim, scope uint32, now clock.Moment) {
 	r.text, r.receipt, r.loose = key, c.Token, true
 	if len(c.Fingerprint) > 0 {
 		r.pack(c.Fingerprint)
 	}
 	r.owner = c.Owner
-	r.lease = bounded.Later(now, c.Lease)
-	r.over = bounded.Later(r.lease, c.Linger)
+	r.lease = now.Add(c.Lease)
+	r.over = r.lease.Add(c.Linger)
 	r.attempt = uint16(min(c.Attempt, math.MaxUint16)) //nolint:gosec // nor is it negative
 	r.scope, r.reserve = scope, reserved(c)
 	r.keyLen = uint16(len(key))      //nolint:gosec // at most keytext.MaxBytes
@@ -97,7 +97,7 @@ func (r *record) fingerprint() string {
 	return r.text[int(r.keyLen)+int(r.tokenLen):]
 }
 
-func (r *record) state(now int64) lock.State {
+func (r *record) state(now clock.Moment) lock.State {
 	switch {
 	case now >= r.over:
 		return lock.Free
@@ -110,7 +110,7 @@ func (r *record) state(now int64) lock.State {
 }
 
 // yieldsTo reports whether c takes r over.
-func (r *record) yieldsTo(c *lock.Claim, now int64) bool {
+func (r *record) yieldsTo(c *lock.Claim, now clock.Moment) bool {
 	if c.Replaces != r.token() {
 		return false
 	}
@@ -119,7 +119,7 @@ func (r *record) yieldsTo(c *lock.Claim, now int64) bool {
 }
 
 // entry returns r for callers. The zero record is the zero Entry.
-func (r *record) entry(now int64) lock.Entry {
+func (r *record) entry(now clock.Moment) lock.Entry {
 	if r.text == "" {
 		return lock.Entry{}
 	}
@@ -152,13 +152,13 @@ func (r *record) entry(now int64) lock.Entry {
 
 // prolong makes lease and linger end no earlier than given, and returns the end of r. A record
 // whose receipt did not fit ends when the receipt would have, however often it is renewed.
-func (r *record) prolong(lease, linger int64) (over int64) {
+func (r *record) prolong(lease clock.Moment, linger time.Duration) (over clock.Moment) {
 	if r.refused {
 		return r.over
 	}
-	linger = max(linger, r.over-r.lease)
+	linger = max(linger, time.Duration(r.over-r.lease))
 	r.lease = max(r.lease, lease)
-	return bounded.Later(r.lease, time.Duration(linger))
+	return r.lease.Add(linger)
 }
 
 // claimCost returns the cost of c's record.

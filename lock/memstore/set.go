@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // ClaimSet is part of [lock.SetClaimer].
@@ -28,7 +29,7 @@ func (m *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 }
 
 // claimSet returns the first record in the way, the zero record if all keys were taken.
-func (m *Store) claimSet(keys []string, claims []lock.Claim) (inTheWay record, now int64, err error) {
+func (m *Store) claimSet(keys []string, claims []lock.Claim) (inTheWay record, now clock.Moment, err error) {
 	locked, now := m.lockAll(keys)
 	defer m.unlockAll(&locked)
 	for i, key := range keys {
@@ -58,7 +59,7 @@ func (m *Store) shardOf(key string) *shard { return &m.shards[maphash.String(m.s
 
 // lockAll locks the shards of keys in their order, so that two callers never wait for each other,
 // and then reads the clock.
-func (m *Store) lockAll(keys []string) (locked [shardCount]bool, now int64) {
+func (m *Store) lockAll(keys []string) (locked [shardCount]bool, now clock.Moment) {
 	for _, key := range keys {
 		locked[maphash.String(m.seed, key)%shardCount] = true
 	}
@@ -67,7 +68,7 @@ func (m *Store) lockAll(keys []string) (locked [shardCount]bool, now int64) {
 			m.shards[i].mu.Lock()
 		}
 	}
-	now = m.now()
+	now = clock.Now()
 	for i, is := range locked {
 		if is {
 			m.shards[i].expire(now, visitsPerCall)

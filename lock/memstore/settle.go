@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/bounded"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // Settle is part of [lock.Store].
@@ -70,16 +70,16 @@ func (m *Store) leave(key, token, receipt string, keep time.Duration) (ok bool, 
 	}
 	r.settle(receipt)
 	s.records[r.key()] = r // also replaces the key, which may be part of a new string
-	s.end(r, bounded.Later(now, keep))
+	s.end(r, now.Add(keep))
 	return true, nil
 }
 
 // refuse keeps r unsettled for as long as the receipt, which does not fit, was to be kept. The work
 // was done, so the key must not become free earlier. If the receipt is sent again, the key must not
 // become free later either.
-func (s *shard) refuse(r *record, now int64, keep time.Duration, full error) error {
+func (s *shard) refuse(r *record, now clock.Moment, keep time.Duration, full error) error {
 	if !r.refused {
-		r.refused, r.lease = true, bounded.Later(now, keep)
+		r.refused, r.lease = true, now.Add(keep)
 		s.end(r, r.lease)
 	}
 	return fmt.Errorf("%w: the receipt was not kept, its claim is for as long", full)

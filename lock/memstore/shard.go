@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // visitsPerCall is the number of records that each call checks for their end. Until all records
@@ -23,8 +24,8 @@ type shard struct {
 	records map[string]*record // by key
 	slots   []slot             // of all records, in no order
 	hand    int                // the slot to check next
-	over    int64              // no record ends earlier
-	ahead   int64              // no record that the hand has passed ends earlier
+	over    clock.Moment       // no record ends earlier
+	ahead   clock.Moment       // no record that the hand has passed ends earlier
 	peak    int                // the largest number of records so far
 	spare   *record            // for the next claim; may be nil
 }
@@ -32,18 +33,18 @@ type shard struct {
 // slot has a copy of its record's end, so that the search for ended records reads memory in
 // sequence.
 type slot struct {
-	over   int64
+	over   clock.Moment
 	record *record
 }
 
 func (s *shard) init(m *Store) {
 	s.store = m
 	s.records = make(map[string]*record)
-	s.over, s.ahead = math.MaxInt64, math.MaxInt64
+	s.over, s.ahead = clock.Never, clock.Never
 }
 
 // live returns the record of key, nil if there is none. It removes a record that has ended.
-func (s *shard) live(key string, now int64) *record {
+func (s *shard) live(key string, now clock.Moment) *record {
 	r := s.records[key]
 	if r != nil && now >= r.over {
 		s.drop(r)
@@ -53,7 +54,7 @@ func (s *shard) live(key string, now int64) *record {
 }
 
 // owned returns the record of key if it bears token.
-func (s *shard) owned(key, token string, now int64) *record {
+func (s *shard) owned(key, token string, now clock.Moment) *record {
 	if r := s.live(key, now); r != nil && r.token() == token {
 		return r
 	}
@@ -61,7 +62,7 @@ func (s *shard) owned(key, token string, now int64) *record {
 }
 
 // put adds a record of c, in place of old if old is not nil. The caller has taken the room for it.
-func (s *shard) put(key string, c *lock.Claim, scope uint32, now int64, old *record) *record {
+func (s *shard) put(key string, c *lock.Claim, scope uint32, now clock.Moment, old *record) *record {
 	if old != nil {
 		s.vacate(old)
 	}
@@ -79,7 +80,7 @@ func (s *shard) put(key string, c *lock.Claim, scope uint32, now int64, old *rec
 }
 
 // end sets the end of r, to an earlier or a later time.
-func (s *shard) end(r *record, over int64) {
+func (s *shard) end(r *record, over clock.Moment) {
 	r.over = over
 	s.slots[r.place].over = over
 	s.over, s.ahead = min(s.over, over), min(s.ahead, over)
@@ -113,10 +114,10 @@ func (s *shard) drop(r *record) {
 
 // expire checks the next records, as many as visits, and removes the ended ones. A record that has
 // ended and is not removed yet is treated as absent.
-func (s *shard) expire(now int64, visits int) {
+func (s *shard) expire(now clock.Moment, visits int) {
 	for ; visits > 0 && now >= s.over; visits-- {
 		if s.hand == len(s.slots) {
-			s.hand, s.over, s.ahead = 0, s.ahead, math.MaxInt64
+			s.hand, s.over, s.ahead = 0, s.ahead, clock.Never
 			continue
 		}
 		if slot := s.slots[s.hand]; now >= slot.over {
@@ -132,7 +133,7 @@ func (s *shard) expire(now int64, visits int) {
 func (s *shard) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expire(s.store.now(), math.MaxInt)
+	s.expire(clock.Now(), math.MaxInt)
 }
 
 func (s *shard) keys() []string {

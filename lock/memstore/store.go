@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/bounded"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // shardCount is the number of shards, a power of two.
@@ -27,7 +27,6 @@ const shardCount = 64
 // Store keeps its entries in this process. It is a [lock.Inspector], [lock.Amender]
 // and [lock.SetClaimer]. It is safe for concurrent use.
 type Store struct {
-	base   time.Time // times are nanoseconds since base, so that a change of the wall clock ends no lease
 	seed   maphash.Seed
 	room   room
 	fences atomic.Int64
@@ -51,10 +50,10 @@ func New(opts ...Option) *Store {
 		}
 		o.apply(&cfg)
 	}
-	m := &Store{base: time.Now(), seed: maphash.MakeSeed()}
+	m := &Store{seed: maphash.MakeSeed()}
 	m.room.limit(cfg)
 	// A resource that compares fences may outlive this process.
-	m.fences.Store(m.base.UnixMicro())
+	m.fences.Store(time.Now().UnixMicro())
 	for i := range m.shards {
 		m.shards[i].init(m)
 	}
@@ -66,14 +65,12 @@ func (m *Store) Describe() lock.Description {
 	return lock.Description{Local: true, Entries: int(m.room.entries.Load()), Bytes: m.room.bytes.Load()}
 }
 
-func (m *Store) now() int64 { return int64(time.Since(m.base)) }
-
 // lock locks the shard of key, and then reads the clock, so that the time in a shard never goes
 // back.
-func (m *Store) lock(key string) (s *shard, now int64) {
+func (m *Store) lock(key string) (s *shard, now clock.Moment) {
 	s = m.shardOf(key)
 	s.mu.Lock()
-	now = m.now()
+	now = clock.Now()
 	s.expire(now, visitsPerCall)
 	return s, now
 }
@@ -104,7 +101,7 @@ func (m *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 
 // claim returns the record under key afterwards. Like all methods that lock a shard, it returns
 // a copy of the record. Its long texts are copied outside the lock.
-func (m *Store) claim(key string, c *lock.Claim) (record, int64, error) {
+func (m *Store) claim(key string, c *lock.Claim) (record, clock.Moment, error) {
 	s, now := m.lock(key)
 	defer s.mu.Unlock()
 	old := s.live(key, now)
@@ -143,7 +140,7 @@ func (m *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 	if r == nil || r.settled {
 		return false, nil
 	}
-	s.end(r, r.prolong(bounded.Later(now, c.Lease), int64(c.Linger)))
+	s.end(r, r.prolong(now.Add(c.Lease), c.Linger))
 	return true, nil
 }
 
@@ -176,7 +173,7 @@ func (m *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	return r.entry(now), nil
 }
 
-func (m *Store) get(key string) (record, int64) {
+func (m *Store) get(key string) (record, clock.Moment) {
 	s, now := m.lock(key)
 	defer s.mu.Unlock()
 	if r := s.live(key, now); r != nil {

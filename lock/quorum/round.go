@@ -11,7 +11,6 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/send"
-	"github.com/httplatch/httplatch/lock/internal/storepanic"
 )
 
 // answer is the answer of a node to a call.
@@ -90,12 +89,8 @@ var errTardy = errors.New("answered too late")
 
 // guardedNode makes a call on a node. A panic is a failure.
 func guardedNode[T any](ctx context.Context, q *Store, node int, call func(context.Context, int) (T, error)) (value T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = send.Panic(p)
-			storepanic.Log(&q.logged, slog.Default(), err)
-		}
-	}()
+	defer func() { send.LogPanic(&q.logged, slog.Default(), err) }()
+	defer send.Recover(&err)
 	return call(ctx, node)
 }
 

@@ -11,9 +11,6 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
-require (
-	github.com/google/uuid v1.6.0 // indirect
-	go.yaml.in/yaml/v3 v3.0.5 // indirect
-)
+require go.yaml.in/yaml/v3 v3.0.5 // indirect
 
 replace github.com/httplatch/httplatch => ../..

@@ -4,8 +4,6 @@ package clock
 import (
 	"math"
 	"time"
-
-	"github.com/httplatch/httplatch/lock/internal/bounded"
 )
 
 // Moment is a point in time: the time since the start of the process. It takes one word
@@ -27,7 +25,12 @@ func (m Moment) Since() time.Duration { return time.Duration(Now() - m) }
 func (m Moment) Until() time.Duration { return time.Duration(m - Now()) }
 
 // Add returns the moment d later, at most [Never].
-func (m Moment) Add(d time.Duration) Moment { return Moment(bounded.Later(int64(m), d)) }
+func (m Moment) Add(d time.Duration) Moment {
+	if sum := m + Moment(d); d <= 0 || sum > m {
+		return sum
+	}
+	return Never
+}
 
 // Wall returns m by the wall clock as it is set now.
 func (m Moment) Wall() time.Time { return time.Now().Add(-m.Since()) }

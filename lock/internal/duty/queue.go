@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/httplatch/httplatch/lock/internal/bounded"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -103,8 +102,14 @@ func (q *Queue) Wait(ctx context.Context) int { return q.pending.Wait(ctx) }
 // Add runs d as soon as there is room and a token for it, and again until it is done. After
 // Stop, it gives d up instead.
 func (q *Queue) Add(d *Duty) {
-	if !bounded.Add(&q.bytes, int64(d.Size), maxBytes) {
+	q.mu.Lock()
+	full := q.bytes.Load()+int64(d.Size) > maxBytes
+	if full {
 		d.Size = 0
+	}
+	q.bytes.Add(int64(d.Size))
+	q.mu.Unlock()
+	if full {
 		d.Shrink()
 	}
 	q.mu.Lock()
