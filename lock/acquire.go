@@ -107,7 +107,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) (err
 			err = l.bypass(ctx, e, began, err)
 		}
 	}
-	if err == nil && l.core.active.Closed() {
+	if err == nil && l.core.closing.Err() != nil {
 		err = ErrClosed // Close may have listed the leases before this one was granted
 	}
 	if err == nil {

@@ -59,7 +59,7 @@ func (l *Locker) AcquireAny(ctx context.Context, keys []string) (*Lease, error) 
 	switch {
 	case ctx.Err() != nil:
 		return nil, notAcquired(ctx)
-	case l.core.active.Closed(): // also if no key is asked for, since this process has all
+	case l.core.closing.Err() != nil: // also if no key is asked for, since this process has all
 		return nil, ErrClosed
 	}
 	s := &search{locker: l, keys: keys, began: clock.Now()}

@@ -97,7 +97,7 @@ func (l *Locker) askLeft(ctx context.Context, s *Submission, name entryName, ear
 // findReceipt need not ask the local table first. A settled record stays settled until its keep
 // is over, so a lease that still has the key is about to end.
 func (l *Locker) findReceipt(ctx context.Context, s *Submission, key string, name entryName, fingerprint []byte, entry *Entry) bool {
-	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.active.Closed() {
+	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.closing.Err() != nil {
 		return false
 	}
 	var began time.Time

@@ -19,9 +19,9 @@ type call struct {
 	do      func(ctx context.Context) error // another call, which keeps its answer itself
 
 	store Store
-	entry Entry      // the answer to a claim
-	ok    bool       // the answer to another call about a key
-	sent  *send.Call // what has become of its sends; nil for a store in this process
+	entry Entry     // the answer to a claim
+	ok    bool      // the answer to another call about a key
+	sent  send.Sent // none for a store in this process
 }
 
 // Send implements send.Request.
@@ -57,7 +57,7 @@ func (c *core) call(ctx context.Context, terms send.Terms, n *call) (err error) 
 	if !c.inProcess {
 		r := &remoteCall{call: *n}
 		err = send.Do(ctx, c.sender, &r.sends, terms, r)
-		n.entry, n.ok, n.sent = r.entry, r.ok, &r.sends
+		n.entry, n.ok, n.sent = r.entry, r.ok, r.sends.Sent
 	} else {
 		if terms.Lasting {
 			ctx = lasting
@@ -69,7 +69,7 @@ func (c *core) call(ctx context.Context, terms send.Terms, n *call) (err error) 
 	if err == nil {
 		return nil
 	}
-	return publicError(err, n.sent.Unanswered())
+	return publicError(err, n.sent.Unanswered)
 }
 
 // call makes the call n, and logs its failure.

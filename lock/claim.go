@@ -164,7 +164,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	e.validity.Start(&e.local, sent.Add(valid), due, cfg.maxHold == lease)
 	e.local.Grant(due, func() local.Decision { return grantOf(e) }) // last: from now on, other goroutines read the lease
 	switch {
-	case e.claim.sent.Unanswered():
+	case e.claim.sent.Unanswered:
 		c.recent.note(EventRecovered, e.label())
 		if as == EventClaimed {
 			as = EventRecovered

@@ -335,7 +335,6 @@ type leftClaim struct {
 
 // leave is the fault: the call returns, and counts the send that it leaves in flight.
 func (c *leftClaim) leave(ctx context.Context, apply func() error) error {
-	c.flight, c.apply = send.InFlight(ctx), apply
-	c.flight.Depart()
+	c.flight, c.apply = send.Depart(ctx), apply
 	return io.EOF
 }

@@ -21,8 +21,8 @@ import (
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.active.Close()
-	c.duties.Advance(duty.Expedited)
 	c.close()
+	c.duties.Advance(duty.Expedited)
 	var err error
 	if c.active.Wait(ctx) > 0 {
 		err = context.Cause(ctx)

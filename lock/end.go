@@ -120,7 +120,7 @@ func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 		c := call{key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
 		c.name, _ = n.call()
 		err = l.core.call(ctx, l.lastingTerms(), &c)
-		n.unanswered = n.unanswered || c.sent.Unanswered()
+		n.unanswered = n.unanswered || c.sent.Unanswered
 		if len(n.receipt) == 0 || !errors.Is(err, ErrFull) {
 			return c.ok, dropped, err
 		}

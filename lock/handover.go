@@ -102,7 +102,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 		text, _ = ticket.Write(tickettext.Lock)
 	case ours && entry.Token == e.claim.token:
 		err = errKeepsHolder
-	case err == nil && !waiting.claim.sent.Unanswered():
+	case err == nil && !waiting.claim.sent.Unanswered:
 		err = e.lose(errTaken)
 	default:
 		if err == nil {

@@ -31,7 +31,7 @@ type Lease struct {
 type leaseClaim struct {
 	token     string
 	lease     time.Duration // that the last claim asks for
-	sent      *send.Call    // the last claim; nil before it
+	sent      send.Sent     // of the last claim
 	fence     int64
 	grantedAt clock.Moment
 	maxHold   time.Duration // from the grant

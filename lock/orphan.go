@@ -21,8 +21,7 @@ func (e *Lease) cleanUpClaim() {
 // mayBeOrphaned reports whether the last claim may have left an entry without a holder, or may
 // still leave one.
 func (c *leaseClaim) mayBeOrphaned() bool {
-	flight := c.sent.Flight()
-	return c.orphaned || flight != nil && flight.Doubt() != (send.Doubt{})
+	return c.orphaned || c.sent.Flight != nil && c.sent.Flight.Doubt() != (send.Doubt{})
 }
 
 // lingers returns how long an entry of e outlives its lease: one of Once says for that time that the
@@ -45,7 +44,7 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 	}
 	o := &duty.Orphan{
 		Subject:  e.subject(as),
-		Flight:   e.claim.sent.Flight(),
+		Flight:   e.claim.sent.Flight,
 		Answered: e.claim.orphaned || as == EventReleased,
 		Takeover: e.claim.takeover,
 		Linger:   linger,

@@ -139,7 +139,7 @@ func (c *setClaim) start(ctx context.Context, sent clock.Moment) error {
 		}
 		c.set.leases = append(c.set.leases, e)
 	}
-	if c.core.active.Closed() {
+	if c.core.closing.Err() != nil {
 		return ErrClosed // Close may have listed the leases before these were granted
 	}
 	return nil

@@ -33,7 +33,7 @@ func (q *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	case <-ctx.Done():
 		return lock.Entry{}, notMade(ctx)
 	}
-	v := &vote{quorum: q, replies: replies{need: q.need}, token: t, claim: c, flight: send.InFlight(ctx), nodes: t.begin(q.need)}
+	v := &vote{quorum: q, replies: replies{need: q.need}, token: t, claim: c, nodes: t.begin(q.need)}
 	if len(v.nodes) < q.need {
 		return lock.Entry{}, v.failure(ctx, true)
 	}
@@ -47,7 +47,6 @@ type vote struct {
 	quorum *Store
 	token  *calls
 	claim  lock.Claim
-	flight *send.Flight
 	loose  atomic.Bool // a node may have the claim after the vote, or get it later
 	nodes  []int       // the nodes to ask
 	silent []answer[lock.Entry]
@@ -78,7 +77,7 @@ func (v *vote) run(ctx context.Context) (lock.Entry, error) {
 	}
 	certain := v.takeBack(ctx, true)
 	if !granted && v.answered() && (len(v.silent) == 0 || ctx.Err() == nil) {
-		if dead := v.removable(); dead != "" {
+		if dead := v.removable(ctx); dead != "" {
 			return v.of(dead), nil
 		}
 		v.why = send.ErrSplit
@@ -128,10 +127,10 @@ func (v *vote) holds(a *answer[lock.Entry]) bool {
 
 // removable returns the token of an orphan of the same Locker that has some of the nodes. The
 // Locker removes it if Claim returns it as the entry in the way.
-func (v *vote) removable() (token string) {
+func (v *vote) removable(ctx context.Context) (token string) {
 	for i := range v.answers {
 		a := &v.answers[i]
-		if a.err == nil && a.value.State == lock.Held && v.flight.Dead(a.value.Token) {
+		if a.err == nil && a.value.State == lock.Held && send.Dead(ctx, a.value.Token) {
 			return a.value.Token
 		}
 	}

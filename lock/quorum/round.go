@@ -51,8 +51,7 @@ func nothingLeft() send.Landing { return send.Nothing }
 // no part of the round runs, and returns its outcome.
 func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() send.Landing, call func(ctx context.Context, node int) (T, error)) *round[T] {
 	common, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
-	flight := send.InFlight(ctx)
-	flight.Depart()
+	flight := send.Depart(ctx)
 	r := &round[T]{
 		answers: make(chan answer[T], len(nodes)),
 		asked:   nodes,

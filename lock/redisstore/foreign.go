@@ -25,12 +25,12 @@ func (single) NoRetry() bool { return true }
 
 // Do sends c, and returns when it is answered, or when its caller leaves.
 func (f foreign) Do(ctx context.Context, c *wire.Command) (any, error) {
-	caller, gone := ctx, ctx.Done
+	caller, gone := ctx, ctx.Done()
 	if try, ok := ctx.(*send.Try); ok {
-		caller, gone = try.Caller(), try.CallerGone
+		caller, gone = try.Caller, try.Gone
 	}
 	select {
-	case <-gone():
+	case <-gone:
 		return nil, failure.NotApplied("cancelled", caller.Err())
 	default:
 	}
@@ -40,11 +40,10 @@ func (f foreign) Do(ctx context.Context, c *wire.Command) (any, error) {
 	case r := <-ended:
 		return r.Value, classified(r.Err)
 	case <-ctx.Done():
-	case <-gone():
+	case <-gone:
 		why = caller.Err()
 	}
-	flight := send.InFlight(ctx)
-	flight.Depart()
+	flight := send.Depart(ctx)
 	go func() {
 		switch err := classified((<-ended).Err); {
 		case errors.Is(err, lock.ErrNotApplied):

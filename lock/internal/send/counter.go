@@ -35,13 +35,9 @@ func (c *Counter) Join() { c.state.Add(1) }
 // it reads the number, and Leave lowers the number before it reads the channel. So one of the
 // two sees the other.
 func (c *Counter) Leave() {
-	if c.state.Add(-1)&^counterClosed == 0 {
-		c.announce()
+	if c.state.Add(-1)&^counterClosed != 0 {
+		return
 	}
-}
-
-// announce ends all Waits if the number is 0.
-func (c *Counter) announce() {
 	if zero := c.zero.Load(); zero != nil && c.Count() == 0 && c.zero.CompareAndSwap(zero, nil) {
 		close(*zero)
 	}
@@ -53,18 +49,14 @@ func (c *Counter) Count() int { return int(c.state.Load() &^ counterClosed) }
 // Close makes every later Enter fail.
 func (c *Counter) Close() { c.state.Or(counterClosed) }
 
-// Closed reports whether Close was called.
-func (c *Counter) Closed() bool { return c.state.Load()&counterClosed != 0 }
-
 // Wait returns 0 when the number is 0, or the number when ctx ends.
 func (c *Counter) Wait(ctx context.Context) int {
-	zero := c.zero.Load()
-	for zero == nil {
-		made := make(chan struct{})
-		c.zero.CompareAndSwap(nil, &made)
-		zero = c.zero.Load() // of the first Wait; nil if that is over by now
+	made := make(chan struct{})
+	c.zero.CompareAndSwap(nil, &made)
+	zero := c.zero.Load() // of the first Wait; nil if the number was 0 since
+	if zero == nil || c.Count() == 0 {
+		return 0
 	}
-	c.announce()
 	select {
 	case <-*zero:
 		return 0

@@ -20,18 +20,6 @@ func (s SilenceError) Error() string { return fmt.Sprintf("no answer within %v",
 // Class returns a short and stable name, for metrics.
 func (SilenceError) Class() string { return "silent" }
 
-// lateError is a SilenceError whose budget was cut short by the caller's deadline.
-type lateError struct {
-	SilenceError
-	deadline error
-}
-
-// Error returns the time without an answer, and the cause of its end, in words.
-func (l lateError) Error() string { return l.SilenceError.Error() + ": " + l.deadline.Error() }
-
-// Unwrap returns the cause of the end of the caller's context.
-func (l lateError) Unwrap() error { return l.deadline }
-
 // GoneError says that the caller has left before the store could answer.
 type GoneError struct{ Cause error }
 

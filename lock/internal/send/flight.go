@@ -23,10 +23,9 @@ const (
 type Flight struct {
 	sender *Sender
 
-	mu      sync.Mutex
-	departs int // all sends that have departed
-	doubt   Doubt
-	landed  []func()
+	mu     sync.Mutex
+	doubt  Doubt
+	landed []func()
 }
 
 // Doubt is the state of a [Flight] at one moment.
@@ -37,26 +36,19 @@ type Doubt struct {
 	Last     time.Time // the latest end of a send that was lost or answered
 }
 
-// InFlight returns the Flight of the call that ctx belongs to, nil if there is none. It must
-// be called before the call returns.
-func InFlight(ctx context.Context) *Flight {
-	if t, ok := ctx.Value(tryKey{}).(*Try); ok {
-		return t.call.inFlight()
+// Depart counts a send whose caller no longer waits, and returns the Flight of the call that ctx
+// belongs to, nil if there is none. It is called before the call returns, and followed by one Arrive.
+func Depart(ctx context.Context) *Flight {
+	t := From(ctx)
+	if t == nil {
+		return nil
 	}
-	return nil
-}
-
-// Depart counts a send whose caller no longer waits. It is called before the call returns,
-// and followed by one Arrive.
-func (f *Flight) Depart() {
-	if f == nil {
-		return
-	}
+	f := t.call.inFlight(t)
 	f.sender.Sends.Enter()
 	f.mu.Lock()
-	f.departs++
+	defer f.mu.Unlock()
 	f.doubt.InFlight++
-	f.mu.Unlock()
+	return f
 }
 
 // Arrive notes the end of a departed send.
@@ -90,25 +82,6 @@ func (f *Flight) end(how Landing) {
 	}
 	f.doubt.Last = time.Now()
 }
-
-func (f *Flight) lose() {
-	f.mu.Lock()
-	f.end(Lost)
-	f.mu.Unlock()
-}
-
-// departed returns how many sends have departed so far.
-func (f *Flight) departed() int {
-	if f == nil {
-		return 0
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.departs
-}
-
-// Dead reports whether the [Sender] knows that token is dead. It returns false for a nil Flight.
-func (f *Flight) Dead(token string) bool { return f != nil && f.sender.Dead(token) }
 
 // Doubt returns the present state. A nil Flight leaves no doubt.
 func (f *Flight) Doubt() Doubt {

@@ -2,7 +2,8 @@ package send
 
 import (
 	"sync/atomic"
-	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // In thousandths of a token.
@@ -24,12 +25,6 @@ const (
 type RetryBudget struct {
 	saved  atomic.Int64
 	filled atomic.Int64 // the millisecond up to which time has added tokens
-	began  time.Time
-}
-
-func (b *RetryBudget) init(began time.Time) {
-	b.began = began
-	b.saved.Store(reserve)
 }
 
 // Take takes a token, and reports whether there was one.
@@ -47,10 +42,11 @@ func (b *RetryBudget) Take() bool {
 }
 
 // Give gives back a token that was not needed, if there is room for it.
-func (b *RetryBudget) Give() { b.add(token) }
+func (b *RetryBudget) Give() { b.add(token, mostSaved) }
 
-func (b *RetryBudget) add(tokens int64) {
-	if room := mostSaved - b.saved.Load(); room > 0 {
+// add adds tokens, as long as there are fewer than most.
+func (b *RetryBudget) add(tokens, most int64) {
+	if room := most - b.saved.Load(); room > 0 {
 		b.saved.Add(min(tokens, room))
 	}
 }
@@ -63,12 +59,10 @@ func (b *RetryBudget) Tokens() int {
 
 // fill adds the tokens for the time that has passed.
 func (b *RetryBudget) fill() {
-	at := time.Since(b.began).Milliseconds()
-	last := b.filled.Load()
-	if at <= last || !b.filled.CompareAndSwap(last, at) {
-		return
-	}
-	if room := reserve - b.saved.Load(); room > 0 {
-		b.saved.Add(min((at-last)*perMilli, room))
+	at, last := milli(), b.filled.Load()
+	if at > last && b.filled.CompareAndSwap(last, at) {
+		b.add((at-last)*perMilli, reserve)
 	}
 }
+
+func milli() int64 { return int64(clock.Now()) / 1e6 }

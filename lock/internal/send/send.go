@@ -14,7 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -45,7 +45,8 @@ const (
 // New returns a Sender. judge returns the meaning of an error of the store.
 func New(judge func(error) Verdict) *Sender {
 	s := &Sender{judge: judge}
-	s.Retries.init(time.Now())
+	s.Retries.saved.Store(reserve)
+	s.Retries.filled.Store(milli())
 	return s
 }
 
@@ -66,103 +67,93 @@ type Request interface {
 // maxSends bounds the sends of one call.
 const maxSends = 8
 
+// Sent is the state of the sends of a call that has ended. The zero Sent is of no sends.
+type Sent struct {
+	Unanswered bool    // one may have been applied, or may still be applied, even if another one was answered
+	Flight     *Flight // nil if none is in flight or in doubt
+}
+
 // Call is one call to a store. It is used once, and is part of a larger struct, so that it
-// costs no allocation. Only the goroutine that calls Do uses its fields.
+// costs no allocation. Except for mu, and what mu guards, its fields belong to the goroutine that calls Do.
 type Call struct {
+	Sent
+
 	sender   *Sender
 	parent   context.Context //nolint:containedctx // of a call, which ends with Do
 	terms    Terms
 	began    time.Time
 	deadline time.Time
+	sends    int
+	cause    error
 
-	first      Try
-	sends      int
-	departed   int  // sends that had departed before the present one
-	unanswered bool // a send got no answer: it may have been applied, or may be applied later
-	cause      error
-
-	flight atomic.Pointer[Flight]
+	mu    sync.Mutex // guards Flight, and the state of each Try
+	first Try
 }
 
 // Do makes the call r. It returns the error of the last send that failed, or an error that
-// says that there was no answer. Unanswered says whether the call may have been applied.
+// says that there was no answer. Sent says whether the call may have been applied.
 func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
-	c.sender, c.parent, c.terms = s, ctx, terms
-	c.began = time.Now()
+	c.sender, c.parent, c.terms, c.began = s, ctx, terms, time.Now()
 	c.deadline = c.began.Add(terms.Budget)
 	if end, ok := ctx.Deadline(); ok && !terms.Lasting && end.Before(c.deadline) {
 		c.deadline = end
 	}
-	for at := c.began; ; at = time.Now() {
-		t := c.begin(at)
-		if again, err := c.end(t, r.Send(t)); !again {
-			return err
+	for t, at := &c.first, c.began; ; t, at = new(Try), time.Now() { // a store may still use the first Try
+		c.sends++
+		t.Caller, t.Cleaning, t.call, t.nth, t.began = ctx, terms.Cleaning, c, c.sends, at //nolint:fatcontext // the same one for each Try
+		if !terms.Lasting {
+			t.Gone = ctx.Done()
 		}
+		s.Sends.Enter()
+		err := r.Send(t)
+		verdict := Final // an answer is final
+		if err != nil {
+			verdict = s.judge(err)
+		}
+		paid, until, departed := t.end(context.Canceled)
+		if verdict == Unknown {
+			if c.Unanswered = true; !departed {
+				f := c.inFlight(t)
+				f.mu.Lock()
+				f.end(Lost)
+				f.mu.Unlock()
+			}
+		}
+		s.Sends.Leave()
+		switch late := err != nil && !time.Now().Before(until); {
+		case err == nil:
+			s.Retries.add(perCall, mostSaved)
+		case late && verdict == Unknown:
+			c.cause = nil // the time was over, whatever the error says
+		case !late || c.cause == nil:
+			c.cause = err // otherwise the earlier failure says more
+		}
+		// No caller would wait for a command that is sent at the deadline.
+		another := verdict != Final && !terms.Once && c.sends < maxSends && c.gone() == nil && c.worthwhile(0)
+		if another && (paid || errors.Is(err, ErrSplit) || s.Retries.Take()) {
+			if c.cause == nil || c.pause() {
+				continue
+			}
+			paid = true
+		}
+		if paid {
+			s.Retries.Give()
+		}
+		if verdict != Final {
+			return c.reason()
+		}
+		return err
 	}
 }
 
-// Unanswered reports whether a send of the call got no answer. Such a send may have been applied,
-// or may still be applied, even if another send was answered. A nil Call has no sends.
-func (c *Call) Unanswered() bool { return c != nil && c.unanswered }
-
-// Flight returns the Flight of the call, nil if it has left nothing in flight or in doubt.
-func (c *Call) Flight() *Flight {
-	if c == nil {
-		return nil
+// inFlight returns the Flight of c, and makes it if there is none. t has departed.
+func (c *Call) inFlight(t *Try) *Flight {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.departed = true; c.Flight == nil {
+		c.Flight = &Flight{sender: c.sender}
 	}
-	return c.flight.Load()
-}
-
-func (c *Call) begin(at time.Time) *Try {
-	t := &c.first
-	if c.sends++; c.sends > 1 {
-		t = new(Try) // a store may still use the first
-		c.departed = c.flight.Load().departed()
-	}
-	t.call, t.nth, t.began = c, c.sends, at
-	c.sender.Sends.Enter()
-	return t
-}
-
-// end ends the send t, which has returned err. again says that another send follows, and otherwise failed is the
-// error of the call.
-func (c *Call) end(t *Try, err error) (again bool, failed error) {
-	tokens, v := &c.sender.Retries, Final // an answer is final
-	if err != nil {
-		v = c.sender.judge(err)
-	}
-	t.endWith(context.Canceled)
-	if v == Unknown {
-		c.unanswered = true
-		if c.flight.Load().departed() == c.departed {
-			c.inFlight().lose()
-		}
-	}
-	c.sender.Sends.Leave()
-	paid, until := t.spent()
-	switch late := err != nil && !time.Now().Before(until); {
-	case err == nil:
-		tokens.add(perCall)
-	case late && v == Unknown:
-		c.cause = nil // the time was over, whatever the error says
-	case !late || c.cause == nil:
-		c.cause = err // otherwise the earlier failure says more
-	}
-	// No caller would wait for a command that is sent at the deadline.
-	another := v != Final && !c.terms.Once && c.sends < maxSends && c.gone() == nil && c.worthwhile(0)
-	if another && (paid || errors.Is(err, ErrSplit) || tokens.Take()) {
-		if c.cause == nil || c.pause() {
-			return true, nil
-		}
-		paid = true
-	}
-	if paid {
-		tokens.Give()
-	}
-	if v != Final {
-		err = c.reason()
-	}
-	return false, err
+	return c.Flight
 }
 
 // worthwhile reports whether there is time for another send after so long a wait.
@@ -204,7 +195,7 @@ func (c *Call) pause() bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-c.first.CallerGone():
+	case <-c.first.Gone:
 		return false
 	}
 }
@@ -212,20 +203,19 @@ func (c *Call) pause() bool {
 // reason returns the error of a call that ends without an answer. If the caller left before its
 // deadline, or made the call just before it, the silence does not show a fault of the store.
 func (c *Call) reason() error {
-	gone := c.gone()
-	had := time.Since(c.began)
-	switch left := gone != nil; {
-	case left && (time.Now().Before(c.deadline) || had < c.terms.Budget/20):
+	gone, had := c.gone(), time.Since(c.began)
+	switch {
+	case gone != nil && (time.Now().Before(c.deadline) || had < c.terms.Budget/20):
 		return GoneError{gone}
-	case left && c.cause == nil:
-		return lateError{SilenceError(had), gone}
+	case c.cause == nil && gone != nil:
+		return fmt.Errorf("%w: %w", SilenceError(had), gone)
 	case c.cause == nil:
 		return SilenceError(min(had, c.terms.Budget))
-	case left:
-		return fmt.Errorf("not served in %d tries until %w, the last failure: %w", c.sends, gone, c.cause)
-	case c.sends == 1:
-		return c.cause
-	default:
+	case gone != nil:
+		return fmt.Errorf("%w: %w", c.cause, gone)
+	case c.sends > 1:
 		return fmt.Errorf("not served in %d tries, the last failure: %w", c.sends, c.cause)
+	default:
+		return c.cause
 	}
 }

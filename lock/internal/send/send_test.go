@@ -100,16 +100,14 @@ func TestFlight(t *testing.T) {
 			err := send.Do(t.Context(), s, c, send.Terms{Budget: budget, Once: true}, request(func(ctx context.Context) error {
 				derived, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
 				defer cancel()
-				flight = send.InFlight(derived)
-				require.Same(t, flight, send.InFlight(ctx))
 				for range tt.how {
-					flight.Depart()
+					flight = send.Depart(derived)
 				}
 				return errLost
 			}))
 			require.ErrorIs(t, err, errLost)
-			require.True(t, c.Unanswered())
-			require.Same(t, flight, c.Flight())
+			require.True(t, c.Unanswered)
+			require.Same(t, flight, c.Flight)
 			require.Equal(t, len(tt.how), flight.Doubt().InFlight)
 			require.Equal(t, len(tt.how), s.Sends.Count())
 			landed := 0 // a call for several keys has a waiter for each of them
@@ -131,8 +129,7 @@ func TestFlight(t *testing.T) {
 			require.Equal(t, tt.want, got)
 		})
 	}
-	require.Nil(t, send.InFlight(t.Context()))
-	(*send.Flight)(nil).Depart()
+	require.Nil(t, send.Depart(t.Context()))
 	(*send.Flight)(nil).Arrive(send.Lost)
 	require.Zero(t, (*send.Flight)(nil).Doubt())
 }

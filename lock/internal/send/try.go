@@ -2,8 +2,6 @@ package send
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 )
 
@@ -11,35 +9,41 @@ import (
 //
 // It has the values of the caller's context, and does not end with it: a command that was
 // written is answered all the same, and an answer is better than doubt. A store that waits for
-// anything except the answer stops at CallerGone.
+// anything except the answer stops when Gone is closed.
 //
 // It ends when the budget of the call is over, or when a third of the budget has passed and the
 // retry budget has a token for another send. Most sends are answered long before, so the end costs
 // nothing until Done asks for it.
 type Try struct {
+	Caller   context.Context //nolint:containedctx // for its values
+	Gone     <-chan struct{} // closed when the caller no longer waits, even before the deadline; nil if the call goes on without it
+	Cleaning bool            // it cleans up, and callers come before clean-up
+
 	call  *Call // only fields that are written once are read
 	nth   int   // number of the send in the call, from 1
 	began time.Time
 
-	mu    sync.Mutex
-	given time.Time // when it was given up, for another send, which has a token; zero: it has the whole budget
-	over  error
-	done  chan struct{} // nil until Done is called
-	timer *time.Timer
-	after []*func() // the arguments of AfterFunc
+	// Guarded by the mutex of the call.
+	given    time.Time // when it was given up, for another send, which has a token; zero: it has the whole budget
+	departed bool      // it counts in the Flight of the call
+	over     error
+	done     context.Context //nolint:containedctx // ends at the end; nil until Done is called
+	cancel   context.CancelFunc
+	timer    *time.Timer
 }
 
-// Deadline returns the end of the call's budget.
-func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline, true }
+type tryKey struct{}
 
-// spent reports whether there is a token for another send, and returns the end of this send's time.
-func (t *Try) spent() (paid bool, until time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.given.IsZero() {
-		return false, t.call.deadline
-	}
-	return true, t.given
+// From returns the Try that ctx is, or is derived from; nil if there is none.
+func From(ctx context.Context) *Try {
+	t, _ := ctx.Value(tryKey{}).(*Try)
+	return t
+}
+
+// Dead reports whether the [Sender] of the Try of ctx knows that token is dead.
+func Dead(ctx context.Context, token string) bool {
+	t := From(ctx)
+	return t != nil && t.call.sender.Dead(token)
 }
 
 // GiveUp reports whether to give up the send for another one: a third of the budget has passed
@@ -53,122 +57,86 @@ func (t *Try) GiveUp(written time.Duration) bool {
 // GiveUpEarly is GiveUp for a send whose connection is known to stall.
 func (t *Try) GiveUpEarly() bool {
 	c := t.call
-	if c.terms.Once || t.nth > 1 || time.Until(c.deadline) <= c.terms.Budget/20 {
+	if c.terms.Once || t.nth > 1 || !c.worthwhile(0) {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if t.given.IsZero() && t.over == nil && c.sender.Retries.Take() {
 		t.given = time.Now()
 	}
 	return !t.given.IsZero()
 }
 
-// CallerGone returns a channel that is closed when the caller no longer waits, even before the
-// deadline. It is nil if the call goes on without its caller.
-func (t *Try) CallerGone() <-chan struct{} {
-	if t.call.terms.Lasting {
-		return nil
-	}
-	return t.call.parent.Done()
-}
-
-// Cleaning reports whether ctx is the context of a send that cleans up, or derived from one.
-// Callers come before clean-up.
-func Cleaning(ctx context.Context) bool {
-	t, ok := ctx.Value(tryKey{}).(*Try)
-	return ok && t.call.terms.Cleaning
-}
-
-type tryKey struct{}
-
-// Caller returns the caller's context, for its values.
-func (t *Try) Caller() context.Context { return t.call.parent }
+// Deadline returns the end of the call's budget.
+func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline, true }
 
 // Done returns a channel that is closed at the end.
 func (t *Try) Done() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	c := t.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if t.done == nil {
-		t.done = make(chan struct{})
+		t.done, t.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // end cancels it
+		turn := t.began.Add(c.terms.Budget / 3)                     // from then on, it may be given up for another send
+		if c.terms.Once || c.deadline.Sub(turn) <= c.terms.Budget/20 {
+			turn = c.deadline
+		}
 		if t.over != nil {
-			close(t.done)
+			t.cancel()
 		} else {
-			t.timer = time.AfterFunc(time.Until(t.turn()), t.ring)
+			t.timer = time.AfterFunc(time.Until(turn), t.ring)
 		}
 	}
-	return t.done
+	return t.done.Done()
 }
 
 // AfterFunc calls f on a goroutine of its own at the end. Package context asks for it instead
 // of starting a goroutine for each context that is derived from t.
 func (t *Try) AfterFunc(f func()) (stop func() bool) {
 	t.Done() // starts to wait for the end
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.over != nil {
-		go f()
-		return func() bool { return false }
-	}
-	t.after = append(t.after, &f)
-	return func() bool {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		i := slices.Index(t.after, &f)
-		if i < 0 {
-			return false
-		}
-		t.after = slices.Delete(t.after, i, i+1)
-		return true
-	}
-}
-
-// turn returns the moment from which the send may be given up for another send.
-func (t *Try) turn() time.Time {
-	c := t.call
-	if third := t.began.Add(c.terms.Budget / 3); !c.terms.Once && c.deadline.Sub(third) > c.terms.Budget/20 {
-		return third
-	}
-	return c.deadline
+	return context.AfterFunc(t.done, f)
 }
 
 // ring ends t if its time is over.
 func (t *Try) ring() {
-	if left := time.Until(t.call.deadline); left > 0 && t.call.gone() == nil && !t.GiveUp(time.Since(t.began)) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
+	c := t.call
+	if left := time.Until(c.deadline); left > 0 && c.gone() == nil && !t.GiveUp(time.Since(t.began)) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		if t.over == nil {
-			t.timer.Reset(min(left, max(t.call.terms.Budget/3, time.Millisecond))) // looks again for a token, and whether the caller has left
+			t.timer.Reset(min(left, max(c.terms.Budget/3, time.Millisecond))) // looks again for a token, and whether the caller has left
 		}
 		return
 	}
-	t.endWith(context.DeadlineExceeded)
+	t.end(context.DeadlineExceeded)
 }
 
-func (t *Try) endWith(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.over != nil {
-		return
+// end ends t with err, unless it is over. paid says that it was given up at the moment until, for another
+// send, which has a token. Otherwise its time is over at until.
+func (t *Try) end(err error) (paid bool, until time.Time, departed bool) {
+	c := t.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.over == nil {
+		if t.over = err; t.done != nil {
+			t.timer.Stop()
+			t.cancel()
+		}
 	}
-	t.over = err
-	if t.done != nil {
-		t.timer.Stop()
-		close(t.done)
+	if t.given.IsZero() {
+		return false, c.deadline, t.departed
 	}
-	for _, f := range t.after {
-		go (*f)()
-	}
-	t.after = nil
+	return true, t.given, t.departed
 }
 
 // Err is not nil after the end.
 func (t *Try) Err() error {
 	if !time.Now().Before(t.call.deadline) {
-		t.endWith(context.DeadlineExceeded) // the timer may be late, or not exist
+		t.end(context.DeadlineExceeded) // the timer may be late, or not exist
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.call.mu.Lock()
+	defer t.call.mu.Unlock()
 	return t.over
 }
 
@@ -177,14 +145,5 @@ func (t *Try) Value(key any) any {
 	if key == (tryKey{}) {
 		return t
 	}
-	return t.call.parent.Value(key)
-}
-
-// inFlight returns the Flight of c. The first call makes it.
-func (c *Call) inFlight() *Flight {
-	if f := c.flight.Load(); f != nil {
-		return f
-	}
-	c.flight.CompareAndSwap(nil, &Flight{sender: c.sender})
-	return c.flight.Load()
+	return t.Caller.Value(key)
 }

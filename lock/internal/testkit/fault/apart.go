@@ -45,8 +45,7 @@ func leave[T any](ctx context.Context, call func() (T, error)) (answer T, err er
 		return r.answer, r.err
 	case <-ctx.Done():
 	}
-	flight := send.InFlight(ctx)
-	flight.Depart()
+	flight := send.Depart(ctx)
 	go func() {
 		switch r := <-over; {
 		case r.err == nil:

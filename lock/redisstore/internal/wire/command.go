@@ -86,8 +86,7 @@ func (c *Command) end(answer any, err error, how send.Landing) {
 
 // leave separates c from its caller, which no longer waits. The flight of the call is notified of the end.
 func (c *Command) leave(why error) {
-	c.flight = send.InFlight(c.ctx)
-	c.flight.Depart()
+	c.flight = send.Depart(c.ctx)
 	c.state, c.err = left, failure.Unknown(failure.Kind(why), why)
 	if c.over != nil {
 		c.over <- struct{}{}

@@ -116,12 +116,13 @@ func (s *Server) Do(ctx context.Context, c *Command) (any, error) {
 		return s.large.Do(ctx, c)
 	}
 	c.ctx, c.caller, c.queue = ctx, ctx, &s.ends
-	if try, ok := ctx.(*send.Try); ok {
-		c.caller, c.gone = try.Caller(), try.CallerGone() // the server itself obeys the deadline
+	try, ok := ctx.(*send.Try)
+	if ok {
+		c.caller, c.gone = try.Caller, try.Gone // the server itself obeys the deadline
 	} else {
-		c.gone = ctx.Done()
+		c.gone, try = ctx.Done(), send.From(ctx)
 	}
-	if c.Yields = c.Yields || send.Cleaning(ctx); c.Yields {
+	if c.Yields = c.Yields || try != nil && try.Cleaning; c.Yields {
 		c.queue = &s.claims
 	}
 	select {

@@ -92,8 +92,8 @@ func TestCallersThatLeave(t *testing.T) {
 		require.Equal(t, window, sender.Sends.Count(), "in flight")
 		time.Sleep(20 * time.Millisecond)
 		require.Zero(t, sender.Sends.Count())
-		require.Equal(t, 1, calls[0].Flight().Doubt().Answered)
-		require.Zero(t, calls[0].Flight().Doubt().Lost)
+		require.Equal(t, 1, calls[0].Flight.Doubt().Answered)
+		require.Zero(t, calls[0].Flight.Doubt().Lost)
 		require.Len(t, f.arrived(), window)
 	})
 }
