@@ -82,7 +82,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 		// Validity counts from at, before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		claim := call{name: callClaim, key: string(e.entry), claim: l.newClaim(e)}
-		err := l.call(ctx, send.Terms{Budget: deadline.Until()}, &claim)
+		err := l.call(ctx, send.Terms{Budget: time.Duration(deadline - at)}, &claim)
 		if e.claim.sent = claim.sent; err != nil {
 			return err
 		}
@@ -148,8 +148,8 @@ func leftBetween(ctx context.Context) error {
 // granted makes e a running lease, unless it is over already. sent is the moment before the first send of the
 // claim, from which the validity counts. as is EventClaimed or EventResumed.
 func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment, as EventKind) error {
-	c, cfg, lease, took := l.core, &l.cfg, e.claim.lease, sent.Since()
-	valid := lease - c.drift(lease)
+	c, cfg, lease, now := l.core, &l.cfg, e.claim.lease, clock.Now()
+	took, valid := time.Duration(now-sent), lease-c.drift(lease)
 	if took >= valid {
 		// This process was paused. Nothing has run under the lease, so the entry is an orphan.
 		e.claim.orphaned = true
@@ -159,7 +159,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 		e.parent = context.WithoutCancel(e.parent)
 	}
 	e.claim.fence, e.claim.fenced = fence, cfg.fenced
-	e.claim.grantedAt, e.claim.maxHold = sent.Add(took), cfg.maxHold-took
+	e.claim.grantedAt, e.claim.maxHold = now, cfg.maxHold-took
 	due := e.renewalDue(sent, lease)
 	e.validity.Start(&e.local, sent.Add(valid), due, cfg.maxHold == lease)
 	e.local.Grant(due, func() local.Decision { return grantOf(e) }) // last: from now on, other goroutines read the lease

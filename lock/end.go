@@ -71,7 +71,7 @@ func (e *Lease) endWith(ctx context.Context, end leaseEnd) error {
 func (e *Lease) setEnd(end leaseEnd) {
 	e.end = end
 	if n := &e.end; !e.locker.core.inProcess {
-		n.began = e.claim.grantedAt.Since()
+		n.began = time.Duration(clock.Now() - e.claim.grantedAt)
 		n.receipt = slices.Clone(n.receipt)
 	}
 }

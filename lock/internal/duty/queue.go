@@ -139,7 +139,7 @@ func (q *Queue) start(d *Duty, in int, wait time.Duration) (started bool) {
 // Now runs d before all that is merely due, or once more if it is running.
 func (q *Queue) Now(d *Duty) {
 	q.mu.Lock()
-	if !d.Queued() {
+	if d.Place <= 0 {
 		d.again = true
 	} else {
 		d.kind.Put(d, min(clock.Now(), d.kind.First())-1)
@@ -209,7 +209,7 @@ func (q *Queue) Advance(to Stage) {
 	at := clock.Now()
 	for d := range q.all {
 		d.pause = 0
-		if d.Queued() {
+		if d.Place > 0 {
 			d.kind.Put(d, at)
 		}
 	}

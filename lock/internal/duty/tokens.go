@@ -135,7 +135,7 @@ func (q *Queue) sweep() {
 // forgetToken forgets k, unless its removal runs at the moment. q.mu is held.
 func (q *Queue) forgetToken(k *token) bool {
 	if k.duty != nil {
-		if !k.duty.Queued() {
+		if k.duty.Place <= 0 {
 			return false
 		}
 		k.duty.kind.Drop(k.duty)

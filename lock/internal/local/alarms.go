@@ -16,7 +16,7 @@ func (s *shard) ring() {
 	if at >= s.nextLook {
 		s.nextLook = clock.Never
 		for _, h := range s.holders {
-			if h.Granted() && h.NeverQueued() {
+			if h.Granted() && h.Place == 0 {
 				s.alarms.Put(h, h.Due)
 			}
 		}

@@ -173,7 +173,7 @@ func (h *Holding) Leave(decide func() Decision) {
 	s := h.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.Queued() {
+	if h.Place > 0 {
 		s.alarms.Drop(h)
 	}
 	if s.holders[h.name] != h {

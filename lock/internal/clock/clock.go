@@ -1,9 +1,40 @@
+// Package clock times leases: moments of one process, and queues with one timer each.
 package clock
 
 import (
 	"container/heap"
+	"math"
 	"time"
 )
+
+// Moment is a point in time: the time since the start of the process. It takes one word
+// where a time.Time takes three, and costs half as much to read, since it has no wall clock.
+type Moment time.Duration
+
+// Never is later than every other Moment.
+const Never Moment = math.MaxInt64
+
+var start = time.Now()
+
+// Now returns the present moment, by the monotonic clock.
+func Now() Moment { return Moment(time.Since(start)) }
+
+// Since returns the time from m to now.
+func (m Moment) Since() time.Duration { return time.Duration(Now() - m) }
+
+// Until returns the time from now to m.
+func (m Moment) Until() time.Duration { return time.Duration(m - Now()) }
+
+// Add returns the moment d later, at most [Never].
+func (m Moment) Add(d time.Duration) Moment {
+	if sum := m + Moment(d); d <= 0 || sum > m {
+		return sum
+	}
+	return Never
+}
+
+// Wall returns m by the wall clock as it is set now.
+func (m Moment) Wall() time.Time { return time.Now().Add(-m.Since()) }
 
 // Queue keeps items in the order of their due moments. It has one timer for all of them,
 // which calls wake when the first is due. It has no lock: its owner locks it.
@@ -20,19 +51,11 @@ type Scheduled interface{ When() *Schedule }
 // Schedule has the due moment of an item, and its place in its [Queue].
 type Schedule struct {
 	Due   Moment
-	place int32 // in the heap, from 1; 0: not queued before; out: removed
+	Place int32 // in the heap, from 1; 0: not queued before; less: removed. Only the Queue writes it
 }
-
-const out = -1
 
 // When returns s, so that an item may embed its Schedule.
 func (s *Schedule) When() *Schedule { return s }
-
-// Queued reports whether the item is in its queue.
-func (s *Schedule) Queued() bool { return s.place > 0 }
-
-// NeverQueued reports whether the item was never put in a queue.
-func (s *Schedule) NeverQueued() bool { return s.place == 0 }
 
 // NewQueue returns an empty queue that calls wake on a goroutine of its timer.
 func NewQueue[T Scheduled](wake func()) Queue[T] {
@@ -42,16 +65,15 @@ func NewQueue[T Scheduled](wake func()) Queue[T] {
 // Put makes t due at the moment due, whether t is queued or not.
 func (q *Queue[T]) Put(t T, due Moment) {
 	s := t.When()
-	s.Due = due
-	if s.Queued() {
-		heap.Fix(&q.items, int(s.place-1))
-		return
+	if s.Due = due; s.Place > 0 {
+		heap.Fix(&q.items, int(s.Place-1))
+	} else {
+		heap.Push(&q.items, t)
 	}
-	heap.Push(&q.items, t)
 }
 
 // Drop removes t, which is queued.
-func (q *Queue[T]) Drop(t T) { heap.Remove(&q.items, int(t.When().place-1)) }
+func (q *Queue[T]) Drop(t T) { heap.Remove(&q.items, int(t.When().Place-1)) }
 
 // Clear removes all items and returns them, and prevents calls of wake until the next Arm.
 func (q *Queue[T]) Clear() (all []T) {
@@ -74,11 +96,7 @@ func (q *Queue[T]) First() Moment {
 }
 
 // Pop removes the first item of a queue that is not empty, and returns it.
-func (q *Queue[T]) Pop() T {
-	t := q.items[0]
-	heap.Pop(&q.items)
-	return t
-}
+func (q *Queue[T]) Pop() T { return heap.Pop(&q.items).(T) } //nolint:errcheck,forcetypeassert // a queue has no other items
 
 // Arm calls wake at the moment at, unless the timer fires earlier.
 func (q *Queue[T]) Arm(at Moment) {
@@ -103,12 +121,12 @@ func (h dueHeap[T]) Len() int           { return len(h) }
 func (h dueHeap[T]) Less(i, j int) bool { return h[i].When().Due < h[j].When().Due }
 func (h dueHeap[T]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].When().place, h[j].When().place = int32(i+1), int32(j+1) //nolint:gosec // not so many fit in any memory
+	h[i].When().Place, h[j].When().Place = int32(i+1), int32(j+1) //nolint:gosec // not so many fit in any memory
 }
 
 func (h *dueHeap[T]) Push(x any) {
 	t := x.(T)                          //nolint:errcheck // no other type is pushed
-	t.When().place = int32(len(*h) + 1) //nolint:gosec // not so many fit in any memory
+	t.When().Place = int32(len(*h) + 1) //nolint:gosec // not so many fit in any memory
 	*h = append(*h, t)
 }
 
@@ -117,6 +135,6 @@ func (h *dueHeap[T]) Pop() any {
 	t := (*h)[last]
 	clear((*h)[last:])
 	*h = (*h)[:last]
-	t.When().place = out
+	t.When().Place = -1
 	return t
 }
