@@ -1,7 +1,7 @@
 package local
 
 import (
-	"container/list"
+	"slices"
 	"sync"
 
 	"github.com/httplatch/httplatch/internal/keytext"
@@ -16,8 +16,8 @@ type Lines struct {
 }
 
 type line struct {
-	places   list.List // of *Place
-	allTaken bool      // a search has found all keys taken
+	places   []*Place
+	allTaken bool // a search has found all keys taken
 }
 
 // Place is the place of a caller in a line.
@@ -27,7 +27,6 @@ type Place struct {
 	of       *Lines
 	name     string
 	line     *line
-	place    *list.Element
 	unserved bool // the store did not serve the latest search before it
 }
 
@@ -37,18 +36,18 @@ func (l *Lines) Join(keys []string) (p *Place, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	to := l.lines[name]
-	switch {
-	case to == nil:
+	if to == nil {
 		if l.lines == nil {
 			l.lines = make(map[string]*line)
 		}
 		to = new(line)
 		l.lines[name] = to
-	case to.places.Len() > maxWaiters*len(keys):
+	}
+	if len(to.places) > maxWaiters*len(keys) {
 		return nil, false
 	}
 	p = &Place{of: l, name: name, line: to, First: make(chan struct{})}
-	if p.place = to.places.PushBack(p); to.places.Len() == 1 {
+	if to.places = append(to.places, p); len(to.places) == 1 {
 		close(p.First)
 	}
 	return p, true
@@ -61,13 +60,13 @@ func (p *Place) NoteHeld() {
 	p.line.allTaken = true
 }
 
-// NoteServed notes whether the store has served a search of p, for each caller that is behind p
-// now. A caller that joins later asks the store itself.
+// NoteServed notes whether the store has served a search of p, the first of its line, for each caller that is
+// behind p now. A caller that joins later asks the store itself.
 func (p *Place) NoteServed(served bool) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	for at := p.place.Next(); at != nil; at = at.Next() {
-		placeAt(at).unserved = !served
+	for _, behind := range p.line.places[1:] {
+		behind.unserved = !served
 	}
 }
 
@@ -83,18 +82,12 @@ func (p *Place) Known() (allTaken, unserved bool) {
 func (p *Place) Leave() {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	places := &p.line.places
-	wasFirst := places.Front() == p.place
-	places.Remove(p.place)
-	next := places.Front()
+	at := slices.Index(p.line.places, p)
+	p.line.places = slices.Delete(p.line.places, at, at+1)
 	switch {
-	case next == nil:
+	case len(p.line.places) == 0:
 		delete(p.of.lines, p.name)
-	case wasFirst:
-		close(placeAt(next).First)
+	case at == 0:
+		close(p.line.places[0].First)
 	}
-}
-
-func placeAt(at *list.Element) *Place {
-	return at.Value.(*Place) //nolint:errcheck,forcetypeassert // a line has no other values
 }

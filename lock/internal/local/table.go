@@ -6,8 +6,10 @@ package local
 
 import (
 	"hash/maphash"
-	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
@@ -31,7 +33,6 @@ const shards = 64
 type shard struct {
 	mu      sync.Mutex
 	holders map[string]*Holding
-	resumed map[string]*Holding        // by their keys: those that Admit gave a name of their own
 	watches map[string][]chan struct{} // see Table.WatchFreed
 
 	alarms   clock.Queue[*Holding]
@@ -43,19 +44,52 @@ func New() *Table {
 	t := &Table{seed: maphash.MakeSeed()}
 	for i := range t.shards {
 		s := &t.shards[i]
-		s.holders = make(map[string]*Holding)
+		s.holders, s.watches = make(map[string]*Holding), make(map[string][]chan struct{})
 		s.alarms, s.nextLook = clock.NewQueue[*Holding](s.ring), clock.Never
 	}
 	return t
 }
 
+// shardAt returns the shard of key.
+func (t *Table) shardAt(key string) *shard { return &t.shards[maphash.String(t.seed, key)%shards] }
+
+// Holding is the state of a lease in a [Table]. It is part of the lease, and locked with the
+// shard of its key.
+type Holding struct {
+	clock.Schedule // of the next alarm
+
+	state   atomic.Uint32 // written with the shard locked, and read without
+	shard   *shard
+	lease   Lease
+	name    string // under which the table has it
+	ticket  bool   // it has a name of its own, which is the key, ticketMark and more
+	slot    *slot  // nil if the lease does not have the key, or the slot would be empty
+	confirm func() // asks the store to confirm the settle of the lease; nil until its work is over
+}
+
+// The states of a lease.
+const (
+	pending uint32 = iota // its claim may still be granted or refused
+	granted
+	unprotected // its work runs although the claim was not granted
+)
+
+// Granted reports whether the claim was granted.
+func (h *Holding) Granted() bool { return h.state.Load() == granted }
+
+// Unprotected reports whether the work runs although the claim was not granted.
+func (h *Holding) Unprotected() bool { return h.state.Load() == unprotected }
+
+func (h *Holding) pending() bool { return h.state.Load() == pending }
+
+// undecided reports whether h is pending, or its work is over and the store has not confirmed the
+// settle. Both end within a budget, or soon after the end of an outage.
+func (h *Holding) undecided() bool { return h.pending() || h.confirm != nil }
+
 // Prepare makes h the part of lease in t, for key. It comes before all other calls with h.
 func (t *Table) Prepare(h *Holding, lease Lease, key string) {
 	h.lease, h.name, h.shard = lease, key, t.shardAt(key)
 }
-
-// shardAt returns the shard of key.
-func (t *Table) shardAt(key string) *shard { return &t.shards[maphash.String(t.seed, key)%shards] }
 
 // Entrance is the result of [Holding.Enter].
 type Entrance struct {
@@ -82,7 +116,7 @@ func (h *Holding) Enter(patient bool) Entrance {
 	switch {
 	case holder.pending(): // the budget of its claim bounds the wait, so nothing bounds the queue
 		found.Waiter = enqueue(h, holder, patient)
-		if !patient || holder.slot.queue.Len() > maxWaiters {
+		if !patient || holder.waiting() > maxWaiters {
 			holder.slot.triggerClaim()
 		}
 	case holder.Granted() && !h.lease.SameRequest(holder.lease):
@@ -106,6 +140,8 @@ func (h *Holding) TryEnter() (taken Taken, owner string) {
 	return NotTaken, ""
 }
 
+const ticketMark = "\x00"
+
 // Admit adds h, whose key the store has granted by a ticket, past the callers that claim the key
 // in this process. If there is such a caller, h gets a name of its own: the store will refuse the
 // caller's claim, and all later ones.
@@ -114,25 +150,22 @@ func (h *Holding) Admit(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, taken := s.holders[h.name]; taken {
-		if s.resumed == nil {
-			s.resumed = make(map[string]*Holding)
-		}
-		s.resumed[h.name] = h
-		h.name += "\x00" + token
+		h.name, h.ticket = h.name+ticketMark+token, true
 	}
 	s.holders[h.name] = h
 }
 
-// Resumed returns the owner of a lease that has the key of h by a ticket, if there is one beside h.
+// Resumed returns the owner of a lease that has the key of h by a ticket, if there is one in addition to h.
 func (h *Holding) Resumed() (owner string, is bool) {
 	s := h.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	other, is := s.resumed[h.name]
-	if !is {
-		return "", false
+	for name, other := range s.holders {
+		if other.ticket && strings.HasPrefix(name, h.name+ticketMark) {
+			return other.lease.Owner(), true
+		}
 	}
-	return other.lease.Owner(), true
+	return "", false
 }
 
 // Grant notes the grant of h, whose first alarm is due at due. decide returns the decision for
@@ -147,7 +180,9 @@ func (h *Holding) Grant(due clock.Moment, decide func() Decision) {
 		s.nextLook = due
 		s.alarms.Arm(due)
 	}
-	h.answer(decide)
+	if h.slot != nil {
+		h.answer(decide())
+	}
 }
 
 // Bypass notes that the work of h runs although its claim was not granted. decide is as for Grant.
@@ -155,7 +190,9 @@ func (h *Holding) Bypass(decide func() Decision) {
 	h.shard.mu.Lock()
 	defer h.shard.mu.Unlock()
 	h.state.Store(unprotected)
-	h.answer(decide)
+	if h.slot != nil {
+		h.answer(decide())
+	}
 }
 
 // MarkSettling notes that the work of h is over, and its settle lacks the store's answer. confirm
@@ -179,27 +216,46 @@ func (h *Holding) Leave(decide func() Decision) {
 	if s.holders[h.name] != h {
 		return
 	}
-	maps.DeleteFunc(s.resumed, func(_ string, other *Holding) bool { return other == h })
-	h.answer(decide)
-	if h.waiting() > 0 {
-		s.pass(h)
-	} else {
-		s.free(h)
+	sl := h.slot
+	if sl != nil && decide != nil {
+		h.answer(decide())
 	}
 	h.slot = nil
+	if sl != nil && sl.queue.Len() > 0 {
+		s.holders[h.name] = sl.pass()
+		return
+	}
+	delete(s.holders, h.name)
+	if watches := s.watches[h.name]; len(watches) > 0 && !h.pending() { // else it has freed no key, and may be the watcher's own
+		for _, c := range watches {
+			select {
+			case c <- struct{}{}:
+			default: // it has a value already
+			}
+		}
+	}
 }
 
-// pass gives the key of h to the first of its queue.
-func (s *shard) pass(h *Holding) {
-	sl := h.slot
-	w := waiterAt(sl.queue.Front())
-	w.FoundHolder = w.patient && w.knowsHolder(sl)
-	w.FoundElsewhere = w.FoundHolder && sl.elsewhere
-	sl.remove(w)
-	sl.trigger, sl.unserved = nil, nil
-	w.lease.slot = sl
-	s.holders[h.name] = w.lease
-	close(w.Ready)
+// WatchFreed returns a channel that has a value after a holder of one of keys in this process has freed it,
+// until stop is called.
+func (t *Table) WatchFreed(keys []string) (freed <-chan struct{}, stop func()) {
+	c := make(chan struct{}, 1)
+	each := func(change func(watches []chan struct{}) []chan struct{}) {
+		for _, key := range keys {
+			s := t.shardAt(key)
+			s.mu.Lock()
+			if s.watches[key] = change(s.watches[key]); len(s.watches[key]) == 0 {
+				delete(s.watches, key)
+			}
+			s.mu.Unlock()
+		}
+	}
+	each(func(watches []chan struct{}) []chan struct{} { return append(watches, c) })
+	return c, func() {
+		each(func(watches []chan struct{}) []chan struct{} {
+			return slices.DeleteFunc(watches, func(other chan struct{}) bool { return other == c })
+		})
+	}
 }
 
 // Key is a key in a [Table].
@@ -244,13 +300,48 @@ func (t *Table) Taken(key string) Taken {
 }
 
 func (s *shard) taken(key string) Taken {
-	holder, taken := s.holders[key]
-	switch {
+	switch holder, taken := s.holders[key]; {
 	case !taken:
 		return NotTaken
 	case holder.undecided():
 		return TakenUndecided
 	default:
 		return TakenHeld
+	}
+}
+
+// ring rings the leases that are due, for example when a renewal is. If a look is due, it first
+// looks through all leases, and queues the new ones.
+//
+// Most leases end long before an alarm. A timer for each would be the largest part of their
+// cost, and even a place in a queue costs much. So all share one timer, and a new lease is in no
+// queue: the look comes before the first alarm of a new lease, and most have ended by then.
+func (s *shard) ring() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := clock.Now()
+	s.alarms.Fired()
+	if at >= s.nextLook {
+		s.nextLook = clock.Never
+		for _, h := range s.holders {
+			if h.Granted() && h.Place == 0 {
+				s.alarms.Put(h, h.Due)
+			}
+		}
+	}
+	for at >= s.alarms.First() {
+		go s.alarms.Pop().lease.Ring()
+	}
+	s.alarms.Arm(min(s.alarms.First(), s.nextLook))
+}
+
+// SetAlarm rings h at due, unless h has left its key.
+func (h *Holding) SetAlarm(due clock.Moment) {
+	s := h.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holders[h.name] == h {
+		s.alarms.Put(h, due)
+		s.alarms.Arm(due)
 	}
 }

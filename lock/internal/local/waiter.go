@@ -2,6 +2,10 @@ package local
 
 import "container/list"
 
+// maxWaiters bounds the queue behind a holder, here or in another process. Any client can
+// make a waiter, which is a goroutine.
+const maxWaiters = 64
+
 // Waiter waits for a key that another lease of this process has, or claims.
 type Waiter struct {
 	Ready chan struct{} // closed when the lease has the key, or there is a decision
@@ -17,20 +21,39 @@ type Waiter struct {
 
 	// Locked with the shard of the key.
 	place   *list.Element // in the queue, nil once the waiter has left it
-	finds   int           // of the slot, when the waiter was queued
-	held    bool          // the key had a holder when the waiter was queued
+	held    bool          // the key had a holder when the waiter was queued, or a claim has found one since
 	patient bool          // it waits for a holder, and not only for a decision
 }
 
-// maxWaiters bounds the queue behind a holder, here or in another process. Any client can
-// make a waiter, which is a goroutine.
-const maxWaiters = 64
+// Decision is the end of a claim or of a run, for the callers that have waited for it. It is their
+// answer too, if the store would give them the same answer. It shares no bytes with its first caller.
+type Decision interface {
+	// Answers reports whether the decision ends the acquire of h. patient says that h waits for
+	// holders.
+	Answers(h Lease, patient bool) bool
+	// Unserved reports whether the store did not serve the claim.
+	Unserved() bool
+	// FoundHolder reports whether the key has a holder.
+	FoundHolder() bool
+}
 
-// knowsHolder reports whether the key had a holder when w was queued, or a claim has found one since.
-func (w *Waiter) knowsHolder(sl *slot) bool { return w.held || w.finds != sl.finds }
+// slot has the callers that wait for a key. It belongs to the lease that has the key, and is made
+// when it is first needed.
+type slot struct {
+	queue     list.List // of waiters, in the order of arrival
+	elsewhere bool      // the holder that the latest claim has found is in another process
+	unserved  Decision  // of the latest poll, nil if the store served it
 
-func waiterAt(place *list.Element) *Waiter {
-	return place.Value.(*Waiter) //nolint:errcheck,forcetypeassert // a queue has no other values
+	// trigger is not nil once a claim has found a holder in another process: the lease claims
+	// the key again from time to time, and at once if there is a value.
+	trigger chan struct{}
+}
+
+func (h *Holding) needSlot() *slot {
+	if h.slot == nil {
+		h.slot = new(slot)
+	}
+	return h.slot
 }
 
 // waiting returns the number of callers that wait for the key of h.
@@ -44,12 +67,96 @@ func (h *Holding) waiting() int {
 // enqueue queues h behind holder. The shard is locked.
 func enqueue(h, holder *Holding, patient bool) *Waiter {
 	behind := holder.needSlot()
-	w := &Waiter{
-		lease: h, patient: patient, Ready: make(chan struct{}), finds: behind.finds,
-		held: !holder.pending() || behind.trigger != nil,
-	}
+	w := &Waiter{lease: h, patient: patient, Ready: make(chan struct{}), held: !holder.pending() || behind.trigger != nil}
 	w.place = behind.queue.PushBack(w)
 	return w
+}
+
+func waiterAt(place *list.Element) *Waiter {
+	return place.Value.(*Waiter) //nolint:errcheck,forcetypeassert // a queue has no other values
+}
+
+// remove takes w from the queue, in constant time: tens of thousands can leave at once.
+func (sl *slot) remove(w *Waiter) {
+	sl.queue.Remove(w.place)
+	w.place = nil
+}
+
+// pass gives the key to the first of the queue, and returns its lease.
+func (sl *slot) pass() *Holding {
+	w := waiterAt(sl.queue.Front())
+	w.FoundHolder = w.patient && w.held
+	w.FoundElsewhere = w.FoundHolder && sl.elsewhere
+	sl.remove(w)
+	sl.trigger, sl.unserved = nil, nil
+	w.lease.slot = sl
+	close(w.Ready)
+	return w.lease
+}
+
+// triggerClaim makes the lease that waits for another process claim the key soon.
+func (sl *slot) triggerClaim() {
+	select {
+	case sl.trigger <- struct{}{}:
+	default: // the trigger has a value, or the claim is pending
+	}
+}
+
+// Share gives the decision of decide to the waiters behind h that it answers, before the next of them
+// gets the key. Without waiters, it does not call decide.
+func (h *Holding) Share(decide func() Decision) {
+	h.shard.mu.Lock()
+	defer h.shard.mu.Unlock()
+	if h.slot != nil {
+		h.answer(decide())
+	}
+}
+
+// Rest notes that h is about to wait for another process, and gives d to the waiters behind
+// h that d answers. asked has a value when other callers want a new answer.
+func (h *Holding) Rest(d Decision) (asked <-chan struct{}) {
+	h.shard.mu.Lock()
+	defer h.shard.mu.Unlock()
+	sl, again := h.needSlot(), make(chan struct{}, 1)
+	h.answer(d)
+	sl.trigger = again // under the same lock as the answers: later callers are not among these
+	return again
+}
+
+// answer ends the waits behind h that d answers; nil answers none. A poll that the store
+// did not serve answers no waiter that knows of a holder: the next in the queue polls.
+func (h *Holding) answer(d Decision) {
+	if d == nil {
+		return
+	}
+	sl := h.slot
+	for p := sl.queue.Front(); p != nil; {
+		w := waiterAt(p)
+		p = p.Next()
+		if waits := d.Unserved() && w.patient && w.held; !waits && d.Answers(w.lease.lease, w.patient) {
+			sl.decide(w, d)
+		} else {
+			w.held = w.held || d.FoundHolder()
+		}
+	}
+	switch sl.unserved = nil; {
+	case d.Unserved():
+		sl.unserved = d
+	case d.FoundHolder():
+		sl.elsewhere = h.pending() // else it is h
+	default:
+		return
+	}
+	for sl.queue.Len() > maxWaiters {
+		sl.decide(waiterAt(sl.queue.Back()), d)
+	}
+}
+
+// decide ends the wait of w.
+func (sl *slot) decide(w *Waiter, d Decision) {
+	sl.remove(w)
+	w.Decided = d
+	close(w.Ready)
 }
 
 // Stopped is the result of [Waiter.Stop].
@@ -77,7 +184,7 @@ func (w *Waiter) Stop(forAnswer bool) Stopped {
 	}
 	holder := s.holders[w.lease.name]
 	sl := holder.slot
-	undecided := holder.confirm != nil || holder.pending() && !w.knowsHolder(sl)
+	undecided := holder.confirm != nil || holder.pending() && !w.held
 	if forAnswer && holder.pending() && (undecided || sl.trigger != nil) {
 		w.patient = false
 		sl.triggerClaim()
