@@ -277,7 +277,7 @@ func (e *Lease) keepKey(ctx context.Context, try func(closing bool) duty.Progres
 		Size:    size,
 		Shrink: func() { // the answer was delivered, and repeats of the request learn only that the work was done
 			n.receipt = nil
-			e.locker.logBacklogFull(ctx, &e.identity, size, c.duties.Bytes())
+			e.locker.logBacklogFull(ctx, &e.identity, size, c.duties.Stats().Bytes)
 		},
 		Try:    try,
 		GiveUp: func() { e.close(false) },
@@ -303,7 +303,7 @@ func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing boo
 		return duty.Progress{Shrunk: dropped}
 	}
 	e.close(false)
-	return duty.Progress{Done: true, Unanswered: !refused}
+	return duty.Progress{Done: true}
 }
 
 // maySettle reports whether the entry can still be there. An entry of Once outlives its lease: until it is settled,

@@ -108,7 +108,6 @@ func New(store Store, opts ...Option) *Locker {
 
 // newLocker returns a Locker over c.
 func (c *core) newLocker(cfg config) *Locker {
-	c.duties.AnnounceLease(cfg.lease)
 	log := reporter{cfg.logger, &c.logged, &c.outage}
 	return &Locker{reporter: log, events: events{cfg.observers, cfg.origin, c.owner, log}, core: c, cfg: cfg}
 }

@@ -47,8 +47,9 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 		Flight:   e.claim.sent.Flight,
 		Answered: e.claim.orphaned || as == EventReleased,
 		Takeover: e.claim.takeover,
+		Lease:    l.cfg.lease,
 		Linger:   linger,
-		Dropped:  func() { l.logDropped(ctx, l.core.duties.Count()) },
+		Dropped:  func() { l.logDropped(ctx, l.core.duties.Stats().Count) },
 	}
 	unanswered := as == EventReleased && e.end.unanswered
 	o.Remove = func() (found bool, err error) {

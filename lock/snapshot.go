@@ -142,9 +142,10 @@ type Stats struct {
 // [Locker.With]. It asks no server.
 func (l *Locker) Stats() Stats {
 	c := l.core
+	duties := c.duties.Stats()
 	s := Stats{
-		Active: c.active.Count(), Backlog: c.duties.Count(), BacklogBytes: c.duties.Bytes(),
-		Dropped: c.duties.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: *c.trouble.Load(),
+		Active: c.active.Count(), Backlog: duties.Count, BacklogBytes: duties.Bytes,
+		Dropped: duties.Dropped, Retries: c.sender.Retries.Tokens(), Trouble: *c.trouble.Load(),
 		Unfinished: int(c.unfinished.Load()),
 	}
 	about := Describe(c.store)

@@ -75,18 +75,6 @@ func (q *Queue[T]) Put(t T, due Moment) {
 // Drop removes t, which is queued.
 func (q *Queue[T]) Drop(t T) { heap.Remove(&q.items, int(t.When().Place-1)) }
 
-// Clear removes all items and returns them, and prevents calls of wake until the next Arm.
-func (q *Queue[T]) Clear() (all []T) {
-	for len(q.items) > 0 {
-		all = append(all, q.Pop())
-	}
-	if q.timer != nil {
-		q.timer.Stop()
-	}
-	q.set = Never
-	return all
-}
-
 // First returns the due moment of the first item, Never if the queue is empty.
 func (q *Queue[T]) First() Moment {
 	if len(q.items) == 0 {

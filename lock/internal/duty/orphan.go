@@ -25,6 +25,7 @@ type Orphan struct {
 	Flight   *send.Flight
 	Answered bool          // the claim was answered, and its entry exists
 	Takeover bool          // the entry stands for work of unknown outcome, and is not removed
+	Lease    time.Duration // the longest that its token asks for
 	Linger   time.Duration // the time by which the entry outlives its lease
 
 	Remove  func() (found bool, err error) // sends one compare-and-delete, and reports its answer
@@ -44,6 +45,40 @@ const (
 
 	// maxAwaited bounds how long a send in flight delays the first removal.
 	maxAwaited = time.Second
+
+	// maxOrphans bounds the removals, and with it the tokens that are kept: twice as many.
+	maxOrphans = 1 << 16
+)
+
+// tokens are the tokens of orphans. A token is kept for longer than its entry is
+// removed: for as long as an entry of it can be in the store, so that this process is never
+// refused by its own claim.
+type tokens struct {
+	known    map[string]*token
+	all      []*token // in no order: those of known, and adopted ones
+	hand     int      // the one of all to look at next
+	removing int
+}
+
+type token struct {
+	name   string
+	fate   Fate
+	until  time.Time // when it may be forgotten, once orphan is nil
+	orphan *Orphan   // nil when it was removed, or given up
+	duty   *Duty     // removes the entry; nil like orphan, and for a takeover
+}
+
+// Fate is the state of a token's claim, as far as this process knows.
+type Fate uint8
+
+const (
+	// NotKnown says that the token does not belong to an orphan.
+	NotKnown Fate = iota
+	// Dead says that the claim has no holder, and that its entry may be removed.
+	Dead
+	// LostTakeover says that a takeover had no answer, and that the next claim of its key
+	// adopts it.
+	LostTakeover
 )
 
 // AddOrphan lets the queue remove the entry of o, unless its token is known already.
@@ -64,6 +99,117 @@ func (q *Queue) AddOrphan(o *Orphan) {
 		o.Flight.WhenLanded(func() { q.Now(d) })
 	}
 	q.wake()
+}
+
+// keep keeps the token of o, and starts its removal, unless o is a takeover or its token is known. It may
+// give up another removal. q.mu is held.
+func (q *Queue) keep(o *Orphan, wait time.Duration) (started *Duty, dropped bool) {
+	t := &q.tokens
+	switch k := t.known[o.Token]; {
+	case q.stage == stopped:
+		return nil, false
+	case k != nil:
+		if k.fate == LostTakeover { // the adopting claim may have renewed it
+			k.orphan = o
+		}
+		return nil, false
+	}
+	for range 2 {
+		q.visit()
+	}
+	k := &token{name: o.Token, fate: Dead, orphan: o}
+	t.known[k.name], t.all = k, append(t.all, k)
+	if o.Takeover {
+		k.fate = LostTakeover
+		return nil, false
+	}
+	k.duty = &Duty{Subject: o.Subject, token: k, GiveUp: func() {}, Try: func(closing bool) Progress {
+		p := o.try(q.maxLag, closing)
+		if p.Done {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.end(k, 0)
+		}
+		return p
+	}}
+	t.removing++
+	q.start(k.duty, removals, wait)
+	if t.removing <= maxOrphans {
+		return k.duty, false
+	}
+	q.giveUp(q.kinds[removals].Pop()) // in an outage, the one that has waited longest
+	q.stats.Dropped++
+	return k.duty, true
+}
+
+// visit forgets the next token, unless its removal goes on or its entry can still be in the store. Two visits for
+// each new token forget faster than tokens come. Above the bound, only the removal counts. q.mu is held.
+func (q *Queue) visit() {
+	t := &q.tokens
+	if t.hand >= len(t.all) {
+		if t.hand = 0; len(t.all) == 0 {
+			return
+		}
+	}
+	k := t.all[t.hand]
+	until, known := k.until, t.known[k.name] == k // else it was adopted
+	if k.orphan != nil {
+		until = q.entryMayExistUntil(k.orphan).Add(k.orphan.Linger)
+	}
+	if k.duty != nil || known && len(t.all) <= 2*maxOrphans && time.Now().Before(until) {
+		t.hand++
+		return
+	}
+	if known {
+		delete(t.known, k.name)
+	}
+	last := len(t.all) - 1
+	t.all[t.hand], t.all[last] = t.all[last], nil
+	t.all = t.all[:last]
+}
+
+// entryMayExistUntil returns the latest time at which the entry of o can still exist, without its linger. q.mu is
+// held.
+func (q *Queue) entryMayExistUntil(o *Orphan) time.Time {
+	last := o.began
+	switch doubt := o.Flight.Doubt(); {
+	case doubt.InFlight > 0:
+		last = time.Now()
+	case doubt.Last.After(last):
+		last = doubt.Last
+	}
+	return last.Add(q.maxLag + o.Lease)
+}
+
+// end notes the end of the removal of k, whose token is kept for as long as its entry can exist with
+// linger. q.mu is held.
+func (q *Queue) end(k *token, linger time.Duration) {
+	k.until = q.entryMayExistUntil(k.orphan).Add(linger)
+	k.orphan, k.duty = nil, nil
+	q.tokens.removing--
+}
+
+// giveUp gives up a removal that is in no queue and does not run. q.mu is held.
+func (q *Queue) giveUp(d *Duty) {
+	q.forget(d)
+	q.end(d.token, d.token.orphan.Linger)
+}
+
+// FateOf returns the fate of token.
+func (q *Queue) FateOf(token string) Fate {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if k := q.tokens.known[token]; k != nil {
+		return k.fate
+	}
+	return NotKnown
+}
+
+// Adopted forgets the token of a takeover that has a holder now.
+func (q *Queue) Adopted(token string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.tokens.known, token)
 }
 
 // try sends one compare-and-delete, and returns the pause before the next. Close cannot

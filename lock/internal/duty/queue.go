@@ -1,9 +1,11 @@
+// Package duty has what is still to be done in the background after calls that a store did not
+// answer: settles, questions for the outcome of a commit, and the removal of entries that have no
+// holder.
 package duty
 
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/clock"
@@ -21,25 +23,67 @@ const (
 	// tokenPause is the pause of the queue when the retry budget is spent. The budget gains at
 	// least one token in that time.
 	tokenPause = 100 * time.Millisecond
+
+	longPause = 5 * time.Second
 )
+
+// Subject describes a [Duty] to operators.
+type Subject struct {
+	Key   string // as given to the Locker
+	Entry string // the key in the store
+	Token string // of the claim
+	Owner string // as claimed
+	Kind  string // of the event that will end the duty
+}
+
+// Duty is a call that a [Queue] repeats until it is done.
+type Duty struct {
+	Subject
+
+	Try    func(closing bool) Progress
+	GiveUp func()    // called if the duty is forgotten before it is done
+	Size   int       // bytes that it keeps in memory
+	Shrink func()    // frees them: called before the first Try if there is no room; may be nil if Size is 0
+	Since  time.Time // set by the Queue
+
+	clock.Schedule // unqueued while Try runs
+
+	kind       *kind
+	token      *token // of an orphan
+	pause      time.Duration
+	paid       bool // its running Try has taken a token
+	again      bool // it was asked for while it ran
+	confirming bool // it was answered, and is repeated to be sure
+}
+
+// Progress is the result of a Try. The zero Progress is a call without an answer.
+type Progress struct {
+	Done   bool
+	Unsent bool          // no call was sent
+	Shrunk bool          // the bytes of the duty are free
+	Again  time.Duration // the pause before the next Try, after an answer; 0: a pause that grows
+}
 
 // Queue runs duties until the store has answered them. Callers come first: before Close, every
 // Try takes a token of the retry budget. A Queue without duties has no goroutine.
 type Queue struct {
 	sender  *send.Sender
 	maxLag  time.Duration // the longest time after the return of a call in which its command may still take effect
-	count   atomic.Int64  // duties that the store has not answered
-	dropped atomic.Int64
-	bytes   atomic.Int64
-	pending send.Counter // answered or not
+	pending send.Counter  // duties, answered or not
 
 	mu     sync.Mutex
 	kinds  [2]kind // in the order of precedence
 	all    map[*Duty]struct{}
 	tokens tokens
 	stage  Stage
+	stats  Stats
+}
 
-	longest time.Duration // the longest lease that was announced
+// Stats are the present numbers of a [Queue].
+type Stats struct {
+	Count   int   // duties that the store has not answered
+	Bytes   int64 // that duties keep in memory
+	Dropped int64 // removals that were given up for newer ones
 }
 
 // The kinds of a Queue. Ends go first, because callers wait for them.
@@ -74,27 +118,19 @@ const (
 // which its command may still take effect.
 func New(sender *send.Sender, maxLag time.Duration) *Queue {
 	q := &Queue{sender: sender, maxLag: maxLag, all: make(map[*Duty]struct{})}
+	q.tokens.known = make(map[string]*token)
 	for i := range q.kinds {
 		q.kinds[i].Queue = clock.NewQueue[*Duty](q.wake)
 	}
 	return q
 }
 
-// AnnounceLease notes that claims ask for leases of this length.
-func (q *Queue) AnnounceLease(lease time.Duration) {
+// Stats returns the present numbers.
+func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.longest = max(q.longest, lease)
+	return q.stats
 }
-
-// Count returns the number of duties that the store has not answered.
-func (q *Queue) Count() int { return int(q.count.Load()) }
-
-// Bytes returns the memory that duties keep.
-func (q *Queue) Bytes() int64 { return q.bytes.Load() }
-
-// Dropped returns the number of removals that were given up for newer ones.
-func (q *Queue) Dropped() int64 { return q.dropped.Load() }
 
 // Wait returns 0 when nothing is left to do, or the number of duties when ctx ends.
 func (q *Queue) Wait(ctx context.Context) int { return q.pending.Wait(ctx) }
@@ -103,21 +139,23 @@ func (q *Queue) Wait(ctx context.Context) int { return q.pending.Wait(ctx) }
 // Stop, it gives d up instead.
 func (q *Queue) Add(d *Duty) {
 	q.mu.Lock()
-	full := q.bytes.Load()+int64(d.Size) > maxBytes
+	full := q.stats.Bytes+int64(d.Size) > maxBytes
 	if full {
 		d.Size = 0
 	}
-	q.bytes.Add(int64(d.Size))
+	q.stats.Bytes += int64(d.Size)
 	q.mu.Unlock()
 	if full {
 		d.Shrink()
 	}
 	q.mu.Lock()
 	started := q.start(d, ends, 0)
+	if !started {
+		q.stats.Bytes -= int64(d.Size)
+	}
 	q.mu.Unlock()
 	if !started {
-		q.bytes.Add(-int64(d.Size))
-		d.giveUp()
+		d.GiveUp()
 		return
 	}
 	q.wake()
@@ -128,10 +166,10 @@ func (q *Queue) start(d *Duty, in int, wait time.Duration) (started bool) {
 	if q.stage == stopped {
 		return false
 	}
-	d.born, d.kind = time.Now(), &q.kinds[in]
+	d.Since, d.kind = time.Now(), &q.kinds[in]
 	q.all[d] = struct{}{}
 	q.pending.Enter()
-	q.count.Add(1)
+	q.stats.Count++
 	d.kind.Put(d, clock.Now().Add(wait))
 	return true
 }
@@ -139,10 +177,10 @@ func (q *Queue) start(d *Duty, in int, wait time.Duration) (started bool) {
 // Now runs d before all that is merely due, or once more if it is running.
 func (q *Queue) Now(d *Duty) {
 	q.mu.Lock()
-	if d.Place <= 0 {
-		d.again = true
-	} else {
+	if d.Place > 0 {
 		d.kind.Put(d, min(clock.Now(), d.kind.First())-1)
+	} else {
+		d.again = true
 	}
 	q.mu.Unlock()
 	q.wake()
@@ -176,13 +214,13 @@ func (q *Queue) wake() {
 // tried notes the end of a Try of d.
 func (q *Queue) tried(d *Duty, p Progress) {
 	q.mu.Lock()
-	answered := p.answered()
+	answered := p.Done || p.Again > 0
 	if d.paid && (p.Unsent || answered && q.sender.Sends.Count() < q.kinds[ends].running+q.kinds[removals].running) {
 		q.sender.Retries.Give() // nothing was sent, or the store has answered and no caller needs it
 	}
 	d.kind.running--
 	if p.Shrunk {
-		q.bytes.Add(-int64(d.Size))
+		q.stats.Bytes -= int64(d.Size)
 		d.Size = 0
 	}
 	over := p.Done || q.stage == stopped
@@ -191,15 +229,35 @@ func (q *Queue) tried(d *Duty, p Progress) {
 	} else {
 		if answered && !d.confirming {
 			d.confirming = true
-			q.count.Add(-1)
+			q.stats.Count--
 		}
 		d.kind.Put(d, clock.Now().Add(d.postpone(p.Again, q.stage)))
 	}
 	q.mu.Unlock()
 	if over && !p.Done {
-		d.giveUp()
+		d.GiveUp()
 	}
 	q.wake()
+}
+
+// postpone returns the pause before the next Try. It doubles from 10 ms to 1 s: an
+// entry that lands late is removed within the next pause. After 15 s it is 5 s.
+func (d *Duty) postpone(again time.Duration, at Stage) (wait time.Duration) {
+	d.pause = min(max(2*d.pause, 10*time.Millisecond), time.Second)
+	if time.Since(d.Since) > 15*time.Second {
+		d.pause = longPause
+	}
+	wait = d.pause
+	if again > 0 {
+		wait, d.pause = again, 0
+	}
+	if at == Draining || at == Expedited && again == 0 { // before Draining, a repeat that only confirms keeps its longer pause
+		wait = min(wait, 50*time.Millisecond)
+	}
+	if d.again {
+		d.again, wait = false, 0
+	}
+	return wait
 }
 
 // Advance goes on to a later stage, and makes all duties due.
@@ -208,8 +266,7 @@ func (q *Queue) Advance(to Stage) {
 	q.stage = max(q.stage, to)
 	at := clock.Now()
 	for d := range q.all {
-		d.pause = 0
-		if d.Place > 0 {
+		if d.pause = 0; d.Place > 0 {
 			d.kind.Put(d, at)
 		}
 	}
@@ -222,16 +279,17 @@ func (q *Queue) Stop() {
 	q.mu.Lock()
 	q.stage = stopped
 	var waiting []*Duty
-	for i := range q.kinds {
-		waiting = append(waiting, q.kinds[i].Clear()...)
-	}
-	for _, d := range waiting {
-		q.forget(d)
+	for d := range q.all {
+		if d.Place > 0 {
+			d.kind.Drop(d)
+			q.forget(d)
+			waiting = append(waiting, d)
+		}
 	}
 	q.tokens = tokens{}
 	q.mu.Unlock()
 	for _, d := range waiting {
-		d.giveUp()
+		d.GiveUp()
 	}
 }
 
@@ -239,26 +297,19 @@ func (q *Queue) Stop() {
 func (q *Queue) forget(d *Duty) {
 	delete(q.all, d)
 	if !d.confirming {
-		q.count.Add(-1)
+		q.stats.Count--
 	}
-	q.bytes.Add(-int64(d.Size))
+	q.stats.Bytes -= int64(d.Size)
 	q.pending.Leave()
 }
 
-// Pending is a duty that the store has not answered.
-type Pending struct {
-	Subject
-	Since time.Time
-}
-
 // List returns the duties that the store has not answered, in no order.
-func (q *Queue) List() []Pending {
-	var all []Pending
+func (q *Queue) List() (all []*Duty) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for d := range q.all {
 		if !d.confirming {
-			all = append(all, Pending{d.Subject, d.born})
+			all = append(all, d)
 		}
 	}
 	return all

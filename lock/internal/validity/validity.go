@@ -22,15 +22,9 @@ import (
 type Validity struct {
 	mu       sync.Mutex
 	alarm    Alarm
-	phase    Phase
-	capped   bool // until is as late as the maximum hold allows
+	state    State // RenewAt counts only if the lease renews, and is not capped
 	renewing bool
-	stopped  bool // there are no further renewals, and the end is no loss
 	opens    bool // the work is unprotected, and the key opens at the end
-
-	until   clock.Moment
-	renewAt clock.Moment // of the next renewal, unless capped
-	lost    error
 
 	renewals context.Context //nolint:containedctx // of all renewals; nil until the first
 	end      context.CancelFunc
@@ -53,10 +47,20 @@ const (
 	Over
 )
 
+// State is the state of a [Validity] at one moment.
+type State struct {
+	Phase   Phase
+	Lost    error        // nil if the lease was not lost
+	Renews  bool         // it is renewed until its end, or until the maximum hold, and its end is a loss
+	Capped  bool         // Until is as late as the maximum hold allows
+	Until   clock.Moment // it is valid until then
+	RenewAt clock.Moment // of the next renewal, in the past while one is under way; Never if there is none
+}
+
 // Start begins a validity. No other goroutine knows of it yet, so Start takes no lock.
 // capped says that it cannot be renewed.
 func (v *Validity) Start(alarm Alarm, until, renewAt clock.Moment, capped bool) {
-	v.alarm, v.until, v.renewAt, v.capped = alarm, until, renewAt, capped
+	v.alarm, v.state = alarm, State{Renews: true, Capped: capped, Until: until, RenewAt: renewAt}
 }
 
 // Bypass starts the validity of a lease that was not granted, and whose work runs unprotected: the key
@@ -64,8 +68,7 @@ func (v *Validity) Start(alarm Alarm, until, renewAt clock.Moment, capped bool) 
 func (v *Validity) Bypass(alarm Alarm, until clock.Moment) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.alarm, v.until, v.opens = alarm, until, true
-	v.stop()
+	v.alarm, v.state, v.opens = alarm, State{Until: until}, true
 	v.setAlarm()
 }
 
@@ -83,13 +86,13 @@ func (v *Validity) Ring(parent context.Context, at clock.Moment) (d Due) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
-	case v.stopped && at >= v.until:
+	case !v.state.Renews && at >= v.state.Until:
 		d.Opens, v.opens = v.opens, false
-	case v.stopped:
-	case at >= v.until:
+	case !v.state.Renews:
+	case at >= v.state.Until:
 		d.Expired = true
 		return d
-	case at >= v.renewAt && !v.renewing && !v.capped:
+	case at >= v.state.RenewAt && !v.renewing && !v.state.Capped:
 		if v.renewals == nil {
 			v.renewals, v.end = context.WithCancel(context.WithoutCancel(parent))
 		}
@@ -101,12 +104,12 @@ func (v *Validity) Ring(parent context.Context, at clock.Moment) (d Due) {
 
 // setAlarm sets the alarm if an action is due later. v.mu is held, as in all unexported methods.
 func (v *Validity) setAlarm() {
-	switch {
-	case v.stopped && !v.opens:
-	case v.stopped, v.renewing, v.capped:
-		v.alarm.SetAlarm(v.until)
+	switch s := &v.state; {
+	case !s.Renews && !v.opens:
+	case !s.Renews, s.Capped, v.renewing:
+		v.alarm.SetAlarm(s.Until)
 	default:
-		v.alarm.SetAlarm(min(v.renewAt, v.until))
+		v.alarm.SetAlarm(min(s.RenewAt, s.Until))
 	}
 }
 
@@ -115,7 +118,7 @@ func (v *Validity) setAlarm() {
 func (v *Validity) EndRenewal(next clock.Moment) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.renewing, v.renewAt = false, next
+	v.renewing, v.state.RenewAt = false, next
 	v.setAlarm()
 }
 
@@ -124,16 +127,17 @@ func (v *Validity) EndRenewal(next clock.Moment) {
 func (v *Validity) Prolong(until, renewAt clock.Moment, capped bool) (phase Phase, lost error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if until > v.until {
-		v.until, v.renewAt, v.capped = until, renewAt, capped
+	s := &v.state
+	if until > s.Until {
+		s.Until, s.RenewAt, s.Capped = until, renewAt, capped
 	}
-	return v.phase, v.lost
+	return s.Phase, s.Lost
 }
 
 // stop ends renewals and alarms permanently. The local table drops the alarm when the lease
 // leaves the table, and an alarm that rings before then does nothing.
 func (v *Validity) stop() {
-	v.stopped = true
+	v.state.Renews = false
 	if v.end != nil {
 		v.end()
 	}
@@ -145,7 +149,7 @@ func (v *Validity) stop() {
 func (v *Validity) Gone() (holding bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.phase == Holding {
+	if v.state.Phase == Holding {
 		return true
 	}
 	v.stop()
@@ -157,10 +161,10 @@ func (v *Validity) Gone() (holding bool) {
 func (v *Validity) Lose(why error) (lost error, first bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.lost != nil || v.phase == Over {
-		return v.lost, false
+	if v.state.Lost != nil || v.state.Phase == Over {
+		return v.state.Lost, false
 	}
-	v.lost = why
+	v.state.Lost = why
 	v.stop()
 	return why, true
 }
@@ -170,21 +174,21 @@ func (v *Validity) Lose(why error) (lost error, first bool) {
 func (v *Validity) End(settles bool) (lost error, first bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.phase != Holding {
+	if v.state.Phase != Holding {
 		return nil, false
 	}
-	v.phase = Ending
+	v.state.Phase = Ending
 	if !settles {
 		v.stop() // a lease that is about to be released needs no renewal
 	}
-	return v.lost, true
+	return v.state.Lost, true
 }
 
 // Close notes that the end was answered, or given up. opens says that the key has not opened yet.
 func (v *Validity) Close() (opens bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.phase = Over
+	v.state.Phase = Over
 	v.stop()
 	opens, v.opens = v.opens, false
 	return opens
@@ -198,22 +202,12 @@ func (v *Validity) Halt() {
 	v.stop()
 }
 
-// State is the state of a [Validity] at one moment.
-type State struct {
-	Phase   Phase
-	Lost    error        // nil if the lease was not lost
-	Renews  bool         // it is renewed until its end, or until the maximum hold
-	Capped  bool         // Until is as late as the maximum hold allows
-	Until   clock.Moment // it is valid until then
-	RenewAt clock.Moment // of the next renewal, in the past while one is under way; Never if there is none
-}
-
 // State returns the present state.
 func (v *Validity) State() State {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := State{v.phase, v.lost, !v.stopped, v.capped, v.until, v.renewAt}
-	if v.stopped || v.capped {
+	s := v.state
+	if !s.Renews || s.Capped {
 		s.RenewAt = clock.Never
 	}
 	return s
