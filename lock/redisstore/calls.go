@@ -102,13 +102,12 @@ func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err err
 	return s.evalOwn(ctx, &removeScript, token, name, entry.AppendPrefix(nil, entry.Held, token), "receipt")
 }
 
-// evalOwn runs a script that changes the entry of token, whose name is the first of args. ok is false
-// if there is no entry of the token.
-func (s *Store) evalOwn(ctx context.Context, sc *script, token string, args ...any) (ok bool, err error) {
+// evalOwn runs a script that changes the entry of token. ok is false if there is no entry of the token.
+func (s *Store) evalOwn(ctx context.Context, sc *script, token, name string, args ...any) (ok bool, err error) {
 	if len(token) == 0 || len(token) > math.MaxUint8 {
 		return false, nil
 	}
-	return boolReply(s.eval(ctx, sc, 1, args...))
+	return boolReply(s.eval(ctx, sc, 1, name, args...))
 }
 
 // boolReply converts 1 or 0.

@@ -57,6 +57,7 @@ func (s *Store) claimPlain(ctx context.Context, name string, value []byte, c *lo
 	cmd := wire.NewCommand(name, "set", name, value, "nx", "get", "px", keepFor(c))
 	cmd.Yields = true
 	answer, err := s.nodes.do(ctx, cmd)
+	cmd.Free()
 	switch {
 	case err == nil && answer == nil:
 		return granted(c, 0), nil
@@ -117,11 +118,11 @@ func (s *Store) claimUnfenced(ctx context.Context, name string, value []byte, c 
 // claimScript claims in Lua. now is the time by the server's clock, if notAfter is not "". A claim that
 // comes after it fails with the class late.
 func (s *Store) claimScript(ctx context.Context, name string, value []byte, c *lock.Claim, notAfter string) (e lock.Entry, now time.Duration, err error) {
-	args := []any{name, value, keepFor(c), c.Replaces, notAfter}
-	if c.ReplacesHeld {
-		args = append(args, "held")
+	args := []any{value, keepFor(c), c.Replaces, notAfter, "held"}
+	if !c.ReplacesHeld {
+		args = args[:4]
 	}
-	answer, err := s.eval(ctx, &claimScript, 1, args...)
+	answer, err := s.eval(ctx, &claimScript, 1, name, args...)
 	if err != nil {
 		return lock.Entry{}, 0, err
 	}

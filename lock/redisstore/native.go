@@ -82,6 +82,7 @@ func (s *Store) compareAndAct(ctx context.Context, name, kept string, c *lock.Cl
 			}
 			continue
 		}
+		cmd.Free()
 		can.spelling.Store(n)
 		switch answer {
 		case "OK":

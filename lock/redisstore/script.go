@@ -51,25 +51,24 @@ func loadScript(name string, of traits) script {
 	return script{source: string(source), sha: redis.NewScript(string(source)).Hash(), traits: of}
 }
 
-// eval runs sc. The args begin with the names of n entries, on which the script works. If the server
+// eval runs sc on n entries. The args begin with the names of those after the first. If the server
 // does not know the script yet, eval sends it again with its source. This does not execute it twice:
 // the server has refused the first send.
 //
 // redis.Script.Run does the same, but the client repeats its commands when an answer is lost.
-func (s *Store) eval(ctx context.Context, sc *script, n int64, args ...any) (any, error) {
-	var room [10]any
-	all := append(append(room[:0], "evalsha", sc.sha, n), args...)
-	if sc.traits&publishes != 0 && s.notices != nil {
-		all = append(all, "publish")
+func (s *Store) eval(ctx context.Context, sc *script, n int64, name string, args ...any) (any, error) {
+	head, tail := []any{"evalsha", sc.sha, n, name}, []any{"publish"}
+	if sc.traits&publishes == 0 || s.notices == nil {
+		tail = nil
 	}
-	name, _ := args[0].(string)
 	for {
-		c := wire.NewCommand(name, all...)
+		c := wire.NewCommandOf(name, head, args, tail)
 		c.Yields = sc.traits&yields != 0
 		answer, err := s.nodes.do(ctx, c)
-		if err == nil || failure.ClassOf(err) != "NOSCRIPT" || all[0] == "eval" {
+		c.Free()
+		if err == nil || failure.ClassOf(err) != "NOSCRIPT" || head[0] == "eval" {
 			return answer, err
 		}
-		all[0], all[1] = "eval", sc.source
+		head[0], head[1] = "eval", sc.source
 	}
 }

@@ -19,15 +19,16 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	if s.nodes.cluster != nil || s.inOrder.Load() {
 		return lock.Entry{}, errInOrder
 	}
-	names, args := make([]any, len(keys)), []any{keepFor(&claims[0])}
+	names, values := make([]any, len(keys)), []any{keepFor(&claims[0])}
 	for i := range claims {
 		if err := checkToken(&claims[i]); err != nil {
 			return lock.Entry{}, err
 		}
 		name, kept := entry.Name(s.prefix, keys[i])
-		names[i], args = name, append(args, entry.Append(nil, &claims[i], kept))
+		names[i], values = name, append(values, entry.Append(nil, &claims[i], kept))
 	}
-	answer, err := s.eval(ctx, &claimSetScript, int64(len(names)), append(names, args...)...)
+	first, _ := names[0].(string)
+	answer, err := s.eval(ctx, &claimSetScript, int64(len(names)), first, append(names[1:], values...)...)
 	if failure.ClassOf(err) == "CROSSSLOT" {
 		s.inOrder.Store(true)
 		if errors.Is(err, lock.ErrNotApplied) {

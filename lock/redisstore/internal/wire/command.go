@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -9,7 +10,7 @@ import (
 )
 
 // Command is one Redis command on an entry, or several that are written together. It is sent at
-// most once.
+// most once. [Command.Free] gives its memory to later ones.
 type Command struct {
 	EntryName string // the entry that the command works on
 	Yields    bool   // commands that end a lease overtake it: it claims, or cleans up
@@ -48,19 +49,33 @@ const (
 	done
 )
 
-// NewCommand returns a command on the entry called name, of strings, byte slices and int64s.
-func NewCommand(name string, args ...any) *Command {
-	return (&Command{EntryName: name}).Then(args...)
+var commands = sync.Pool{New: func() any { return new(Command) }}
+
+// NewCommand returns a command on the entry called name, of strings, byte slices and int64s. They do not
+// escape.
+func NewCommand(name string, args ...any) *Command { return NewCommandOf(name, args) }
+
+// NewCommandOf returns a command whose arguments are in several parts.
+func NewCommandOf(name string, parts ...[]any) *Command {
+	c := commands.Get().(*Command) //nolint:errcheck,forcetypeassert // nothing else is in it
+	c.EntryName, c.out, c.count = name, appendCommand(c.space[:0], parts...), 1
+	return c
 }
 
 // Then adds a command to a batch, which is written without another between them.
 func (c *Command) Then(args ...any) *Command {
-	if c.count == 0 {
-		c.out = c.space[:0]
-	}
-	c.out = appendCommand(c.out, args...)
+	c.out = appendCommand(c.out, args)
 	c.count++
 	return c
+}
+
+// Free ends the use of c, after its answer. A command that a connection or a client may still have is
+// left to the garbage collector.
+func (c *Command) Free() {
+	if c.state == done {
+		*c = Command{}
+		commands.Put(c)
+	}
 }
 
 // Parts returns the arguments of c and of the commands after it.
@@ -93,22 +108,25 @@ func (c *Command) leave(why error) {
 	}
 }
 
-// mustLeave reports whether the caller of c is to leave: its time is over, or it sends again.
-// stalled says that the connection is known to stall.
-func (c *Command) mustLeave(now time.Time, stalled bool) bool {
-	try, ok := c.ctx.(*send.Try)
-	switch {
-	case !now.Before(c.deadline):
-		return true
-	case ok && (try.GiveUp(now.Sub(c.written)) || stalled && try.GiveUpEarly()):
-		return true
-	case c.over != nil:
-		return false // it notices by itself when its caller leaves
+// mustLeave returns why the caller of c is to leave: it has gone, its time is over, or it sends again. It
+// is nil otherwise. stalled says that the connection is known to stall.
+func (c *Command) mustLeave(now time.Time, stalled bool) error {
+	if err := c.abandoned(); err != nil {
+		return err
 	}
+	try, ok := c.ctx.(*send.Try)
+	if !now.Before(c.deadline) || ok && (try.GiveUp(now.Sub(c.written)) || stalled && try.GiveUpEarly()) {
+		return send.ErrGivenUp
+	}
+	return nil
+}
+
+// abandoned returns the error of the caller if it no longer waits for c.
+func (c *Command) abandoned() error {
 	select {
 	case <-c.gone:
-		return true
+		return c.caller.Err()
 	default:
-		return false
+		return nil
 	}
 }

@@ -64,7 +64,7 @@ func (s *Server) readAll(cn *conn) {
 	defer s.mu.Unlock()
 	for first := true; !cn.closed && (first || len(cn.unanswered) > 0 || cn.peak > ownTrips); first = false {
 		s.read(cn)
-		s.write(nil)
+		s.write(nil, time.Now())
 	}
 	cn.reading = false
 }
@@ -95,6 +95,11 @@ func (s *Server) answered(cn *conn, all []any) (wrong error) {
 		return nil
 	}
 	now, n, claims := time.Now(), 0, 0
+	var written time.Time
+	var first trip
+	if len(cn.unanswered) > 0 { // a command that is done belongs to its caller
+		written, first = cn.unanswered[0].written, cn.unanswered[0].trip
+	}
 	for _, reply := range all {
 		if n == len(cn.unanswered) {
 			wrong = errUnasked
@@ -132,7 +137,7 @@ func (s *Server) answered(cn *conn, all []any) (wrong error) {
 	cn.heard, cn.overdue = now, false
 	s.gauge.Served(now, claims)
 	if n > 0 {
-		s.window.learn(cn.unanswered[0], len(all), now)
+		s.window.learn(written, &first, len(all), now)
 	}
 	cn.unanswered = slices.Delete(cn.unanswered, 0, n)
 	if cn.retired && len(cn.unanswered) == 0 {

@@ -33,7 +33,7 @@ func (s *Server) dial(now time.Time) {
 		if err != nil {
 			go s.config.Broken()
 			if usable, _, _ := s.survey(); usable == 0 {
-				s.drop(err, func(*Command) bool { return true })
+				s.drop(func(*Command) error { return err })
 			}
 			return
 		}
@@ -48,7 +48,7 @@ func (s *Server) dial(now time.Time) {
 			s.window.newest = now
 		}
 		s.conns = append(s.conns, &conn{net: nc, endless: nc.SetReadDeadline(time.Time{}) != nil})
-		s.write(nil)
+		s.write(nil, time.Now())
 	}()
 }
 
@@ -184,7 +184,7 @@ func greet(nc net.Conn, as Login) (took time.Duration, err error) {
 	var out []byte
 	var needed []bool // whether an error ends the connection
 	say := func(must bool, args ...any) {
-		out, needed = appendCommand(out, args...), append(needed, must)
+		out, needed = appendCommand(out, args), append(needed, must)
 	}
 	switch {
 	case as.Password != "" && as.User != "":

@@ -219,6 +219,7 @@ func ask(ctx context.Context, t *testing.T, s *wire.Server, name string, yields 
 	c := wire.NewCommand(name, "echo", name)
 	c.Yields = yields
 	answer, err := s.Do(ctx, c)
+	c.Free()
 	if err == nil {
 		assert.Equal(t, name, answer)
 	}

@@ -31,7 +31,7 @@ func (f *Feed) Send(name string, channels []string) error {
 		args = append(args, channel)
 	}
 	_ = f.SetWriteDeadline(time.Now().Add(f.timeout))
-	_, err := f.Write(appendCommand(nil, args...))
+	_, err := f.Write(appendCommand(nil, args))
 	return err
 }
 

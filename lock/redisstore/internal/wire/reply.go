@@ -133,22 +133,28 @@ func (r *replies) next(from io.Reader) ([]any, error) {
 
 // appendCommand appends a command as the protocol writes it. The arguments are strings, byte slices
 // and int64s. They do not escape, so that a command costs no allocation.
-func appendCommand(out []byte, args ...any) []byte {
-	out = appendSize(out, '*', len(args))
-	for _, arg := range args {
-		switch arg := arg.(type) {
-		case string:
-			out = append(appendSize(out, '$', len(arg)), arg...)
-		case []byte:
-			out = append(appendSize(out, '$', len(arg)), arg...)
-		case int64:
-			var digits [len("-9223372036854775808")]byte
-			text := strconv.AppendInt(digits[:0], arg, 10)
-			out = append(appendSize(out, '$', len(text)), text...)
-		default:
-			panic("redisstore: an argument of a type that a command has not") // of our own code
+func appendCommand(out []byte, parts ...[]any) []byte {
+	size := 0
+	for _, args := range parts {
+		size += len(args)
+	}
+	out = appendSize(out, '*', size)
+	for _, args := range parts {
+		for _, arg := range args {
+			switch arg := arg.(type) {
+			case string:
+				out = append(appendSize(out, '$', len(arg)), arg...)
+			case []byte:
+				out = append(appendSize(out, '$', len(arg)), arg...)
+			case int64:
+				var digits [len("-9223372036854775808")]byte
+				text := strconv.AppendInt(digits[:0], arg, 10)
+				out = append(appendSize(out, '$', len(text)), text...)
+			default:
+				panic("redisstore: an argument of a type that a command has not") // of our own code
+			}
+			out = append(out, "\r\n"...)
 		}
-		out = append(out, "\r\n"...)
 	}
 	return out
 }

@@ -22,7 +22,7 @@ const (
 	// maxQueued bounds the callers that wait for their command to be written.
 	maxQueued = 1 << 16
 
-	// tick is the interval at which a server with work looks for callers whose time is over, and for
+	// tick is the interval at which a server with work looks for callers that have gone or whose time is over, and for
 	// connections that are silent. It can notice them late by one interval.
 	tick = 5 * time.Millisecond
 
@@ -125,50 +125,28 @@ func (s *Server) Do(ctx context.Context, c *Command) (any, error) {
 	if c.Yields = c.Yields || try != nil && try.Cleaning; c.Yields {
 		c.queue = &s.claims
 	}
-	select {
-	case <-c.gone:
-		return nil, failure.NotApplied("cancelled", c.caller.Err())
-	default:
+	if err := c.abandoned(); err != nil {
+		return nil, failure.NotApplied("cancelled", err)
 	}
+	now := time.Now()
 	s.mu.Lock()
-	if err := s.admit(c, time.Now()); err != nil {
+	if err := s.admit(c, now); err != nil {
 		s.mu.Unlock()
 		return nil, err
 	}
 	c.queue.add(c)
-	if cn := s.write(c); cn != nil {
+	if cn := s.write(c, now); cn != nil {
 		s.readOwn(cn, c)
 	}
-	waits := c.state < left
-	if waits {
+	if c.state < left {
 		c.over = s.channels.Get().(chan struct{}) //nolint:errcheck,forcetypeassert // nothing else is in it
 	}
 	s.mu.Unlock()
-	if waits {
-		s.wait(c)
+	if c.over != nil {
+		<-c.over // its only value
+		s.channels.Put(c.over)
 	}
 	return c.answer, c.err
-}
-
-// wait returns when c is done, or its caller has left. Each gives c.over its only value.
-func (s *Server) wait(c *Command) {
-	select {
-	case <-c.over:
-	case <-c.gone:
-		s.mu.Lock()
-		switch why := c.caller.Err(); c.state {
-		case queued:
-			c.queue.remove(c)
-			c.end(nil, failure.NotSent(why), send.Nothing)
-			s.gauge.Waiting(time.Now(), s.claims.len > 0)
-		case sent:
-			c.leave(why)
-		case left, done: // meanwhile
-		}
-		s.mu.Unlock()
-		<-c.over
-	}
-	s.channels.Put(c.over)
 }
 
 // admit returns the error with which c is refused, nil if it may be queued. s.mu is held.
@@ -232,7 +210,7 @@ func (s *Server) Close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
 	s.shut()
-	s.drop(redis.ErrClosed, func(*Command) bool { return true })
+	s.drop(func(*Command) error { return redis.ErrClosed })
 	s.mu.Unlock()
 	for inFlight, _ := s.Pending(); inFlight > 0 && ctx.Err() == nil; inFlight, _ = s.Pending() {
 		time.Sleep(tick)

@@ -29,7 +29,12 @@ func (s *Server) tick() {
 	}
 	if waiting := s.ends.len + s.claims.len; now.Sub(s.looked) >= time.Duration(waiting)*perQueued {
 		s.looked = now
-		s.drop(context.DeadlineExceeded, func(c *Command) bool { return !now.Before(c.deadline) })
+		s.drop(func(c *Command) error {
+			if !now.Before(c.deadline) {
+				return context.DeadlineExceeded
+			}
+			return c.abandoned()
+		})
 	}
 	if s.ends.len+s.claims.len > 0 {
 		busy = true
@@ -63,14 +68,15 @@ func (s *Server) await(cn *conn, now time.Time) {
 	}
 }
 
-// drop ends the commands in the queues that are due. None was written.
-func (s *Server) drop(err error, due func(c *Command) bool) {
+// drop ends the commands in the queues for which there is a reason. None was written.
+func (s *Server) drop(reason func(c *Command) error) {
 	for _, q := range []*queue{&s.ends, &s.claims} {
 		var next *Command
 		for c := q.first; c != nil; c = next {
-			if next = c.after; due(c) {
+			next = c.after
+			if why := reason(c); why != nil {
 				q.remove(c)
-				c.end(nil, failure.NotSent(err), send.Nothing)
+				c.end(nil, failure.NotSent(why), send.Nothing)
 			}
 		}
 	}
@@ -100,10 +106,13 @@ func (s *Server) watch(cn *conn, now time.Time) {
 	stalled := cn.overdue && s.depth > 1 && s.window.newest.After(oldest) // the server has answered others
 	abandoned := true
 	for _, c := range cn.unanswered {
-		if c.state == sent && c.mustLeave(now, stalled) {
-			if c.leave(send.ErrGivenUp); c.over == nil { // its caller may read
-				cn.woken = true
-				_ = cn.net.SetReadDeadline(time.Unix(1, 0))
+		if c.state == sent {
+			if why := c.mustLeave(now, stalled); why != nil {
+				c.leave(why)
+				if c.over == nil { // its caller may read
+					cn.woken = true
+					_ = cn.net.SetReadDeadline(time.Unix(1, 0))
+				}
 			}
 		}
 		// A late reply makes an unknown outcome known. Without it, the command could land after its clean-up.

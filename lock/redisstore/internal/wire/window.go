@@ -95,9 +95,9 @@ func (w *window) narrow(now time.Time) bool {
 	return w.shortest > short && w.usual < 2*w.shortest && w.size < maxWindow && now.Sub(w.last) < 2*w.usual
 }
 
-// learn adapts the window to the reply to c, which came with n-1 more.
-func (w *window) learn(c *Command, n int, now time.Time) {
-	took, b := now.Sub(c.written), &c.trip
+// learn adapts the window to the reply to a command that was written then. It came with n-1 more.
+func (w *window) learn(written time.Time, b *trip, n int, now time.Time) {
+	took := now.Sub(written)
 	if forgotten := min(float64(now.Sub(w.last))/float64(memory), 1); !b.filled {
 		w.shortest += time.Duration(float64(w.shortest) * forgotten)
 	}
@@ -108,14 +108,14 @@ func (w *window) learn(c *Command, n int, now time.Time) {
 		w.silenceEnded = now
 	}
 	w.last, w.silentSince, w.replies = now, time.Time{}, w.replies+n
-	if c.written.Before(w.newest) && w.overdue(c.written, now) {
+	if written.Before(w.newest) && w.overdue(written, now) {
 		return // the connection was slow, or the reply late: the server has answered others
 	}
 	// It counts as about eight times the usual time at most: a single slow reply hardly
 	// changes the usual time, and a server that slows down is known after a few.
 	w.usual += (min(took, 8*w.usual+short) - w.usual) / 8
-	if c.written.After(w.newest) {
-		w.newest = c.written
+	if written.After(w.newest) {
+		w.newest = written
 	}
 	long := w.usual > 2*max(w.shortest, 2*short)
 	over := w.serverLimits && w.usual > maxUsual

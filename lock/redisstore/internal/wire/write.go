@@ -27,8 +27,7 @@ const (
 // own, and the reply to own comes next over a connection that no goroutine reads, it returns the
 // connection for the caller to read. When own is done, or its caller is to leave, another goroutine
 // goes on. s.mu is held, and released meanwhile.
-func (s *Server) write(own *Command) (toRead *conn) {
-	now := time.Now()
+func (s *Server) write(own *Command, now time.Time) (toRead *conn) {
 	for cn := s.choose(now); cn != nil; cn = s.choose(now) {
 		if own != nil && own.state >= left {
 			go s.writeMore()
@@ -43,8 +42,9 @@ func (s *Server) write(own *Command) (toRead *conn) {
 			s.mu.Unlock()
 			runtime.Gosched()
 			s.mu.Lock()
+			now = time.Now()
 		}
-		if s.fill(cn); len(cn.out) > 0 {
+		if s.fill(cn, now); len(cn.out) > 0 {
 			s.mu.Unlock()
 			_, err := cn.net.Write(cn.out)
 			s.mu.Lock()
@@ -69,7 +69,7 @@ func (s *Server) write(own *Command) (toRead *conn) {
 func (s *Server) writeMore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.write(nil)
+	s.write(nil, time.Now())
 }
 
 // choose returns the connection for the next command: a free one for one of the first callers, and
@@ -126,8 +126,8 @@ func (s *Server) survey() (usable, inFlight, share int) {
 
 // fill moves commands from the queues to the unanswered of cn, and their bytes into its buffer. A
 // command that is too late for an answer is not written.
-func (s *Server) fill(cn *conn) {
-	now, before := time.Now(), len(cn.unanswered)
+func (s *Server) fill(cn *conn, now time.Time) {
+	before := len(cn.unanswered)
 	_, inFlight, share := s.survey()
 	for !cn.closed && !cn.overdue && !cn.retired {
 		c := s.ends.first
