@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"iter"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -161,4 +162,73 @@ func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	n, err := s.exec(ctx, rowstore.First, text(s.statements.forget, key, token))
 	return n > 0, err
+}
+
+// List is part of [lock.Inspector].
+func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
+	return rowstore.List(ctx, s.rows)
+}
+
+// Page is part of [lock.Inspector]. The cursor is a key.
+func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
+	return rowstore.Page(ctx, "mysqlstore", cursor, limit, match, s.rows)
+}
+
+func (s *Store) rows(ctx context.Context, after []byte, limit int, receipts bool) (all []*rowstore.Row, err error) {
+	statement := s.statements.page
+	if receipts {
+		statement = s.statements.list
+	}
+	err = s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
+		all = nil
+		rows, err := conn.QueryContext(ctx, text(statement, after, int64(limit)))
+		return rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
+			r := new(rowstore.Row)
+			all = append(all, r)
+			return r.Scan(rows, &r.At)
+		})
+	})
+	return all, err
+}
+
+// Sweep removes up to limit rows that ended ten minutes ago or earlier, the oldest first, and
+// returns how many it has removed. It skips rows that another process is removing. Claims
+// sweep by themselves, so only a program that makes no claims needs to call it.
+func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
+	return s.sweep(ctx, limit, 0)
+}
+
+func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, err error) {
+	var upTo int64
+	err = s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
+		return inTx(ctx, conn, func() error {
+			removed = 0
+			var before int64
+			if err := conn.QueryRowContext(ctx, text("SELECT "+now+" - $1", rowstore.SweepAfter.Microseconds())).Scan(&before); err != nil {
+				return err
+			}
+			var keys list
+			rows, err := conn.QueryContext(ctx, text(s.statements.ended, from, before, int64(limit)))
+			err = rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
+				var key []byte
+				err := rows.Scan(&key, &upTo)
+				keys = append(keys, key)
+				return err
+			})
+			if len(keys) < limit {
+				upTo = before
+			}
+			if err != nil || len(keys) == 0 {
+				return err
+			}
+			n, err := changes(conn.ExecContext(ctx, text(s.statements.remove, keys)))
+			removed = int(n)
+			return err
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.sweeps.UpTo(upTo)
+	return removed, nil
 }

@@ -11,30 +11,18 @@
 //		_, err := tx.ExecContext(r.Context(), `INSERT INTO orders ...`)
 //
 // With transactions, work without a receipt did not happen, and work with a receipt happened once.
-// This holds for tables of InnoDB. How this store differs from its siblings is a table in the documentation
-// of [github.com/httplatch/httplatch/lock/internal/rowstore]. The driver is github.com/go-sql-driver/mysql, under the Mozilla
-// Public License 2.0.
+// This holds for tables of InnoDB. Which connections the store uses, when it refuses claims, what a clock
+// that is set does to leases, and how this store differs from its siblings, is in the documentation of
+// [github.com/httplatch/httplatch/lock/internal/rowstore]. The driver is github.com/go-sql-driver/mysql,
+// under the Mozilla Public License 2.0.
 //
-// # Connections
-//
-// Each transaction of the work takes a connection of the *sql.DB that the store was given, for as
-// long as the work runs. All other calls, such as claims, renewals and clean-up, use up to four of
-// the store's own connections, and claims that come together share one. So renewals go on even if work
-// holds every connection of the *sql.DB. [Store.Close] closes the store's own connections. Work waits for a connection as long
-// as its caller waits, 10 s at most.
+// # Settings
 //
 // The settings of the driver and of the work's sessions do not matter, such as parseTime,
 // clientFoundRows, sql_mode, time_zone, isolation (innodb_snapshot_isolation, too) and character
 // sets: keys, tokens and receipts are bytes, and times are numbers. A receipt takes twice its size
 // in a packet. If max_allowed_packet is smaller, the receipt is left empty, and later callers get
-// no answer. Waiters poll: they are not notified when a key is free.
-//
-// # Overload
-//
-// The store measures how fast waiting calls get a connection. A claim that would not be served
-// in half of its time is refused at once, as not applied, with an error that matches
-// [lock.ErrDenied]. A claim whose work would wait for a connection for more than 5 s is refused
-// in the same way. Renewals, receipts and releases are not refused.
+// no answer.
 //
 // # Transactions
 //
@@ -56,22 +44,13 @@
 // from a crash can show commits that no replica has. So the store reads a receipt together with a
 // write of its own, for which the server waits as well: a replay then costs a commit.
 //
-// Leases end by the server's clock. If the clock is set back, leases last longer by the
-// difference, and nothing is granted twice. If it is set forward, leases end earlier than their
-// holders expect. [lock.WithFencing] guards against that, and work in a transaction is not
-// affected: its receipt is refused with the claim.
-//
-// A COMMIT is never cancelled. After a COMMIT without an answer, the store asks for the outcome by
-// a write, which a read-only server does not execute. The entry is locked until the transaction of
-// the COMMIT is over. If it is idle instead, the store ends its session by KILL, which needs no
-// privilege.
+// The question for the outcome of a COMMIT without an answer waits until its transaction is over: the
+// entry is locked until then. If the transaction is idle instead, the store ends its session by KILL,
+// which needs no privilege.
 //
 // A connection to a server that refuses writes (read_only, or a node of Galera that is not ready) is
 // closed, and the next one leads to the new primary. A connection that answers the beginning of a
 // transaction not within a second is closed, too, and the transaction begins on a new one.
-//
-// A fence is drawn after its claim has won the key, in the same transaction, so that the
-// fences of a key rise in the order of its grants.
 //
 // # Privileges
 //

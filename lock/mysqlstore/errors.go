@@ -58,8 +58,7 @@ var cures = map[uint16]string{
 // then have taken effect.
 func answer(err error) (is rowstore.Answer) {
 	n := number(err)
-	_, committing := errors.AsType[rowstore.CommitError](err)
-	is.Refused = isTooLarge(err) || errors.Is(err, errUncommitted) || refused(err) && (!committing || rolledBack(err))
+	is.Refused = isTooLarge(err) || errors.Is(err, errUncommitted) || refused(err) && (!errors.Is(err, rowstore.ErrCommit) || rolledBack(err))
 	switch is.Cure = cures[n]; {
 	case isTooLarge(err): // nothing was sent
 		is.Means, is.Cure = lock.ErrFull, "max_allowed_packet of the server, or maxAllowedPacket of the driver, is smaller"

@@ -3,14 +3,14 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
-
-// defaultTable is the name in Schema.
-const defaultTable = "latch_entries"
 
 // Schema makes the tables of a store, unless they exist, for migration tools. With [WithTable],
 // replace the name. [Store.Migrate] first checks whether the tables exist, and then needs no CREATE
@@ -64,7 +64,7 @@ func namesOf(name, database string) names {
 
 // in replaces the names of Schema in a statement by the names of the store.
 func (n names) in(statement string) string {
-	return strings.NewReplacer(defaultTable+"_fence", n.fence, defaultTable, n.entries).Replace(statement)
+	return strings.NewReplacer(rowstore.DefaultTable+"_fence", n.fence, rowstore.DefaultTable, n.entries).Replace(statement)
 }
 
 // Migrate makes the store's tables, if one is missing. Many processes may call it at once, and
@@ -87,3 +87,105 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Check returns the first problem that it finds, with a cure:
+//
+//   - the server cannot be reached or written to, is too old, or has settings with which receipts
+//     could be lost
+//   - a table is missing, lacks columns, is not InnoDB's, or may not be used by the user
+//   - the database of the work is on another server
+//
+// An error that an operator has to repair matches [lock.ErrDenied].
+func (s *Store) Check(ctx context.Context) error {
+	return s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
+		for _, check := range []func(context.Context, *sql.Conn) error{s.checkServer, s.checkTables, s.checkWork} {
+			if err := check(ctx, conn); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// unfit returns the error of a server that an operator has to repair.
+func unfit(format string, args ...any) error {
+	return fmt.Errorf("%w: %w: mysqlstore: "+format, append([]any{lock.ErrNotApplied, lock.ErrDenied}, args...)...)
+}
+
+func (s *Store) checkServer(ctx context.Context, conn *sql.Conn) error {
+	set, err := variables(ctx, conn)
+	if err != nil {
+		return err
+	}
+	on := func(name string) bool { return set[name] == "ON" || set[name] == "1" }
+	if oldest, ok := supported(set["version"]); !ok {
+		return unfit("the server is of version %s: it has to be %s or later", set["version"], oldest)
+	}
+	if on("log_bin") && set["binlog_format"] == "STATEMENT" {
+		return unfit("the server logs statements: set binlog_format to ROW or MIXED")
+	}
+	for _, role := range replicationRoles {
+		if on("rpl_semi_sync_"+role+"_enabled") && set["rpl_semi_sync_"+role+"_wait_point"] == "AFTER_COMMIT" {
+			return unfit("a receipt could be read that no replica has: set rpl_semi_sync_%s_wait_point to AFTER_SYNC", role)
+		}
+	}
+	return nil
+}
+
+// replicationRoles are the names for the server that replicas follow, in MariaDB and in MySQL.
+var replicationRoles = []string{"master", "source"}
+
+// supported reports whether the store supports a server of this version, and returns the oldest
+// version that it supports.
+func supported(version string) (oldest string, ok bool) {
+	parts := strings.SplitN(version+"..", ".", 3)
+	major, _ := strconv.Atoi(parts[0])
+	minor, _ := strconv.Atoi(parts[1])
+	if strings.Contains(version, "MariaDB") {
+		return "MariaDB 10.6", major > 10 || major == 10 && minor >= 6
+	}
+	return "MySQL 8.0", major >= 8
+}
+
+// checkTables executes a statement of each kind, which changes no row.
+func (s *Store) checkTables(ctx context.Context, conn *sql.Conn) error {
+	for _, statement := range append([]string{s.statements.present, s.statements.presentFences}, s.statements.writes...) {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	for _, table := range []string{s.names.table, s.names.table + "_fence"} {
+		var engine string
+		err := conn.QueryRowContext(ctx, text(s.statements.engine, s.names.database, table)).Scan(&engine)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // lower_case_table_names may have changed the name
+			return err
+		}
+		if err == nil && engine != "InnoDB" {
+			return unfit("the table %s has the engine %s, which has no transactions: ALTER TABLE %s ENGINE = InnoDB", table, engine, table)
+		}
+	}
+	return nil
+}
+
+// checkWork finds out whether the work's connections lead to the same server. It does not wait for
+// a connection that work is using.
+func (s *Store) checkWork(ctx context.Context, conn *sql.Conn) error {
+	if used := s.db.Stats(); s.opened || used.MaxOpenConnections > 0 && used.InUse >= used.MaxOpenConnections {
+		return nil
+	}
+	const server = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir)"
+	var own, work string
+	if err := conn.QueryRowContext(ctx, server).Scan(&own); err != nil {
+		return err
+	}
+	if err := s.db.QueryRowContext(ctx, server).Scan(&work); err != nil {
+		return fmt.Errorf("mysqlstore: the database of the work: %w", dialError(err))
+	}
+	if own != work {
+		return unfit("the work's connections lead to another server (%s) than the store's own (%s): give New a configuration of the same server", work, own)
+	}
+	return nil
+}
+
+// Describe is part of [lock.Describer].
+func (s *Store) Describe() lock.Description { return lock.Description{Check: s.Check} }

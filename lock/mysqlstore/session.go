@@ -59,12 +59,11 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 
 // takeConnection takes a connection of the pool.
 func (w *session) takeConnection(ctx context.Context) error {
-	err := w.Connect(ctx, w.store.db, func(conn any) (rowstore.RawConn, error) {
-		raw, ok := conn.(rowstore.RawConn)
-		if _, is := w.store.db.Driver().(*mysql.MySQLDriver); !is || !ok {
-			return nil, unfit("New needs a *sql.DB of github.com/go-sql-driver/mysql, sql.Open(\"mysql\", dsn), and this one has connections of type %T", conn)
+	err := w.Connect(ctx, w.store.db, func(conn any) error {
+		if _, is := w.store.db.Driver().(*mysql.MySQLDriver); !is || w.Conn == nil {
+			return unfit("New needs a *sql.DB of github.com/go-sql-driver/mysql, sql.Open(\"mysql\", dsn), and this one has connections of type %T", conn)
 		}
-		return raw, nil
+		return nil
 	})
 	if err != nil && !errors.Is(err, lock.ErrDenied) {
 		err = dialError(err)
@@ -256,16 +255,6 @@ func (w *session) markCommitted(ctx context.Context) (committed bool, err error)
 
 var errUnclear = errors.New("a statement that may have ended the transaction")
 
-// committedByWork reports whether the work's own statement has committed its transaction, if a mark
-// was written.
-func (w *session) committedByWork(ctx context.Context) (bool, error) {
-	if w.mark == 0 {
-		return false, nil
-	}
-	n, err := w.store.exec(ctx, rowstore.First, text(w.store.statements.dropFence, w.mark))
-	return n > 0, err
-}
-
 // end gives the connection back. A connection that may be in a transaction is closed, and the
 // server rolls back.
 func (w *session) end(ctx context.Context, committed bool) {
@@ -287,3 +276,29 @@ func (w *session) end(ctx context.Context, committed bool) {
 		discardIdle(ctx, w.store.db)
 	}
 }
+
+type txKey struct{}
+
+// Tx returns the transaction of the work whose context is ctx. Its changes are committed with the
+// receipt, or not at all. ok is false outside of a run of [lock.Locker.Once] with
+// [lock.WithTransaction].
+//
+// Commit and Rollback of tx return an error, and so do statements that would end the transaction,
+// such as ALTER TABLE. To roll back, return an error, or send an answer that is not kept. A
+// deferred Rollback does no harm. Savepoints work. The transaction begins with its first
+// statement, with the isolation level of the database that the store was given.
+func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
+	tx, ok = ctx.Value(txKey{}).(*sql.Tx)
+	return tx, ok
+}
+
+var errWouldEnd = errors.New("mysqlstore: the statement would end the work's transaction, or change its clock: run it outside of the work; " +
+	"to have all rolled back, return an error, or an answer that is not kept")
+
+// out makes the work's *sql.Tx, whose one connection is its session.
+var out = rowstore.Lender{Refusal: rowstore.NotYours("mysqlstore")}
+
+// Ready is part of [rowstore.Session], like NoteError.
+func (w *session) Ready(ctx context.Context, text string) error { return w.ready(ctx, kindOf(text)) }
+
+func (w *session) NoteError(err error) { w.stmtErr = w.see(err) }

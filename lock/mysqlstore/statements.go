@@ -25,77 +25,57 @@ const (
 	columns = `lock_key, token, attempt, fingerprint, owner, fence, settled, receipt, ends_at, over_at`
 
 	live = `over_at > ` + now
+
+	settle = `UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
+WHERE lock_key = $1 AND token = $2 AND settled = 0`
 )
 
-func newStatements(n names) (s statements) {
-	s.setClaims(n)
-	s.setEnds(n)
-	s.setReads(n)
-	s.setWork(n)
-	return s
-}
-
-// setClaims sets the statements that take and keep a key.
-func (s *statements) setClaims(n names) {
-	s.insert = n.in(`INSERT INTO latch_entries (` + columns + `) VALUES ($1)`)
-
-	// If the row is taken, this only reads it, and does not wait for a transaction that settles it.
-	s.insertAbsent = n.in(`INSERT INTO latch_entries (` + columns + `) SELECT $1 FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM latch_entries AS e WHERE e.lock_key = $2)`)
-
-	// A takeover replaces no entry that has ended since it was read.
-	s.replace = n.in(`UPDATE latch_entries SET token = $2, attempt = $3, fingerprint = $4, owner = $5, fence = 0, settled = 0, receipt = NULL,
+func newStatements(n names) statements {
+	list := n.in(`SELECT ` + columns + `, ` + now + ` FROM latch_entries WHERE lock_key > $1 ORDER BY lock_key LIMIT $2`)
+	return statements{
+		insert: n.in(`INSERT INTO latch_entries (` + columns + `) VALUES ($1)`),
+		// If the row is taken, this only reads it, and does not wait for a transaction that settles it.
+		insertAbsent: n.in(`INSERT INTO latch_entries (` + columns + `) SELECT $1 FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM latch_entries AS e WHERE e.lock_key = $2)`),
+		// A takeover replaces no entry that has ended since it was read.
+		replace: n.in(`UPDATE latch_entries SET token = $2, attempt = $3, fingerprint = $4, owner = $5, fence = 0, settled = 0, receipt = NULL,
 	ends_at = ` + now + ` + $6, over_at = ` + now + ` + $6 + $7
-WHERE lock_key = $1 AND token = $8 AND settled = $9 AND ends_at = $10 AND over_at = $11 AND ($12 OR ` + live + `)`)
+WHERE lock_key = $1 AND token = $8 AND settled = $9 AND ends_at = $10 AND over_at = $11 AND ($12 OR ` + live + `)`),
+		renew: n.in(`UPDATE latch_entries SET over_at = GREATEST(ends_at, ` + now + ` + $3) + GREATEST(over_at - ends_at, $4), ends_at = GREATEST(ends_at, ` + now + ` + $3)
+WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live),
+		settle:  n.in(settle + ` AND ` + live),
+		release: n.in(`DELETE FROM latch_entries WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live),
+		forget:  n.in(`DELETE FROM latch_entries WHERE lock_key = $1 AND token = $2 AND ` + live),
 
-	s.renew = n.in(`UPDATE latch_entries SET over_at = GREATEST(ends_at, ` + now + ` + $3) + GREATEST(over_at - ends_at, $4), ends_at = GREATEST(ends_at, ` + now + ` + $3)
-WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
+		// A table without rows draws the fences: InnoDB gives no number twice, also after a restart.
+		drawFence: n.in(`INSERT INTO latch_entries_fence VALUES (NULL)`),
+		fence:     n.in(`UPDATE latch_entries SET fence = $3 WHERE lock_key = $1 AND token = $2 AND fence = 0`),
+		dropFence: n.in(`DELETE FROM latch_entries_fence WHERE fence = $1`),
+		marked:    n.in(`SELECT COUNT(*) > 0 FROM latch_entries_fence WHERE fence = $1`),
 
-	// A table without rows draws the fences: InnoDB gives no number twice, also after a restart.
-	s.drawFence = n.in(`INSERT INTO latch_entries_fence VALUES (NULL)`)
-	s.fence = n.in(`UPDATE latch_entries SET fence = $3 WHERE lock_key = $1 AND token = $2 AND fence = 0`)
-	s.dropFence = n.in(`DELETE FROM latch_entries_fence WHERE fence = $1`)
-	s.marked = n.in(`SELECT COUNT(*) > 0 FROM latch_entries_fence WHERE fence = $1`)
-}
+		get:    n.in(`SELECT ` + columns + `, ` + now + `, $2 FROM latch_entries WHERE lock_key IN ($1)`),
+		list:   list,
+		page:   strings.Replace(list, "receipt", "NULL", 1),
+		ended:  n.in(`SELECT lock_key, over_at FROM latch_entries WHERE over_at >= $1 AND over_at < $2 ORDER BY over_at LIMIT $3 FOR UPDATE SKIP LOCKED`),
+		remove: n.in(`DELETE FROM latch_entries WHERE lock_key IN ($1)`),
 
-// setEnds sets the statements that free a key, and that remove receipts.
-func (s *statements) setEnds(n names) {
-	s.settle = n.in(`UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
-WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
+		settleInside: n.in(settle),
+		lockRow:      n.in(`SELECT token, settled FROM latch_entries WHERE lock_key = $1 FOR UPDATE NOWAIT`),
+		// How long a session has been idle, and the error of the value, in milliseconds: 10 for MariaDB,
+		// which reads these comments, and 1,000 for MySQL.
+		idle: `SELECT /*M! time_ms + 0 * */ 1000 * time, /*M! 0.01 * */ 1000 FROM information_schema.processlist WHERE id = $1 AND user = SUBSTRING_INDEX(USER(), '@', 1) AND command = 'Sleep'`,
 
-	s.release = n.in(`DELETE FROM latch_entries WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
-
-	s.forget = n.in(`DELETE FROM latch_entries WHERE lock_key = $1 AND token = $2 AND ` + live)
-
-	s.ended = n.in(`SELECT lock_key, over_at FROM latch_entries WHERE over_at >= $1 AND over_at < $2 ORDER BY over_at LIMIT $3 FOR UPDATE SKIP LOCKED`)
-	s.remove = n.in(`DELETE FROM latch_entries WHERE lock_key IN ($1)`)
-}
-
-// setReads sets the statements that only read, and the statements of Check, which change no row.
-func (s *statements) setReads(n names) {
-	s.get = n.in(`SELECT ` + columns + `, ` + now + `, $2 FROM latch_entries WHERE lock_key IN ($1)`)
-	s.list = n.in(`SELECT ` + columns + `, ` + now + ` FROM latch_entries WHERE lock_key > $1 ORDER BY lock_key LIMIT $2`)
-	s.page = strings.Replace(s.list, "receipt", "NULL", 1)
-	s.present = n.in(`SELECT ` + columns + ` FROM latch_entries LIMIT 0`)
-	s.presentFences = n.in(`SELECT fence FROM latch_entries_fence LIMIT 0`)
-	s.engine = `SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF($1, ''), DATABASE()) AND table_name = $2`
-	s.writes = []string{
-		n.in(`INSERT INTO latch_entries (` + columns + `) SELECT '', '', 0, '', '', 0, 0, NULL, 0, 0 FROM DUAL WHERE FALSE`),
-		n.in(`UPDATE latch_entries SET fence = 0 WHERE lock_key = ''`),
-		n.in(`DELETE FROM latch_entries WHERE lock_key = ''`),
-		n.in(`INSERT INTO latch_entries_fence SELECT 1 FROM DUAL WHERE FALSE`),
-		n.in(`DELETE FROM latch_entries_fence WHERE fence = 0`),
+		// Check uses all of the tables, and changes no row.
+		present:       n.in(`SELECT ` + columns + ` FROM latch_entries LIMIT 0`),
+		presentFences: n.in(`SELECT fence FROM latch_entries_fence LIMIT 0`),
+		engine:        `SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF($1, ''), DATABASE()) AND table_name = $2`,
+		writes: []string{
+			n.in(`INSERT INTO latch_entries (` + columns + `) SELECT '', '', 0, '', '', 0, 0, NULL, 0, 0 FROM DUAL WHERE FALSE`),
+			n.in(`UPDATE latch_entries SET fence = 0 WHERE lock_key = ''`),
+			n.in(`DELETE FROM latch_entries WHERE lock_key = ''`),
+			n.in(`INSERT INTO latch_entries_fence SELECT 1 FROM DUAL WHERE FALSE`),
+			n.in(`DELETE FROM latch_entries_fence WHERE fence = 0`),
+		},
 	}
-}
-
-// setWork sets the statements of a transaction of work, and the statements that ask for its
-// outcome.
-func (s *statements) setWork(n names) {
-	s.settleInside = n.in(`UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
-WHERE lock_key = $1 AND token = $2 AND settled = 0`)
-	s.lockRow = n.in(`SELECT token, settled FROM latch_entries WHERE lock_key = $1 FOR UPDATE NOWAIT`)
-	// How long a session has been idle, and the error of the value, in milliseconds: 10 for MariaDB,
-	// which reads these comments, and 1,000 for MySQL.
-	s.idle = `SELECT /*M! time_ms + 0 * */ 1000 * time, /*M! 0.01 * */ 1000 FROM information_schema.processlist WHERE id = $1 AND user = SUBSTRING_INDEX(USER(), '@', 1) AND command = 'Sleep'`
 }
 
 // text returns a statement with its values. Bytes are written in hexadecimal digits, so that no

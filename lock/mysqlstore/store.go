@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -54,14 +57,7 @@ func New(db *sql.DB, own *mysql.Config, opts ...Option) *Store {
 	if own == nil {
 		panic("mysqlstore.New: nil *mysql.Config")
 	}
-	table := defaultTable
-	for _, o := range opts {
-		if o == nil {
-			panic("mysqlstore: nil Option")
-		}
-		o.apply(&table)
-	}
-	n := namesOf(table, own.DBName)
+	n := namesOf(rowstore.Table("mysqlstore", opts), own.DBName)
 	s := &Store{db: db, names: n, statements: newStatements(n), out: sync.OnceValue(out.DB)}
 	s.claims.Serve, s.claims.Servers, s.claims.Waits = s.serveClaims, rowstore.OwnConnections, &s.calls
 	var err error
@@ -85,6 +81,24 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	s := New(sql.OpenDB(connector), cfg, opts...)
 	s.opened = true
 	return rowstore.Opened(ctx, s)
+}
+
+// Option is an option of [New] and [Open].
+type Option interface{ rowstore.Option }
+
+// WithTable sets the name of the table. If the table is in another database than the
+// connections', write "shop.latch_entries". The default is "latch_entries". Names are quoted, so
+// they are used exactly as written. WithTable panics if the name has more than two parts, or if one is
+// empty, is not UTF-8, has a byte 0, ends with a space, or is longer than 48 bytes: the names that the
+// store derives from it would be too long.
+func WithTable(name string) Option {
+	parts := strings.Split(name, ".")
+	if len(parts) > 2 || slices.ContainsFunc(parts, func(part string) bool {
+		return part == "" || len(part) > 48 || strings.Contains(part, "\x00") || !utf8.ValidString(part) || strings.HasSuffix(part, " ")
+	}) {
+		panic("mysqlstore: WithTable: " + name + ": at most one database stands before the name, each part is UTF-8 of 1 to 48 bytes, none is 0, and the last is no space")
+	}
+	return rowstore.TableName(name)
 }
 
 // DB returns the database that [Open] has opened, for the work; nil after [New].

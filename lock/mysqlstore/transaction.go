@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/outcome"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
@@ -24,7 +23,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	return context.WithValue(ctx, txKey{}, work.Tx), &workTransaction{store: s, work: work, key: key, token: token}, nil
 }
 
-// workTransaction is a transaction of work.
+// workTransaction is the [lock.Transaction] of work.
 type workTransaction struct {
 	store      *Store
 	work       *session
@@ -39,7 +38,6 @@ type workTransaction struct {
 	unexplained bool          // the transaction has ended, and it is not known how
 }
 
-// Settle is part of [lock.Transaction].
 func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	w := t.work
 	t.keep = keep
@@ -112,8 +110,11 @@ func (t *workTransaction) commit(ctx context.Context) (bool, error) {
 // itself has committed it, ended settles the receipt now. Without an answer, its outcome is unknown.
 func (t *workTransaction) ended(ctx context.Context, why error, receipt []byte, keep time.Duration) (ok bool, err error) {
 	t.work.end(ctx, false) // unlocks the mark
-	kept, err := t.work.committedByWork(ctx)
-	if err == nil && !kept {
+	if t.work.mark == 0 {
+		return false, why
+	}
+	marks, err := t.store.exec(ctx, rowstore.First, text(t.store.statements.dropFence, t.work.mark))
+	if err == nil && marks == 0 {
 		return false, why
 	}
 	if err == nil {
@@ -155,7 +156,7 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	case t.answered:
 		return t.committed, nil
 	}
-	ok, err = outcome.Decide(ctx, "mysqlstore", t)
+	ok, err = rowstore.Committed(ctx, "mysqlstore", t)
 	t.committed, t.answered = ok, err == nil
 	return ok, err
 }
@@ -173,46 +174,37 @@ func (t *workTransaction) close(ctx context.Context) (ok bool, err error) {
 	return false, fmt.Errorf("%w: %w: %w", lock.ErrNotApplied, lock.ErrDenied, errUnexplained)
 }
 
-// TakeClaim is part of [outcome.Row]. It writes in any case, because a replica refuses a write. A
+// TakeClaim is part of [rowstore.Question]. It writes in any case, because a replica refuses a write. A
 // transaction whose COMMIT was sent has written the row: while the transaction is not over, the row is
 // locked. So if the row has the claim and no receipt, the transaction was rolled back.
-func (t *workTransaction) TakeClaim(ctx context.Context) (found outcome.Found, err error) {
+func (t *workTransaction) TakeClaim(ctx context.Context) (found rowstore.Found, err error) {
 	s := t.store
 	err = s.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
-			_, err := s.draw(ctx, conn)
-			if err == nil {
-				found, err = t.look(ctx, conn)
+			if _, err := s.draw(ctx, conn); err != nil {
+				return err
+			}
+			var token []byte
+			var settled bool
+			err := conn.QueryRowContext(ctx, text(s.statements.lockRow, t.key)).Scan(&token, &settled)
+			switch {
+			case errors.Is(err, sql.ErrNoRows), err == nil && string(token) != t.token:
+				found, err = rowstore.Gone, nil
+			case err == nil && settled:
+				found = rowstore.Settled
+			case err == nil:
+				found = rowstore.Taken
 			}
 			return err
 		})
 	})
 	if n := number(err); n == errLockWaitTimeout || n == errLockNowait {
-		return outcome.Locked, nil
+		return rowstore.Locked, nil
 	}
 	return found, err
 }
 
-// look locks the row.
-func (t *workTransaction) look(ctx context.Context, conn *sql.Conn) (outcome.Found, error) {
-	var token []byte
-	var settled bool
-	err := conn.QueryRowContext(ctx, text(t.store.statements.lockRow, t.key)).Scan(&token, &settled)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return outcome.Gone, nil
-	case err != nil:
-		return outcome.Gone, err
-	case string(token) != t.token:
-		return outcome.Gone, nil
-	case settled:
-		return outcome.Settled, nil
-	default:
-		return outcome.Taken, nil
-	}
-}
-
-// EndIdle is part of [outcome.Row]. Ending an idle session is safe: a session that waits for its
+// EndIdle is part of [rowstore.Question]. Ending an idle session is safe: a session that waits for its
 // client in the middle of a transaction is not executing a COMMIT. Servers count their sessions, so
 // after a restart, or on another server, the number may belong to another session, which has not been
 // idle since the COMMIT was sent.
@@ -230,7 +222,6 @@ func (t *workTransaction) EndIdle(ctx context.Context) {
 	})
 }
 
-// Rollback is part of [lock.Transaction].
 func (t *workTransaction) Rollback(ctx context.Context) error {
 	if t.work.User != nil {
 		t.work.Take(ctx)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/bits"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
@@ -104,7 +104,7 @@ func (s *Store) grantedBy(ctx context.Context, batch *pgx.Batch, first int) (gra
 	if err != nil {
 		return false, 0, err
 	}
-	defer func() { conn.giveBack(err) }()
+	defer func() { s.giveBack(conn, err) }()
 	answers := conn.SendBatch(ctx, batch)
 	for range first {
 		if _, err = answers.Exec(); err != nil {
@@ -117,7 +117,7 @@ func (s *Store) grantedBy(ctx context.Context, batch *pgx.Batch, first int) (gra
 			err = nil
 		}
 	}
-	if err = errors.Join(err, answers.Close(), conn.warned()); err != nil {
+	if err = errors.Join(err, answers.Close(), warned(conn)); err != nil {
 		return false, 0, failure.Of(err)
 	}
 	return granted, fence, nil
@@ -166,9 +166,9 @@ func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 // read returns the row of key, nil if there is none. It reads again, with the note, if a record is not
 // settled: one statement for both would make each replay slower.
 func (s *Store) read(ctx context.Context, rank rowstore.Rank, key string) (r *rowstore.Row, err error) {
-	scan := func(rows pgx.Rows) (err error) {
-		r, err = scanRow(rows, nil)
-		return err
+	scan := func(rows pgx.Rows) error {
+		r = new(rowstore.Row)
+		return scanRow(rows, r, nil)
 	}
 	err = s.each(ctx, rank, s.statements.get, scan, []byte(key))
 	if err == nil && r != nil && !r.Settled && keytext.IsRecord(key) {
@@ -184,6 +184,81 @@ func (s *Store) read(ctx context.Context, rank rowstore.Rank, key string) (r *ro
 // Forget is part of [lock.Inspector].
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	return s.flag(ctx, rowstore.First, s.statements.forget, []byte(key), []byte(token))
+}
+
+// List is part of [lock.Inspector].
+func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
+	return rowstore.List(ctx, s.rows)
+}
+
+// Page is part of [lock.Inspector]. The cursor is a key.
+func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
+	return rowstore.Page(ctx, "pgstore", cursor, limit, match, s.rows)
+}
+
+func (s *Store) rows(ctx context.Context, after []byte, limit int, receipts bool) (all []*rowstore.Row, err error) {
+	err = s.each(ctx, rowstore.Later, s.statements.page, func(rows pgx.Rows) error {
+		r := new(rowstore.Row)
+		all = append(all, r)
+		return scanRow(rows, r, &r.Key)
+	}, after, int64(limit), receipts)
+	return all, err
+}
+
+// Sweep removes up to limit ended rows, the oldest first, and returns how many it has removed. It
+// skips rows that another process is removing. Claims sweep by themselves, so only a program that
+// makes no claims needs to call it.
+func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
+	return s.sweep(ctx, limit, 0)
+}
+
+// sweep has its statement planned each time: a plan from the time when the table was empty would read the
+// whole table.
+func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, err error) {
+	var upTo int64
+	err = s.each(ctx, rowstore.Later, s.statements.sweep, func(rows pgx.Rows) error {
+		return rows.Scan(&removed, &upTo, nil)
+	}, pgx.QueryExecModeExec, int64(limit), from)
+	if err == nil {
+		s.sweeps.UpTo(upTo)
+	}
+	return removed, err
+}
+
+// Amend is part of [lock.Amender]. In work that runs in a transaction of this store, it is a
+// statement of that transaction: the receipt is replaced when the work is committed.
+func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
+	args := []any{[]byte(key), []byte(token), nonNil(from), nonNil(to)}
+	inside, is := ctx.Value(insideKey{s}).(context.Context)
+	if !is {
+		return s.flag(ctx, rowstore.First, s.statements.amend, args...)
+	}
+	changed, err := s.amendInside(ctx, inside, args)
+	if err != nil {
+		return false, fmt.Errorf("pgstore: the receipt was not replaced in the work's transaction: %w", failure.Of(err))
+	}
+	return changed > 0, nil
+}
+
+// insideKey is the context key for the context that a transaction of the store has given to its work.
+type insideKey struct{ store *Store }
+
+// amendInside replaces a receipt in the transaction of the work.
+func (s *Store) amendInside(ctx, work context.Context, args []any) (changed int64, err error) {
+	statements, err := s.located(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if tx, is := Tx(work); is {
+		tag, err := tx.Exec(ctx, statements.amend, args...)
+		return tag.RowsAffected(), err
+	}
+	tx, _ := SQLTx(work)
+	result, err := tx.ExecContext(ctx, statements.amend, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 // flag returns the first column of a statement's row, false if there is no row.
@@ -203,7 +278,7 @@ func (s *Store) each(ctx context.Context, r rowstore.Rank, statement string, rea
 	if err != nil {
 		return err
 	}
-	defer func() { conn.giveBack(err) }() // also after a panic of a hook
+	defer func() { s.giveBack(conn, err) }() // also after a panic of a hook
 	rows, err := conn.Query(ctx, s.planned(statement), args...)
 	for err == nil && rows.Next() {
 		err = read(rows)
@@ -211,15 +286,7 @@ func (s *Store) each(ctx context.Context, r rowstore.Rank, statement string, rea
 	if rows.Close(); err == nil {
 		err = rows.Err()
 	}
-	err = errors.Join(err, conn.warned())
-	return failure.Of(err)
-}
-
-// ownConn is one of the store's own connections during a call.
-type ownConn struct {
-	*pgxpool.Conn
-
-	gate *rowstore.Gate
+	return failure.Of(errors.Join(err, warned(conn)))
 }
 
 // planned changes the text of a statement whenever the number of claims has doubled, so that the
@@ -232,46 +299,21 @@ func (s *Store) planned(statement string) string {
 	return statement + " -- " + strconv.Itoa(bits.Len64(s.claims.Load()))
 }
 
-// acquire returns one of the store's own connections.
-func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*ownConn, error) {
-	pool, err := s.ownPool(ctx)
+// scanRow reads one row into first and r: the columns of r, with the receipt as the last, follow the
+// columns of first. Its times count from the moment of the query.
+func scanRow(rows pgx.Rows, r *rowstore.Row, first ...any) error {
+	var linger int64
+	err := rows.Scan(append(first, &r.Token, &r.Settled, &r.Attempt, &r.Fingerprint, &r.Owner, &r.Fence, &linger, &r.Ends, &r.Receipt)...)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("a row that is not of this store: %w", err)
 	}
-	conn, err := rowstore.Acquire(ctx, &s.calls, &s.gate, r, func() (*pgxpool.Conn, error) { return s.connect(ctx, pool) })
-	if err != nil { // nothing was sent
-		return nil, failure.NotApplied(err)
-	}
-	delete(conn.Conn().PgConn().CustomData(), warnedKey)
-	return &ownConn{conn, &s.gate}, nil
+	r.Over = rowstore.Plus(r.Ends, linger)
+	return nil
 }
 
-// warned returns an error if the server has warned of the end of a wait since the connection was acquired.
-func (c *ownConn) warned() error {
-	if c.Conn.Conn().PgConn().CustomData()[warnedKey] == nil {
-		return nil
+func nonNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
 	}
-	return errWarned
-}
-
-// giveBack ends the use of the connection, whose call has ended with err. A connection to a standby
-// leaves the pool: the next one may lead to the primary. So does a connection that was closed because a
-// call had no answer: pgx may take a quarter of a minute to end it, and would count it as used until then.
-func (c *ownConn) giveBack(err error) {
-	defer c.gate.Leave()
-	if c.Conn.Conn().IsClosed() || hasCode(err, "25006") {
-		hangUp(c.Hijack())
-	} else {
-		c.Release()
-	}
-}
-
-// hangUp closes a connection without a message to the server, for which the driver may wait. If the
-// driver has closed the connection, hangUp leaves the rest to it: the driver asks the server to
-// cancel the statement, and PgBouncer ignores that once the connection is gone. The statement, which
-// may wait for a lock, would keep a session of the server.
-func hangUp(conn *pgx.Conn) {
-	if !conn.IsClosed() {
-		_ = conn.PgConn().Conn().Close()
-	}
+	return b
 }

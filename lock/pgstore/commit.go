@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -149,9 +148,6 @@ func (s *session) send(conn *pgconn.PgConn, prepared, settle string, args [][]by
 	}
 	return how, failed
 }
-
-// errWarned is the error of a COMMIT whose wait for the standby was ended by an operator.
-var errWarned = errors.New("pgstore: COMMIT was answered with a warning")
 
 // bigint encodes n as a parameter.
 func bigint(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) } //nolint:gosec // its bits

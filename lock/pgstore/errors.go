@@ -79,14 +79,7 @@ func refused(err error) bool {
 // was for another table or deallocated.
 func passes(err error) bool {
 	answered, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return true
-	}
-	switch answered.Code[:min(2, len(answered.Code))] {
-	case "08", "40", "53", "57", "58":
-		return true
-	}
-	return hasCode(err, "55P03", "26000", "0A000")
+	return !ok || slices.Contains([]string{"08", "40", "53", "57", "58"}, answered.Code[:min(2, len(answered.Code))]) || hasCode(err, "55P03", "26000", "0A000")
 }
 
 func hasCode(err error, codes ...string) bool {

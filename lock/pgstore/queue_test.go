@@ -79,18 +79,6 @@ func TestClaimsWaitForWhatHasBegun(t *testing.T) {
 
 var errHook = errors.New("the hook has panicked")
 
-// panicking is a hook of a pool that panics while it is on.
-func panicking(on *atomic.Bool) func(*pgxpool.Config) {
-	return func(cfg *pgxpool.Config) {
-		cfg.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
-			if on.Load() {
-				panic(errHook)
-			}
-			return true, nil
-		}
-	}
-}
-
 // tracer is one of a pool, and panics while it is on. The pool has taken no connection then.
 type tracer struct {
 	on *atomic.Bool
@@ -112,8 +100,7 @@ func (tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuery
 func (tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // Work whose hook panics has stopped waiting: a pool that serves all other calls at once does not
-// count as too slow. The store's own connections do not count as too slow either, and are not used
-// up.
+// count as too slow.
 func TestHookThatPanicsIsNoOverload(t *testing.T) {
 	t.Parallel()
 	var on atomic.Bool
@@ -122,7 +109,6 @@ func TestHookThatPanicsIsNoOverload(t *testing.T) {
 	on.Store(true)
 	for range 20 {
 		require.PanicsWithValue(t, errHook, func() { _, _, _ = s.store.Begin(t.Context(), "k", "t") })
-		require.PanicsWithValue(t, errHook, func() { _, _ = s.store.Get(t.Context(), "k") })
 	}
 	on.Store(false)
 	l := s.locker(t)
@@ -130,25 +116,6 @@ func TestHookThatPanicsIsNoOverload(t *testing.T) {
 		must.Run(t)(l.Once(t.Context(), fmt.Sprint(i), nil, order(fmt.Sprint(i))))
 		time.Sleep(100 * time.Millisecond)
 	}
-}
-
-// A hook that panics over one of the store's own connections is an error of this call only, and
-// uses up no connection.
-func TestHookThatPanicsOverTheStoresOwnConnections(t *testing.T) {
-	t.Parallel()
-	var on atomic.Bool
-	s := openShop(t, direct(t), panicking(&on)).store
-	require.NoError(t, s.Check(t.Context()))
-	on.Store(true)
-	for range 10 {
-		_, err := s.Get(t.Context(), "k")
-		require.ErrorIs(t, err, lock.ErrNotApplied)
-		require.ErrorContains(t, err, errHook.Error())
-	}
-	on.Store(false)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	must.Entry(t)(s.Get(ctx, "k"))
 }
 
 // slowShop is a shop at the end of a line on which each answer takes 10 ms: its own 4

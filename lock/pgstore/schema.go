@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-)
 
-// defaultTable is the name in Schema.
-const defaultTable = "latch_entries"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
+)
 
 // Schema makes the table of a store, unless it exists, for migration tools. With [WithTable],
 // replace the name. Run it once, and not at each start: CREATE
@@ -68,11 +68,11 @@ func namesOf(name string) names {
 // in replaces the names of Schema in a statement by the names of the store.
 func (n names) in(statement string) string {
 	return strings.NewReplacer(
-		"'"+defaultTable+"_fence'", literal(n.sequence),
-		"'"+defaultTable+"'", literal(n.table),
-		defaultTable+"_sweep_at", n.index,
-		defaultTable+"_fence", n.sequence,
-		defaultTable, n.table,
+		"'"+rowstore.DefaultTable+"_fence'", literal(n.sequence),
+		"'"+rowstore.DefaultTable+"'", literal(n.table),
+		rowstore.DefaultTable+"_sweep_at", n.index,
+		rowstore.DefaultTable+"_fence", n.sequence,
+		rowstore.DefaultTable, n.table,
 	).Replace(statement)
 }
 
@@ -130,4 +130,61 @@ func (s *Store) missing(ctx context.Context, db rowQuerier) (ddl string, err err
 		}
 	}
 	return s.names.in(ddl), err
+}
+
+// oldest is the oldest server version that the store supports, as server_version_num.
+const oldest = 130000
+
+// Check reports a server that cannot be reached or is too old, and a table that is missing,
+// lacks columns, or may not be used by the role. Each error names the cure. An error that only an
+// operator can fix matches [lock.ErrDenied].
+func (s *Store) Check(ctx context.Context) error {
+	const server = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('bytea_output')"
+	err := s.each(ctx, rowstore.Later, server, checkServer)
+	if err == nil {
+		err = s.each(ctx, rowstore.Later, s.statements.lacking, s.checkPrivileges)
+	}
+	if err == nil {
+		_, err = s.flag(ctx, rowstore.First, s.statements.present)
+	}
+	return err
+}
+
+func checkServer(rows pgx.Rows) error {
+	var version int
+	var recovery bool
+	var output string
+	switch err := rows.Scan(&version, &recovery, &output); {
+	case err != nil:
+		return err
+	case version < oldest:
+		return fmt.Errorf("%w: the server is PostgreSQL %d: it has to be %d or later", lock.ErrDenied, version/10000, oldest/10000)
+	case recovery:
+		return fmt.Errorf("%w: the server is a standby, which cannot be written to: connect to the primary (target_session_attrs=read-write)", lock.ErrDenied)
+	case output != "hex":
+		return fmt.Errorf("%w: bytea_output is %s: behind PgBouncer it has to be hex", lock.ErrDenied, output)
+	default:
+		return nil
+	}
+}
+
+// checkPrivileges returns an error with the statements that give the role what it lacks.
+func (s *Store) checkPrivileges(rows pgx.Rows) error {
+	var role string
+	var table []string
+	var sequence bool
+	if err := rows.Scan(&role, &table, &sequence); err != nil {
+		return err
+	}
+	var grants []string
+	if len(table) > 0 {
+		grants = append(grants, fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(table, ", "), s.names.table, role))
+	}
+	if sequence {
+		grants = append(grants, fmt.Sprintf("GRANT USAGE ON SEQUENCE %s TO %s", s.names.sequence, role))
+	}
+	if grants == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the role lacks privileges: %s", lock.ErrDenied, strings.Join(grants, "; "))
 }

@@ -11,14 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
-
-// work takes connections for the transactions of work.
-type work interface {
-	begin(ctx context.Context) (*session, error)
-}
 
 // session is a connection during one transaction of work.
 type session struct {
@@ -176,13 +169,11 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	return err
 }
 
-// poolWork takes connections from a pool.
-type poolWork struct{ pool *pgxpool.Pool }
-
-func (w poolWork) begin(ctx context.Context) (*session, error) {
+// poolSession takes a connection of a pool.
+func poolSession(ctx context.Context, pool *pgxpool.Pool) (*session, error) {
 	s := new(session)
 	s.connect = func(ctx context.Context) error {
-		conn, err := w.pool.Acquire(ctx)
+		conn, err := pool.Acquire(ctx)
 		if err != nil {
 			return err
 		}
@@ -196,15 +187,10 @@ func (w poolWork) begin(ctx context.Context) (*session, error) {
 		}
 		return nil
 	}
-	if err := s.connect(ctx); err != nil {
-		return nil, err
-	}
 	s.carried = func(ctx context.Context) context.Context {
 		return context.WithValue(ctx, txKey{}, pgx.Tx(workTx{s, ctx, nil}))
 	}
-	return s, nil
+	return s, s.connect(ctx)
 }
 
 var errInUse = errors.New("pgstore: another call of the work's transaction is in progress: it serves one at a time")
-
-var errNotYours = rowstore.NotYours("pgstore")

@@ -70,12 +70,10 @@ func (s *Store) firstOf(ctx context.Context, names [][]byte, claims []lock.Claim
 	}
 	own := 0
 	err = s.each(ctx, rowstore.First, s.statements.getSet, func(rows pgx.Rows) error {
-		var key blob
-		r, err := scanRow(rows, nil, &key)
-		if err != nil {
+		r := new(rowstore.Row)
+		if err := scanRow(rows, r, nil, &r.Key); err != nil {
 			return err
 		}
-		r.Key = key
 		switch e := r.Entry(); {
 		case e.State == lock.Held && e.Token == tokens[e.Key]:
 			own++

@@ -84,7 +84,6 @@ func TestSettingsThatAreForTheWork(t *testing.T) {
 }
 
 // Behind PgBouncer a session is not the store's own, and none of its settings is changed.
-// The store reads each output format of the server.
 func TestSettingsBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
@@ -92,11 +91,10 @@ func TestSettingsBehindPgBouncer(t *testing.T) {
 			c := pgtest.Shared(t)
 			db := c.Database(t)
 			migrate(t, newStore(t, newPool(t, c.URL(db, "postgres"))))
-			c.Exec(t, db, "ALTER DATABASE "+db+" SET bytea_output = escape; ALTER DATABASE "+db+" SET statement_timeout = '29s'")
+			c.Exec(t, db, "ALTER DATABASE "+db+" SET statement_timeout = '29s'")
 			b := pgtest.PgBouncer(t, c.Addr())
 			pool := newPool(t, b.URL(db, "postgres"), func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = mode })
-			store := pgstore.New(pool)
-			t.Cleanup(store.Close)
+			store := newStore(t, pool)
 			latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
 			for range 20 {
 				require.Equal(t, "29s", one[string](t, pool, "SELECT current_setting('statement_timeout')"))

@@ -4,9 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -19,10 +22,12 @@ import (
 type Store struct {
 	names      names
 	statements statements
-	work       work          // begins the work's transactions
-	settings   settings      // of the store's own connections
 	workPool   *pgxpool.Pool // opened by Open; nil after New
-	closeWork  func()        // closes the connections of work; may be nil
+	closeWork  func()        // closes what makes the *sql.Tx of the work; nil after New
+
+	newSession func(ctx context.Context) (*session, error)        // takes a connection for a transaction of work
+	config     func(ctx context.Context) (*pgxpool.Config, error) // of the store's own connections
+	renew      func(ctx context.Context, try func() error) error  // tries with other settings than the rejected ones; nil if there are none
 
 	opening chan struct{}                // has room for the one call that opens pool
 	pool    atomic.Pointer[pgxpool.Pool] // the store's own connections; nil before the first call
@@ -57,8 +62,8 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 		panic("pgstore.New: nil *pgxpool.Pool")
 	}
 	s := newStore(opts)
-	s.work = poolWork{pool}
-	s.settings = poolSettings{pool}
+	s.newSession = func(ctx context.Context) (*session, error) { return poolSession(ctx, pool) }
+	s.config = func(context.Context) (*pgxpool.Config, error) { return pool.Config(), nil }
 	return s
 }
 
@@ -77,9 +82,11 @@ func NewSQL(db *sql.DB, opts ...Option) *Store {
 		panic("pgstore.NewSQL: nil *sql.DB")
 	}
 	s := newStore(opts)
-	work := sqlWork{db, sync.OnceValue(out.DB)}
-	s.work, s.closeWork = work, func() { _ = work.out().Close() }
-	s.settings = &sqlSettings{db: db, learning: make(chan struct{}, 1)}
+	lender := sync.OnceValue(out.DB)
+	s.newSession = func(ctx context.Context) (*session, error) { return sqlSession(ctx, db, lender()) }
+	s.closeWork = func() { _ = lender().Close() }
+	settings := &sqlSettings{db: db, learning: make(chan struct{}, 1)}
+	s.config, s.renew = settings.config, settings.renew
 	return s
 }
 
@@ -101,15 +108,25 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	return rowstore.Opened(ctx, s)
 }
 
-func newStore(opts []Option) *Store {
-	table := defaultTable
-	for _, o := range opts {
-		if o == nil {
-			panic("pgstore: nil Option")
-		}
-		o.apply(&table)
+// Option is an option of [New], [NewSQL] and [Open].
+type Option interface{ rowstore.Option }
+
+// WithTable sets the name of the table. If the search path does not find the table, write
+// "shop.latch_entries". The default is "latch_entries". Names are quoted, so they are used
+// exactly as written. WithTable panics if the name has more than two parts, or if one is empty, is not UTF-8,
+// has a byte 0, or is longer than 48 bytes: PostgreSQL would truncate the names that the store derives from it.
+func WithTable(name string) Option {
+	parts := strings.Split(name, ".")
+	if len(parts) > 2 || slices.ContainsFunc(parts, func(part string) bool {
+		return part == "" || len(part) > 48 || strings.ContainsRune(part, 0) || !utf8.ValidString(part)
+	}) {
+		panic("pgstore: WithTable: " + name + ": at most one schema stands before the name, each part is UTF-8 of 1 to 48 bytes, and none is 0")
 	}
-	n := namesOf(table)
+	return rowstore.TableName(name)
+}
+
+func newStore(opts []Option) *Store {
+	n := namesOf(rowstore.Table("pgstore", opts))
 	return &Store{names: n, statements: newStatements(n), opening: make(chan struct{}, 1)}
 }
 
@@ -129,34 +146,6 @@ func (s *Store) Close() {
 	if s.closeWork != nil {
 		s.closeWork()
 	}
-}
-
-// ownPool returns the store's own connections.
-func (s *Store) ownPool(ctx context.Context) (*pgxpool.Pool, error) {
-	if s.closed.Load() {
-		return nil, failure.NotApplied(rowstore.ErrClosed)
-	}
-	if pool := s.pool.Load(); pool != nil {
-		return pool, nil
-	}
-	select { // not a mutex: learning the settings may take a while
-	case s.opening <- struct{}{}:
-		defer func() { <-s.opening }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, context.Cause(ctx))
-	}
-	if pool := s.pool.Load(); pool != nil {
-		return pool, nil
-	}
-	pool, err := openOwn(ctx, s.settings)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", lock.ErrNotApplied, err)
-	}
-	s.pool.Store(pool)
-	if s.closed.Load() { // after Close has looked for the pool
-		pool.Close()
-	}
-	return pool, nil
 }
 
 // insideStatements are executed in a transaction of work. They name the table with its schema: the

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/outcome"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
@@ -22,15 +21,15 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	}
 	waits, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait) // longer than estimated at the claim
 	defer cancel()
-	session, err := rowstore.Through(&s.begins, func() (*session, error) { return s.work.begin(waits) })
+	session, err := rowstore.Through(&s.begins, func() (*session, error) { return s.newSession(waits) })
 	if err != nil {
 		return nil, nil, failure.NotBegun(err)
 	}
-	inside := context.WithValue(session.carried(ctx), insideKey{s}, true)
-	return inside, &workTransaction{store: s, session: session, settle: statements.settle, key: []byte(key), token: []byte(token)}, nil
+	inside := session.carried(ctx)
+	return context.WithValue(inside, insideKey{s}, inside), &workTransaction{store: s, session: session, settle: statements.settle, key: []byte(key), token: []byte(token)}, nil
 }
 
-// workTransaction is a transaction of work.
+// workTransaction is the [lock.Transaction] of work.
 type workTransaction struct {
 	store      *Store
 	session    *session
@@ -56,12 +55,10 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 		return false, failure.Transient(errBusy)
 	case s.cut:
 		return false, failure.Transient(errSessionEnded)
-	case inUse, s.leftOpen.Load():
+	case inUse, s.leftOpen.Load(), conn.IsBusy():
 		return false, failure.Permanent(errBusy)
 	case conn.IsClosed():
 		return false, failure.Transient(errSessionEnded)
-	case conn.IsBusy():
-		return false, failure.Permanent(errBusy)
 	case conn.TxStatus() == 'E':
 		_ = s.rollback(ctx)
 		return false, failure.Permanent(errAborted)
@@ -107,7 +104,7 @@ func (t *workTransaction) whyNoClaim(ctx context.Context) (ok bool, err error) {
 	switch {
 	case err != nil:
 		return false, failure.Transient(err)
-	case found == outcome.Taken:
+	case found == rowstore.Taken:
 		return false, failure.Permanent(errUnmarked)
 	default:
 		return false, nil
@@ -162,7 +159,7 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	case t.result != unanswered:
 		return t.result == committed, nil
 	}
-	if ok, err = outcome.Decide(ctx, "pgstore", t); err == nil {
+	if ok, err = rowstore.Committed(ctx, "pgstore", t); err == nil {
 		t.result = notFound
 	}
 	if ok {
@@ -171,24 +168,24 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	return ok, err
 }
 
-// TakeClaim is part of [outcome.Row].
-func (t *workTransaction) TakeClaim(ctx context.Context) (outcome.Found, error) {
-	found := outcome.Gone
+// TakeClaim is part of [rowstore.Question].
+func (t *workTransaction) TakeClaim(ctx context.Context) (rowstore.Found, error) {
+	found := rowstore.Gone
 	err := t.store.each(ctx, rowstore.First, t.store.statements.takeAway, func(rows pgx.Rows) error {
 		var settled bool
 		err := rows.Scan(&settled, nil)
-		if found = outcome.Taken; settled {
-			found = outcome.Settled
+		if found = rowstore.Taken; settled {
+			found = rowstore.Settled
 		}
 		return err
 	}, t.key, t.token, lockWait)
 	if hasCode(err, lockNotAvailable) {
-		return outcome.Locked, nil
+		return rowstore.Locked, nil
 	}
 	return found, err
 }
 
-// EndIdle is part of [outcome.Row]. Behind PgBouncer, the connection does not know the number of the
+// EndIdle is part of [rowstore.Question]. Behind PgBouncer, the connection does not know the number of the
 // server's process. There PgBouncer itself ends the session, because its client is gone.
 func (t *workTransaction) EndIdle(ctx context.Context) {
 	t.store.endIdle(ctx, t.session.conn.PgConn().PID(), t.sent)
@@ -210,7 +207,6 @@ const (
 	lockNotAvailable = "55P03"
 )
 
-// Rollback is part of [lock.Transaction].
 func (t *workTransaction) Rollback(ctx context.Context) error {
 	if s := t.session; !s.take(ctx) && s.giveBack != nil && s.ended() {
 		s.hangUp() // its next user must not get the mark, which may be set

@@ -39,8 +39,8 @@ func SQLTx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	return tx, ok
 }
 
-// workTx is the work's view of the transaction of a session. It sends the first statement together
-// with BEGIN, in one round trip, if the result is the same.
+// workTx is the [pgx.Tx] of the work. It sends the first statement together with BEGIN, in one round trip,
+// if the result is the same.
 type workTx struct {
 	s     *session
 	ctx   context.Context //nolint:containedctx // of the work, for methods that have none
@@ -62,11 +62,9 @@ func (t workTx) enter() (leave func(), err error) {
 	return t.s.used.Unlock, nil
 }
 
-// Commit returns an error: see [Tx].
-func (workTx) Commit(context.Context) error { return errNotYours }
+func (workTx) Commit(context.Context) error { return out.Refusal }
 
-// Rollback returns an error: see [Tx].
-func (workTx) Rollback(context.Context) error { return errNotYours }
+func (workTx) Rollback(context.Context) error { return out.Refusal }
 
 // sendWithBegin sends BEGIN and a statement. It returns nil if the statement has to be executed by
 // itself:
@@ -99,7 +97,6 @@ func (t workTx) sendWithBegin(ctx context.Context, query string, args []any) pgx
 	return results
 }
 
-// Exec is part of [pgx.Tx].
 func (t workTx) Exec(ctx context.Context, query string, args ...any) (tag pgconn.CommandTag, err error) {
 	leave, err := t.enter()
 	if err != nil {
@@ -128,7 +125,6 @@ func (s *session) noteEnd(tag pgconn.CommandTag) {
 	}
 }
 
-// Query is part of [pgx.Tx].
 func (t workTx) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
 	leave, err := t.enter()
 	if err != nil {
@@ -146,7 +142,6 @@ func (t workTx) Query(ctx context.Context, query string, args ...any) (pgx.Rows,
 	return tx.Query(ctx, query, args...)
 }
 
-// QueryRow is part of [pgx.Tx].
 func (t workTx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	leave, err := t.enter()
 	if err != nil {
@@ -172,7 +167,6 @@ type firstRows struct {
 	results pgx.BatchResults
 }
 
-// Next is part of [pgx.Rows].
 func (r *firstRows) Next() bool {
 	more := r.Rows.Next()
 	if !more {
@@ -181,7 +175,6 @@ func (r *firstRows) Next() bool {
 	return more
 }
 
-// Close is part of [pgx.Rows].
 func (r *firstRows) Close() {
 	r.Rows.Close()
 	_ = r.results.Close() // the rows have the same error
@@ -194,12 +187,10 @@ type firstRow struct {
 	results pgx.BatchResults
 }
 
-// Scan is part of [pgx.Row].
 func (r firstRow) Scan(into ...any) error {
 	return cmp.Or(r.Row.Scan(into...), r.results.Close())
 }
 
-// Begin is part of [pgx.Tx].
 func (t workTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	p := savepoint{workTx{t.s, t.ctx, new(bool)}, "sp_" + strconv.FormatInt(t.s.parts.Add(1), 10)}
 	if _, err := t.Exec(ctx, "savepoint "+p.name); err != nil {
@@ -215,10 +206,8 @@ type savepoint struct {
 	name string
 }
 
-// Commit is part of [pgx.Tx].
 func (p savepoint) Commit(ctx context.Context) error { return p.end(ctx, "release savepoint ") }
 
-// Rollback is part of [pgx.Tx].
 func (p savepoint) Rollback(ctx context.Context) error { return p.end(ctx, "rollback to savepoint ") }
 
 func (p savepoint) end(ctx context.Context, how string) error {
@@ -241,7 +230,6 @@ func (t workTx) use(ctx context.Context, do func(pgx.Tx) error) error {
 	return do(tx)
 }
 
-// CopyFrom is part of [pgx.Tx].
 func (t workTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (n int64, err error) {
 	err = t.use(ctx, func(tx pgx.Tx) error {
 		n, err = tx.CopyFrom(ctx, table, columns, rows)
@@ -250,7 +238,6 @@ func (t workTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []st
 	return n, err
 }
 
-// SendBatch is part of [pgx.Tx].
 func (t workTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.BatchResults) {
 	err := t.use(ctx, func(tx pgx.Tx) error {
 		results = tx.SendBatch(ctx, b)
@@ -262,7 +249,6 @@ func (t workTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.BatchR
 	return results
 }
 
-// Prepare is part of [pgx.Tx].
 func (t workTx) Prepare(ctx context.Context, name, query string) (d *pgconn.StatementDescription, err error) {
 	err = t.use(ctx, func(tx pgx.Tx) error {
 		d, err = tx.Prepare(ctx, name, query)
@@ -271,7 +257,6 @@ func (t workTx) Prepare(ctx context.Context, name, query string) (d *pgconn.Stat
 	return d, err
 }
 
-// LargeObjects is part of [pgx.Tx].
 func (t workTx) LargeObjects() pgx.LargeObjects {
 	t.Conn()
 	if t.s.tx == nil {

@@ -5,6 +5,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -160,4 +163,117 @@ func writing[T any](ctx context.Context, s *Store, do func(ctx context.Context, 
 			return none, failure.NotApplied(context.Cause(ctx))
 		}
 	}
+}
+
+// insideKey is the context key of the session, for work that runs in a transaction of the store.
+type insideKey struct{ store *Store }
+
+// amended puts the receipt to in the place of from. ok is true if r has from or to. changed is true if the
+// caller has to write r, which may be nil.
+func amended(r *rowstore.Row, token string, from, to []byte) (ok, changed bool) {
+	if r.State() != lock.Settled || string(r.Token) != token {
+		return false, false
+	}
+	if ok = bytes.Equal(r.Receipt, to); !ok && bytes.Equal(r.Receipt, from) {
+		r.Receipt = to
+		return true, true
+	}
+	return ok, false
+}
+
+// Amend is part of [lock.Amender]. In work that runs in a transaction of this store, it writes
+// in that transaction: the receipt is replaced when the work is committed. Elsewhere it waits for
+// work that writes to the database.
+func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
+	from, to = bytes.Clone(from), bytes.Clone(to)
+	if w, inside := ctx.Value(insideKey{s}).(*session); inside {
+		if ok, err = s.amendInside(ctx, w.Tx, []byte(key), token, from, to); err != nil {
+			return false, fmt.Errorf("sqlitestore: the receipt was not replaced in the work's transaction: %w", failure.Of(err))
+		}
+		return ok, nil
+	}
+	return writing(ctx, s, func(ctx context.Context, f *files, now int64) (bool, error) {
+		// Work in progress may have amended the same receipt, so the first statement is a write, which fails
+		// until the database is unlocked.
+		if _, err := f.receipts.ExecContext(ctx, s.statements.drop, []byte{}); err != nil { // no key is empty
+			return false, err
+		}
+		file := f.receipts
+		r, err := read(ctx, f.settled, []byte(key), now)
+		if err == nil && r.State() == lock.Free {
+			file = f.claims
+			r, err = read(ctx, f.get, []byte(key), now)
+		}
+		ok, changed := amended(r, token, from, to)
+		if err == nil && changed {
+			_, err = file.ExecContext(ctx, s.statements.put, r.Values()...)
+		}
+		return ok, err
+	})
+}
+
+// amendInside amends a receipt in the transaction of the work. A receipt in the file of claims is
+// copied into the database. After the commit of the work, reads find the copy first.
+func (s *Store) amendInside(ctx context.Context, tx *sql.Tx, key []byte, token string, from, to []byte) (ok bool, err error) {
+	// The first statement of the work locks the database, and other calls that amend wait for
+	// the lock. So the receipt does not change until the work ends.
+	if _, err := tx.ExecContext(ctx, s.statements.drop, []byte{}); err != nil {
+		return false, err
+	}
+	r := new(rowstore.Row)
+	apart, err := answered(ctx, s, false, func(ctx context.Context, f *files, now int64) (*rowstore.Row, error) {
+		r.At = now
+		return read(ctx, f.get, key, now)
+	})
+	if err != nil {
+		return false, err
+	}
+	err = r.Scan(tx.QueryRowContext(ctx, s.statements.get, key))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && r.State() == lock.Free {
+		r, err = apart, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	ok, changed := amended(r, token, from, to)
+	if changed {
+		_, err = tx.ExecContext(ctx, s.statements.put, r.Values()...)
+	}
+	return ok && err == nil, err
+}
+
+// List is part of [lock.Inspector].
+func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
+	return rowstore.List(ctx, s.rows)
+}
+
+// Page is part of [lock.Inspector]. The cursor is a key.
+func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
+	return rowstore.Page(ctx, "sqlitestore", cursor, limit, match, s.rows)
+}
+
+// rows reads rows of both files. The receipt of a key comes before its claim.
+func (s *Store) rows(ctx context.Context, after []byte, limit int, receipts bool) ([]*rowstore.Row, error) {
+	all, err := answered(ctx, s, false, func(ctx context.Context, f *files, now int64) (all []*rowstore.Row, err error) {
+		for _, file := range []*sql.Conn{f.receipts, f.claims} {
+			rows, err := file.QueryContext(ctx, s.statements.page, after, limit, receipts)
+			err = rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
+				r := &rowstore.Row{At: now}
+				all = append(all, r)
+				return r.Scan(rows)
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		return all, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(all, func(a, b *rowstore.Row) int { return bytes.Compare(a.Key, b.Key) })
+	for limit < len(all) && bytes.Equal(all[limit].Key, all[limit-1].Key) {
+		limit++
+	}
+	return all[:min(limit, len(all))], nil
 }

@@ -10,8 +10,9 @@
 //		_, err := tx.ExecContext(r.Context(), `INSERT INTO orders ...`)
 //
 // With transactions, work without a receipt did not happen, and work with a receipt happened once.
-// The driver is modernc.org/sqlite, which needs no cgo. How this store differs from its siblings is a
-// table in the documentation of [github.com/httplatch/httplatch/lock/internal/rowstore].
+// The driver is modernc.org/sqlite, which needs no cgo. What a clock that is set does to leases, and how
+// this store differs from its siblings, is in the documentation of
+// [github.com/httplatch/httplatch/lock/internal/rowstore].
 //
 // # Files
 //
@@ -38,7 +39,7 @@
 // A failed statement leaves the transaction as it is, except where SQLite rolls back all of it: if
 // the statement was interrupted by its context, or the disk is full. SQLite would commit each
 // later statement at once. So later statements are refused, and so is the receipt. A COMMIT or
-// ROLLBACK by the work itself is refused.
+// ROLLBACK by the work itself is refused, and so is CREATE TRIGGER, which has an END.
 //
 // The receipt is committed while the file of claims is locked, so no other claim comes between a
 // claim and its receipt. A COMMIT lacks an answer only if the disk hangs or fails. Its outcome is
@@ -55,10 +56,5 @@
 // A process that is stopped, and not killed, keeps its locks on the files. If it had written in a
 // transaction, no other work can write meanwhile: SQLite has no server that could end it.
 //
-// Leases end by the clock of the machine. If the clock is set back, leases last longer by the
-// difference, and nothing is granted twice. If it is set forward, leases end earlier than their
-// holders expect. [lock.WithFencing] guards against that, and work in a transaction is not
-// affected: its receipt is refused with the claim.
-//
-// A call waits for the disk no longer than its context. Waiters poll.
+// A call waits for the disk no longer than its context.
 package sqlitestore

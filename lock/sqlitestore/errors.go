@@ -48,8 +48,7 @@ var failure = rowstore.Errors{Store: "sqlitestore", Answer: answer}
 func answer(err error) (is rowstore.Answer) {
 	of := codes[code(err)]
 	is.Class, is.Cure = of.class, of.cure
-	_, committing := errors.AsType[rowstore.CommitError](err)
-	is.Refused = !committing || code(err) != codeIO
+	is.Refused = !errors.Is(err, rowstore.ErrCommit) || code(err) != codeIO
 	switch {
 	case noTable(err):
 		is.Cure = rowstore.NoTable

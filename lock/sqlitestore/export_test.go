@@ -20,13 +20,13 @@ func ForgetCommit(tx lock.Transaction) {
 // that.
 func (s *Store) Waits(ctx context.Context, durable bool) (waits bool, err error) {
 	var claims, receipts int
-	err = s.call(ctx, durable, func(ctx context.Context, f *files, _ int64) error {
-		return errors.Join(
+	return answered(ctx, s, durable, func(ctx context.Context, f *files, _ int64) (bool, error) {
+		err := errors.Join(
 			f.claims.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&claims),
 			f.receipts.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&receipts),
 		)
+		return claims == full && receipts == full, err
 	})
-	return claims == full && receipts == full, err
 }
 
 // Waited reports whether the commit of the last call has waited for the disk. The caller makes no

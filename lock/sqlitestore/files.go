@@ -30,7 +30,8 @@ const openTime = 2 * time.Second
 // suffix is the end of the name of the file of claims.
 const suffix = "-latch"
 
-func (s *Store) openFiles(ctx context.Context) (f *files, err error) {
+// openFiles opens the files, or the connection of replays.
+func (s *Store) openFiles(ctx context.Context, replays bool) (f *files, err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	path, err := s.path(ctx)
@@ -38,7 +39,7 @@ func (s *Store) openFiles(ctx context.Context) (f *files, err error) {
 		return nil, err
 	}
 	f = new(files)
-	if err = f.openReceipts(ctx, path, &s.statements); err == nil {
+	if err = f.openReceipts(ctx, path, &s.statements); err == nil && !replays {
 		if err = f.openClaims(ctx, path, &s.statements); err != nil {
 			err = fmt.Errorf("%s: %w", path+suffix, err)
 		}
@@ -48,14 +49,6 @@ func (s *Store) openFiles(ctx context.Context) (f *files, err error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// openReads opens the connection of replays.
-func (s *Store) openReads(ctx context.Context) (f *files, err error) {
-	ctx, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
-	f = new(files)
-	return f, f.openReceipts(ctx, *s.file.Load(), &s.statements)
 }
 
 func (f *files) openReceipts(ctx context.Context, path string, s *statements) (err error) {

@@ -3,9 +3,11 @@ package sqlitestore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
@@ -30,28 +32,21 @@ const (
 
 // answered executes do in a transaction of the file of claims, and returns its result. do may go on after an
 // error, so its result is read without one only.
-func answered[T any](ctx context.Context, s *Store, durable bool, do func(ctx context.Context, f *files, now int64) (T, error)) (got T, err error) {
+func answered[T any](ctx context.Context, s *Store, durable bool, do func(ctx context.Context, f *files, now int64) (T, error)) (none T, err error) {
 	var result T
-	err = s.call(ctx, durable, func(ctx context.Context, f *files, now int64) (err error) {
+	c, err := s.enter(ctx, durable, func(ctx context.Context, f *files, now int64) (err error) {
 		result, err = do(ctx, f, now)
 		return err
 	})
-	if err == nil {
-		got = result
+	switch {
+	case err != nil:
+		return none, err
+	case !within(ctx, c.Done()):
+		return none, hangs(ctx)
+	case c.Err != nil:
+		return none, c.Err
 	}
-	return got, err
-}
-
-// call executes do in a transaction of the file of claims.
-func (s *Store) call(ctx context.Context, durable bool, do execution) error {
-	c, err := s.enter(ctx, durable, do)
-	if err != nil {
-		return err
-	}
-	if !within(ctx, c.Done()) {
-		return hangs(ctx)
-	}
-	return c.Err
+	return result, nil
 }
 
 // enter puts a call into the queue, and returns when it is done, or has begun and ctx has ended.
@@ -91,7 +86,7 @@ var errAlone = errors.New("no caller waits")
 func (s *Store) begin(ctx context.Context) (durable bool, err error) {
 	for {
 		if s.files == nil {
-			if s.files, err = s.openFiles(ctx); err != nil {
+			if s.files, err = s.openFiles(ctx, false); err != nil {
 				return false, err
 			}
 		}
@@ -127,7 +122,7 @@ func (s *Store) execute(ctx context.Context, calls []*rowstore.Call[queued]) err
 		s.served = 0
 	}
 	if _, err := s.files.commit.ExecContext(ctx); err != nil {
-		return rowstore.CommitError{Err: err}
+		return fmt.Errorf("%w: %w", rowstore.ErrCommit, err)
 	}
 	return nil
 }
@@ -154,13 +149,50 @@ func within(ctx context.Context, done <-chan struct{}) bool {
 }
 
 // takePause waits for a pause, and reports whether ctx has not ended before.
-func takePause(ctx context.Context) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
+func takePause(ctx context.Context) bool { return rowstore.Pause(ctx, pause) }
+
+// question asks for the receipt of a key in the database.
+type question struct {
+	key []byte
+	row *rowstore.Row // the answer
+}
+
+// committed returns the living receipt that the work of a key has committed. No claim replaces it, and it
+// answers also while the file of claims is locked or lost. ok is false if there is none, or if the database
+// does not answer: the claim itself finds out why.
+func (s *Store) committed(ctx context.Context, key string) (e lock.Entry, ok bool) {
+	if s.file.Load() == nil {
+		return e, false // the first call finds the file by a connection of the work
+	}
+	c, err := s.questions.Enter(ctx, &question{key: []byte(key)})
+	if err != nil {
+		return e, false
+	}
 	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+	case <-c.Done():
+		if c.Err == nil && c.Of.row.State() == lock.Settled {
+			return c.Of.row.Entry(), true
+		}
+	default: // ctx has ended
+	}
+	return e, false
+}
+
+// readReceipts answers the questions in the queue, over a connection that only reads.
+func (s *Store) readReceipts(ctx context.Context) {
+	calls, _ := s.questions.Take(func(*question) bool { return true })
+	var err error
+	if s.reads == nil {
+		s.reads, err = s.openFiles(ctx, true)
+	}
+	for _, c := range calls {
+		if err == nil {
+			c.Of.row, err = read(ctx, s.reads.settled, c.Of.key, time.Now().UnixMicro())
+		}
+		c.End(err)
+	}
+	if err != nil { // the next questions open the file anew
+		s.reads.close()
+		s.reads = nil
 	}
 }

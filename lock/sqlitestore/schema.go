@@ -4,12 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 	"strings"
 	"time"
-)
 
-// defaultTable is the name in Schema.
-const defaultTable = "latch_entries"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
+)
 
 // Schema makes the table of a store, unless it exists, for migration tools. With [WithTable],
 // replace the name. The database also has to be in WAL mode: PRAGMA journal_mode = WAL, once.
@@ -50,9 +51,9 @@ const (
 func newStatements(table string) statements {
 	quoted := func(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 	names := strings.NewReplacer(
-		defaultTable+"_over_at", quoted(table+"_over_at"),
-		defaultTable+"_fence", quoted(table+"_fence"),
-		defaultTable, quoted(table),
+		rowstore.DefaultTable+"_over_at", quoted(table+"_over_at"),
+		rowstore.DefaultTable+"_fence", quoted(table+"_fence"),
+		rowstore.DefaultTable, quoted(table),
 	)
 	return statements{
 		present: names.Replace(`SELECT ` + columns + ` FROM latch_entries LIMIT 0`),
@@ -132,3 +133,34 @@ func migrateOnce(ctx context.Context, conn *sql.Conn, present, schema string) er
 	}
 	return err
 }
+
+// Check reports a file that cannot be opened or written to, is not in WAL mode, or has a second name
+// (a hard link), and a table that is missing or lacks columns. Each error names the cure. An error
+// that only an operator can fix matches lock.ErrDenied.
+func (s *Store) Check(ctx context.Context) error {
+	_, err := answered(ctx, s, false, func(ctx context.Context, f *files, _ int64) (ok bool, err error) {
+		database, err := os.Stat(strings.TrimSuffix(f.path, suffix))
+		if err == nil && links(database) > 1 {
+			err = errLinked
+		}
+		// Keys are not empty, so nothing is removed. BEGIN IMMEDIATE alone is no error over a
+		// file that can only be read.
+		if err == nil {
+			err = f.remove(ctx, []byte{})
+		}
+		if err == nil {
+			if _, err = f.receipts.ExecContext(ctx, s.statements.drop, []byte{}); busy(err) { // work writes to it
+				err = nil
+			}
+		}
+		return err == nil, err
+	})
+	return err
+}
+
+// errLinked is about hard links alone: SQLite follows symbolic links.
+var errLinked = fmt.Errorf("%w: the database has a second name (a hard link), and a process that opens it by the other name has a file of claims of its own: "+
+	"remove one of the names, or make it a symbolic link", lock.ErrDenied)
+
+// Describe is part of [lock.Describer].
+func (s *Store) Describe() lock.Description { return lock.Description{Check: s.Check} }

@@ -2,8 +2,11 @@ package sqlitestore
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"regexp"
+	"slices"
 	"time"
 
 	"modernc.org/sqlite"
@@ -31,13 +34,7 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 		return nil, rowstore.ErrClosed
 	}
 	w = &session{store: s}
-	err = w.Connect(ctx, s.db, func(conn any) (rowstore.RawConn, error) {
-		if err := known(conn); err != nil {
-			return nil, err
-		}
-		return conn.(rowstore.RawConn), nil //nolint:errcheck,forcetypeassert // it is the driver's
-	})
-	if err != nil {
+	if err = w.Connect(ctx, s.db, known); err != nil {
 		return nil, err
 	}
 	return w, w.Lend(ctx, s.out(), out, w)
@@ -138,7 +135,7 @@ func (w *session) commit(ctx context.Context, r *rowstore.Row, now int64) error 
 		return undone(err)
 	}
 	if err = w.exec(ctx, "COMMIT"); code(err) == codeIO {
-		return failure.Of(rowstore.CommitError{Err: err})
+		return failure.Of(fmt.Errorf("%w: %w", rowstore.ErrCommit, err))
 	} else if err != nil {
 		return undone(err)
 	}
@@ -166,4 +163,51 @@ func known(conn any) error {
 		return fmt.Errorf("%w: it has connections of type %T", errDriver, conn)
 	}
 	return nil
+}
+
+type txKey struct{}
+
+// Tx returns the transaction of the work whose context is ctx. Its changes are committed
+// with the receipt, or not at all. ok is false outside of a run of [lock.Locker.Once] with
+// [lock.WithTransaction].
+//
+// The first statement of the work sends BEGIN IMMEDIATE. From then until the work ends, no other
+// work writes to the database, so do slow work before the first statement. Commit and Rollback
+// of tx return an error and do nothing, and so do COMMIT and ROLLBACK as statements. To roll
+// back, return an error, or send an answer that is not kept. A deferred Rollback does no harm.
+// Savepoints work. Rows do not know the lengths of their columns.
+func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
+	tx, ok = ctx.Value(txKey{}).(*sql.Tx)
+	return tx, ok
+}
+
+// out makes the work's *sql.Tx, whose one connection is its session.
+var out = rowstore.Lender{Refusal: rowstore.NotYours("sqlitestore")}
+
+// Ready is part of [rowstore.Session], like NoteError.
+func (w *session) Ready(ctx context.Context, text string) error {
+	if ends(text) {
+		return out.Refusal
+	}
+	return w.ready(ctx)
+}
+
+func (w *session) NoteError(err error) { w.stmtErr = err }
+
+// token is a quoted text, a comment, a semicolon or a word.
+var token = regexp.MustCompile("(?s)'[^']*(?:'|$)|\"[^\"]*(?:\"|$)|`[^`]*(?:`|$)|\\[[^\\]]*(?:\\]|$)|--[^\n]*|/\\*.*?(?:\\*/|$)|;|[\\pL\\d_$]+")
+
+// ends reports whether a text of SQL contains a statement that would end the transaction: COMMIT,
+// END, or ROLLBACK without TO.
+func ends(text string) bool {
+	switch rowstore.FirstWord(text) {
+	case "", "COMMIT", "END", "ROLLBACK":
+	default:
+		if !rowstore.Several(text) {
+			return false // without a look at the rest, which may have megabytes
+		}
+	}
+	return slices.ContainsFunc(rowstore.Statements(token, text), func(words []string) bool {
+		return len(words) > 0 && (words[0] == "COMMIT" || words[0] == "END" || words[0] == "ROLLBACK" && !slices.Contains(words, "TO"))
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"modernc.org/sqlite"
 
@@ -53,14 +54,7 @@ func New(db *sql.DB, opts ...Option) *Store {
 	if db == nil {
 		panic("sqlitestore.New: nil *sql.DB")
 	}
-	table := defaultTable
-	for _, o := range opts {
-		if o == nil {
-			panic("sqlitestore: nil Option")
-		}
-		o.apply(&table)
-	}
-	s := &Store{db: db, statements: newStatements(table), out: sync.OnceValue(out.DB), writer: make(chan struct{}, 1)}
+	s := &Store{db: db, statements: newStatements(rowstore.Table("sqlitestore", opts)), out: sync.OnceValue(out.DB), writer: make(chan struct{}, 1)}
 	s.queue.Serve, s.queue.Servers = s.serve, 1
 	s.questions.Serve, s.questions.Servers = s.readReceipts, 1
 	return s
@@ -94,6 +88,20 @@ func openFile(path string, pragmas ...string) (*sql.DB, error) {
 		return nil, err
 	}
 	return sql.OpenDB(connector), nil
+}
+
+// Option is an option of [New] and [Open].
+type Option interface{ rowstore.Option }
+
+// WithTable sets the name of the table, "latch_entries" by default. The name is quoted, so it is
+// used exactly as written. Stores with different tables in one file share no entries. It panics if
+// the name is empty, is not UTF-8, has a byte 0, or begins with "sqlite_", as SQLite's own tables
+// do.
+func WithTable(name string) Option {
+	if name == "" || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || strings.HasPrefix(strings.ToLower(name), "sqlite_") {
+		panic("sqlitestore: WithTable: " + name + ": the name is UTF-8 without a byte 0, not empty, and does not begin with sqlite_")
+	}
+	return rowstore.TableName(name)
 }
 
 // DB returns the database that [Open] has opened, for the work; nil after [New].

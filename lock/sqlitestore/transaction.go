@@ -24,7 +24,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	return context.WithValue(context.WithValue(ctx, txKey{}, work.Tx), insideKey{s}, work), t, nil
 }
 
-// workTransaction is a transaction of work.
+// workTransaction is the [lock.Transaction] of work.
 type workTransaction struct {
 	store *Store
 	work  *session
@@ -54,7 +54,6 @@ func (t *workTransaction) end(ctx context.Context, settle func(ctx context.Conte
 	return within(ctx, t.over)
 }
 
-// Settle is part of [lock.Transaction].
 func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	receipt = bytes.Clone(receipt)
 	over := t.end(ctx, func(ctx context.Context) {
@@ -147,7 +146,6 @@ func (s *Store) overwrite(ctx context.Context, t *workTransaction) error {
 	return err
 }
 
-// Rollback is part of [lock.Transaction].
 func (t *workTransaction) Rollback(ctx context.Context) error {
 	if !t.end(ctx, nil) {
 		return hangs(ctx)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -21,10 +20,10 @@ type Calls[T any] struct {
 
 	mu      sync.Mutex
 	queue   []*Call[T]
-	serving int
-	began   time.Time     // when Serve was called last
-	watched bool          // help is called again
-	idle    chan struct{} // closed when no goroutine serves; nil before the first
+	serving int            // number of goroutines
+	running sync.WaitGroup // of the goroutines
+	began   time.Time      // when Serve was called last
+	watched bool           // help is called again
 	closed  bool
 }
 
@@ -34,20 +33,12 @@ type Call[T any] struct {
 	Err error // its result; only after Done
 
 	until time.Time // the deadline of its caller, zero if it has none
-	step  atomic.Int32
 	done  chan struct{}
 }
 
 // stuck is the time after which a call that waits gets another goroutine, if there may be one more.
 // Fewer goroutines execute more calls at once.
 const stuck = 20 * time.Millisecond
-
-// The steps of a call.
-const (
-	waiting int32 = iota
-	left          // its caller has taken it back
-	begun
-)
 
 // ErrClosed is the error of Enter after Close.
 var ErrClosed = errors.New("the store was closed")
@@ -66,8 +57,7 @@ func (q *Calls[T]) Enter(ctx context.Context, of T) (*Call[T], error) {
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		if c.step.CompareAndSwap(waiting, left) {
-			q.Waits.leave(false)
+		if q.leave(c) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -81,14 +71,26 @@ func (q *Calls[T]) join(ctx context.Context, c *Call[T]) bool {
 	if q.closed {
 		return false
 	}
-	q.Waits.enter()
+	q.Waits.change(+1, false)
 	q.queue = append(q.queue, c)
 	if ctx = context.WithoutCancel(ctx); q.serving > 0 {
 		q.help(ctx)
-		return true
+	} else {
+		q.start(ctx)
 	}
-	q.idle = make(chan struct{})
-	q.start(ctx)
+	return true
+}
+
+// leave takes a call back, and reports whether it waited: it is false if the call has begun.
+func (q *Calls[T]) leave(c *Call[T]) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := slices.Index(q.queue, c)
+	if at < 0 {
+		return false
+	}
+	q.queue = slices.Delete(q.queue, at, at+1)
+	q.Waits.change(-1, false)
 	return true
 }
 
@@ -96,7 +98,11 @@ func (q *Calls[T]) join(ctx context.Context, c *Call[T]) bool {
 func (q *Calls[T]) start(ctx context.Context) {
 	q.serving++
 	q.began = time.Now()
-	go q.serve(ctx)
+	q.running.Go(func() {
+		for q.more() {
+			q.Serve(ctx)
+		}
+	})
 }
 
 // help starts another goroutine after a while if calls still wait: a connection or a server may not
@@ -110,43 +116,29 @@ func (q *Calls[T]) help(ctx context.Context) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.watched = false
-		if q.forgetLeft(); len(q.queue) > 0 && time.Since(q.began) >= stuck {
+		if len(q.queue) > 0 && time.Since(q.began) >= stuck {
 			q.start(ctx)
 		}
 		q.help(ctx)
 	})
 }
 
-func (q *Calls[T]) serve(ctx context.Context) {
-	for q.more() {
-		q.Serve(ctx)
-	}
-}
-
 // more reports whether calls wait. If not, the goroutine ends.
 func (q *Calls[T]) more() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.forgetLeft()
-	if len(q.queue) > 0 {
-		q.began = time.Now()
-		return true
+	if len(q.queue) == 0 {
+		q.serving--
+		return false
 	}
-	if q.serving--; q.serving == 0 {
-		close(q.idle)
-	}
-	return false
-}
-
-func (q *Calls[T]) forgetLeft() {
-	q.queue = slices.DeleteFunc(q.queue, func(c *Call[T]) bool { return c.step.Load() == left })
+	q.began = time.Now()
+	return true
 }
 
 // Waiting returns the calls that wait, and the end of their callers' waits.
 func (q *Calls[T]) Waiting() (of []T, until time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.forgetLeft()
 	for _, c := range q.queue {
 		of = append(of, c.Of)
 	}
@@ -158,17 +150,14 @@ func (q *Calls[T]) Waiting() (of []T, until time.Time) {
 func (q *Calls[T]) Take(now func(T) bool) (calls []*Call[T], until time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var later []*Call[T]
-	for _, c := range q.queue {
-		switch {
-		case !now(c.Of):
-			later = append(later, c)
-		case c.step.CompareAndSwap(waiting, begun):
-			q.Waits.leave(true)
-			calls = append(calls, c)
+	q.queue = slices.DeleteFunc(q.queue, func(c *Call[T]) bool {
+		if !now(c.Of) {
+			return false
 		}
-	}
-	q.queue = later
+		q.Waits.change(-1, true)
+		calls = append(calls, c)
+		return true
+	})
 	return calls, lastOf(calls)
 }
 
@@ -204,11 +193,4 @@ func (q *Calls[T]) Close() {
 }
 
 // Wait waits for the calls in flight.
-func (q *Calls[T]) Wait() {
-	q.mu.Lock()
-	idle := q.idle
-	q.mu.Unlock()
-	if idle != nil {
-		<-idle
-	}
-}
+func (q *Calls[T]) Wait() { q.running.Wait() }

@@ -1,14 +1,35 @@
-// Package rowstore has what pgstore, mysqlstore and sqlitestore share: the rules of a row and the loop
-// of a claim ([Row], [Claim]), lists and pages ([List], [Page]), the meaning of errors ([Errors]), the
-// connection that work gets ([Work], [Lender]), calls that wait and are executed at once ([Calls]),
-// the queue for the store's own connections with its refusals ([Acquire], [Admit]), and the count of
-// claims for the clean-up ([Sweeps]). Package outcome asks for the outcome of a COMMIT.
+// Package rowstore has what pgstore, mysqlstore and sqlitestore share. A reader of one store knows the
+// others: store.go has New, Open and the options, schema.go Migrate and Check, calls.go the calls of
+// lock.Store and lock.Inspector, transaction.go the methods of lock.Transactor, session.go the
+// connection of work and its transaction, and errors.go the meaning of errors.
 //
-// The stores have the same files, and a file has the same in each: calls.go the calls of lock.Store,
-// transaction.go the methods of lock.Transactor, session.go the connection of work, tx.go its
-// transaction, list.go, errors.go, check.go, schema.go, options.go and store.go.
+// # Connections
 //
-// This is where they differ:
+// Each transaction of the work takes a connection of the pool or *sql.DB that the store was given, for
+// as long as the work runs. All other calls, such as claims, renewals and clean-up, use a few of the
+// store's own connections. So renewals go on even if work holds every connection of the pool.
+//
+// # Overload
+//
+// pgstore and mysqlstore measure how fast waiting calls get a connection. A claim that would not be
+// served in half of its time is refused at once, as not applied, with an error that matches
+// lock.ErrDenied. A claim whose work would wait for a connection for more than 5 s is refused in the
+// same way. Renewals, receipts and releases are not refused. Work waits for a connection as long as its
+// caller waits, 10 s at most. Waiters poll: they are not notified when a key is free.
+//
+// # Clocks
+//
+// If the clock is set back, leases last longer by the difference, and nothing is granted twice. If it is
+// set forward, leases end earlier than their holders expect. lock.WithFencing guards against that, and
+// work in a transaction is not affected: its receipt is refused with the claim. A fence is drawn after
+// its claim has won the key, so that the fences of a key rise in the order of its grants.
+//
+// # COMMIT
+//
+// A COMMIT is never cancelled, neither when its caller's time is over nor when its connection fails. After
+// one without an answer, the store asks for the outcome by a write, which no standby can answer.
+//
+// # Where they differ
 //
 //	                      pgstore                        mysqlstore                     sqlitestore
 //	a claim               one INSERT that takes ended    SELECT and INSERT, shared by   reads and writes while the file

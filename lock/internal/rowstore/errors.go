@@ -90,17 +90,9 @@ type classedError struct {
 	class string
 }
 
-// Unwrap returns the error.
 func (c classedError) Unwrap() error { return c.error }
 
-// Class returns a short and stable name, for metrics.
 func (c classedError) Class() string { return c.class }
 
-// CommitError is the error of a COMMIT.
-type CommitError struct{ Err error }
-
-// Error is the text of the error.
-func (c CommitError) Error() string { return "COMMIT has failed: " + c.Err.Error() }
-
-// Unwrap returns the error.
-func (c CommitError) Unwrap() error { return c.Err }
+// ErrCommit is in the error of a COMMIT.
+var ErrCommit = errors.New("COMMIT has failed")

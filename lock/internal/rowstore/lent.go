@@ -2,10 +2,59 @@ package rowstore
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
+	"regexp"
+	"strings"
 )
+
+// Lender makes the *sql.Tx of the work: it is the driver of a *sql.DB, and the driver's view of each
+// transaction. Its connections are lent by their sessions, and its transactions neither begin nor end:
+// Commit and Rollback return Refusal, and the sql.Tx cannot be used after either call.
+type Lender struct{ Refusal error }
+
+// NotYours returns the error of work that ends its transaction, in a store by the name of its package.
+func NotYours(store string) error {
+	return fmt.Errorf("%s: the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back", store)
+}
+
+type lentKey struct{}
+
+// DB returns the database of the *sql.Tx.
+func (l Lender) DB() *sql.DB {
+	out := sql.OpenDB(l)
+	out.SetMaxIdleConns(-1) // no connection outlives its transaction
+	return out
+}
+
+// Lend returns a *sql.Tx over conn, whose BeginTx returns the Lender's Tx. It ends with ctx.
+func Lend(ctx context.Context, out *sql.DB, conn driver.Conn) (*sql.Tx, error) {
+	return out.BeginTx(context.WithValue(ctx, lentKey{}, conn), nil)
+}
+
+// Commit is part of [driver.Tx].
+func (l Lender) Commit() error { return l.Refusal }
+
+// Rollback is part of [driver.Tx].
+func (l Lender) Rollback() error { return l.Refusal }
+
+// Connect is part of [driver.Connector].
+func (l Lender) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, ok := ctx.Value(lentKey{}).(driver.Conn)
+	if !ok {
+		return nil, l.Refusal
+	}
+	return conn, nil
+}
+
+// Driver is part of [driver.Connector].
+func (l Lender) Driver() driver.Driver { return l }
+
+// Open is part of [driver.Driver].
+func (l Lender) Open(string) (driver.Conn, error) { return nil, l.Refusal }
 
 // Session is the use of a connection for one transaction of work.
 type Session interface {
@@ -25,27 +74,70 @@ type RawConn interface {
 	driver.QueryerContext
 }
 
-// Lent is the connection of a session for the work. The session may connect anew until Ready has returned.
-type Lent struct {
+// Work is a connection of a *sql.DB that work has for one transaction.
+type Work struct {
+	User *sql.Conn // of the pool
+	Conn RawConn   // the same connection of its driver
+	Tx   *sql.Tx   // of the work
+
+	cut  context.Context    //nolint:containedctx // ends the calls of the work that are in progress
+	stop context.CancelFunc // ends cut
+}
+
+// Connect takes a connection of db, which known returns an error for if it is another driver's.
+func (w *Work) Connect(ctx context.Context, db *sql.DB, known func(conn any) error) (err error) {
+	if w.User, err = db.Conn(ctx); err != nil {
+		return err
+	}
+	err = w.User.Raw(func(conn any) error {
+		w.Conn, _ = conn.(RawConn) // known reports one that is none
+		return known(conn)
+	})
+	if err != nil {
+		_ = w.User.Close()
+		w.User = nil
+	}
+	return err
+}
+
+// Lend makes the *sql.Tx of the work, whose one connection is lent by its session s.
+func (w *Work) Lend(ctx context.Context, out *sql.DB, l Lender, s Session) (err error) {
+	w.cut, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if w.Tx, err = Lend(w.cut, out, lent{l, s, w}); err != nil {
+		_ = w.User.Close()
+		return fmt.Errorf("lending the connection: %w", err)
+	}
+	return nil
+}
+
+// Take takes the transaction from the work. It waits for a call in progress. If ctx ends first, Take
+// interrupts the call.
+func (w *Work) Take(ctx context.Context) {
+	defer context.AfterFunc(ctx, w.stop)()
+	_ = w.Tx.Rollback() // it only refuses later calls, and closes open rows
+}
+
+// Stop ends the calls of the work that are in progress.
+func (w *Work) Stop() { w.stop() }
+
+// lent is the connection of a session for the work. The session may connect anew until Ready has returned.
+type lent struct {
 	lender  Lender
 	session Session
 	work    *Work
 }
 
 // Close does nothing: the session ends the use of the connection.
-func (Lent) Close() error { return nil }
+func (lent) Close() error { return nil }
 
-// Begin is part of [driver.Conn].
-func (c Lent) Begin() (driver.Tx, error) { return c.lender, nil }
+// Begin does nothing: the session begins the transaction.
+func (c lent) Begin() (driver.Tx, error) { return c.lender, nil }
 
-// BeginTx does nothing: the session begins the transaction.
-func (c Lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	return c.lender, nil
-}
+func (c lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c.lender, nil }
 
 // enter makes the transaction ready for statements. The context that it returns also ends when the
 // transaction is taken from the work.
-func (c Lent) enter(ctx context.Context, text string) (context.Context, context.CancelFunc, error) {
+func (c lent) enter(ctx context.Context, text string) (context.Context, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.work.cut, cancel)
 	leave := func() { stop(); cancel() }
@@ -57,24 +149,22 @@ func (c Lent) enter(ctx context.Context, text string) (context.Context, context.
 }
 
 // sees notes the error of a statement, and returns it.
-func (c Lent) sees(err error) error {
+func (c lent) sees(err error) error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, driver.ErrSkip) {
 		c.session.NoteError(err)
 	}
 	return err
 }
 
-// ExecContext is part of [driver.ExecerContext].
-func (c Lent) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+func (c lent) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	return c.exec(ctx, text, func(ctx context.Context) (driver.Result, error) { return c.work.Conn.ExecContext(ctx, text, args) })
 }
 
-// QueryContext is part of [driver.QueryerContext].
-func (c Lent) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+func (c lent) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
 	return c.query(ctx, text, func(ctx context.Context) (driver.Rows, error) { return c.work.Conn.QueryContext(ctx, text, args) })
 }
 
-func (c Lent) exec(ctx context.Context, text string, run func(context.Context) (driver.Result, error)) (driver.Result, error) {
+func (c lent) exec(ctx context.Context, text string, run func(context.Context) (driver.Result, error)) (driver.Result, error) {
 	ctx, leave, err := c.enter(ctx, text)
 	if err != nil {
 		return nil, err
@@ -84,7 +174,7 @@ func (c Lent) exec(ctx context.Context, text string, run func(context.Context) (
 	return result, c.sees(err)
 }
 
-func (c Lent) query(ctx context.Context, text string, run func(context.Context) (driver.Rows, error)) (driver.Rows, error) {
+func (c lent) query(ctx context.Context, text string, run func(context.Context) (driver.Rows, error)) (driver.Rows, error) {
 	ctx, leave, err := c.enter(ctx, text)
 	if err != nil {
 		return nil, err
@@ -97,11 +187,9 @@ func (c Lent) query(ctx context.Context, text string, run func(context.Context) 
 	return lentRows{rows.(typedRows), c, leave}, nil //nolint:errcheck,forcetypeassert // each driver's are
 }
 
-// Prepare is part of [driver.Conn].
-func (c Lent) Prepare(text string) (driver.Stmt, error) { return c.PrepareContext(c.work.cut, text) }
+func (c lent) Prepare(text string) (driver.Stmt, error) { return c.PrepareContext(c.work.cut, text) }
 
-// CheckNamedValue is part of [driver.NamedValueChecker], which not every driver has.
-func (c Lent) CheckNamedValue(v *driver.NamedValue) error { return checkValue(c.work.Conn, v) }
+func (c lent) CheckNamedValue(v *driver.NamedValue) error { return checkValue(c.work.Conn, v) }
 
 func checkValue(by any, v *driver.NamedValue) error {
 	if checker, ok := by.(driver.NamedValueChecker); ok {
@@ -110,9 +198,8 @@ func checkValue(by any, v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// PrepareContext is part of [driver.ConnPrepareContext], for a driver that prepares statements
-// at the server.
-func (c Lent) PrepareContext(ctx context.Context, text string) (driver.Stmt, error) {
+// PrepareContext is for a driver that prepares statements at the server.
+func (c lent) PrepareContext(ctx context.Context, text string) (driver.Stmt, error) {
 	ctx, leave, err := c.enter(ctx, text)
 	if err != nil {
 		return nil, err
@@ -135,19 +222,16 @@ type preparedStmt interface {
 type lentStmt struct {
 	preparedStmt
 
-	c    Lent
+	c    lent
 	text string
 }
 
-// CheckNamedValue is part of [driver.NamedValueChecker], which not every driver has.
 func (s lentStmt) CheckNamedValue(v *driver.NamedValue) error { return checkValue(s.preparedStmt, v) }
 
-// ExecContext is part of [driver.StmtExecContext].
 func (s lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	return s.c.exec(ctx, s.text, func(ctx context.Context) (driver.Result, error) { return s.preparedStmt.ExecContext(ctx, args) })
 }
 
-// QueryContext is part of [driver.StmtQueryContext].
 func (s lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	return s.c.query(ctx, s.text, func(ctx context.Context) (driver.Rows, error) { return s.preparedStmt.QueryContext(ctx, args) })
 }
@@ -160,24 +244,21 @@ type typedRows interface {
 	driver.RowsColumnTypeScanType
 }
 
-// lentRows are the rows of a query.
+// lentRows are the rows of a query. Not every driver has further result sets.
 type lentRows struct {
 	typedRows
 
-	c     Lent
+	c     lent
 	leave func()
 }
 
-// Next is part of [driver.Rows].
 func (r lentRows) Next(into []driver.Value) error { return r.c.sees(r.typedRows.Next(into)) }
 
-// HasNextResultSet is part of [driver.RowsNextResultSet], which not every driver has.
 func (r lentRows) HasNextResultSet() bool {
 	several, ok := r.typedRows.(driver.RowsNextResultSet)
 	return ok && several.HasNextResultSet()
 }
 
-// NextResultSet is part of [driver.RowsNextResultSet].
 func (r lentRows) NextResultSet() error {
 	if several, ok := r.typedRows.(driver.RowsNextResultSet); ok {
 		return r.c.sees(several.NextResultSet())
@@ -185,16 +266,31 @@ func (r lentRows) NextResultSet() error {
 	return io.EOF
 }
 
-// ColumnTypeLength is part of [driver.RowsColumnTypeLength], which not every driver has.
-func (r lentRows) ColumnTypeLength(column int) (length int64, ok bool) {
-	if sized, is := r.typedRows.(driver.RowsColumnTypeLength); is {
-		return sized.ColumnTypeLength(column)
-	}
-	return 0, false
-}
-
-// Close is part of [driver.Rows].
 func (r lentRows) Close() error {
 	defer r.leave()
 	return r.c.sees(r.typedRows.Close())
+}
+
+var firstWord = regexp.MustCompile(`^[\s(]*([A-Za-z]*)`)
+
+// FirstWord returns the first word of a text of SQL, in upper case. It is "" if a comment is before the word.
+func FirstWord(text string) string { return strings.ToUpper(firstWord.FindStringSubmatch(text)[1]) }
+
+// Several reports whether a text of SQL may have several statements: a semicolon stands before its end.
+func Several(text string) bool { return strings.Contains(strings.TrimRight(text, "; \t\r\n"), ";") }
+
+// Statements returns the words, in upper case, of each statement in a text of SQL. token matches a quoted
+// text, a comment, a semicolon or a word of a database.
+func Statements(token *regexp.Regexp, text string) (all [][]string) {
+	var words []string
+	for _, t := range append(token.FindAllString(strings.ToUpper(text), -1), ";") {
+		switch {
+		case t == ";":
+			all = append(all, words)
+			words = nil
+		case !strings.ContainsAny(t[:1], "'\"`[#-/"):
+			words = append(words, t)
+		}
+	}
+	return all
 }

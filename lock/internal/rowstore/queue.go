@@ -1,9 +1,9 @@
 package rowstore
 
 import (
-	"container/list"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,11 +25,7 @@ type Queue struct {
 	waiting int
 }
 
-func (q *Queue) enter() { q.change(+1, false) }
-
-// leave ends a wait. served says that the call got a connection.
-func (q *Queue) leave(served bool) { q.change(-1, served) }
-
+// change begins a wait, or ends one. served says that the call got a connection.
 func (q *Queue) change(by int, served bool) {
 	if q == nil {
 		return
@@ -47,8 +43,8 @@ func (q *Queue) change(by int, served bool) {
 // Through counts a wait in q, also if it ends in a panic of the pool's hook.
 func Through[T any](q *Queue, wait func() (T, error)) (got T, err error) {
 	served := false
-	q.enter()
-	defer func() { q.leave(served) }()
+	q.change(+1, false)
+	defer func() { q.change(-1, served) }()
 	got, err = wait()
 	served = err == nil
 	return got, err
@@ -61,14 +57,9 @@ func Acquire[T any](ctx context.Context, q *Queue, g *Gate, r Rank, connect func
 		if err = g.Enter(ctx, r); err != nil {
 			return conn, err
 		}
-		connected := false // connect may panic
-		defer func() {
-			if !connected {
-				g.Leave()
-			}
-		}()
-		conn, err = connect()
-		connected = err == nil
+		if conn, err = connect(); err != nil {
+			g.Leave()
+		}
 		return conn, err
 	})
 }
@@ -84,10 +75,8 @@ func (q *Queue) wait() time.Duration {
 type Rank int
 
 const (
-	// First is for renewals and ends of leases, and the later statements of a claim.
-	First Rank = iota
-	// Later is for claims, queries and clean-up.
-	Later
+	First Rank = iota // for renewals and ends of leases, and the later statements of a claim
+	Later             // for claims, queries and clean-up
 	ranks
 )
 
@@ -99,7 +88,7 @@ const OwnConnections = 4
 type Gate struct {
 	mu      sync.Mutex
 	taken   int
-	waiting [ranks]list.List // of channels, closed when the turn has come
+	waiting [ranks][]chan struct{} // each is closed when its turn has come
 }
 
 // Enter waits for the call's turn. After an error the caller must not call Leave.
@@ -111,7 +100,7 @@ func (g *Gate) Enter(ctx context.Context, r Rank) error {
 		return nil
 	}
 	turn := make(chan struct{})
-	place := g.waiting[r].PushBack(turn)
+	g.waiting[r] = append(g.waiting[r], turn)
 	g.mu.Unlock()
 	select {
 	case <-turn:
@@ -120,23 +109,22 @@ func (g *Gate) Enter(ctx context.Context, r Rank) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	select {
-	case <-turn: // the turn came at the same time
+	at := slices.Index(g.waiting[r], turn)
+	if at < 0 { // the turn came at the same time
 		return nil
-	default:
-		g.waiting[r].Remove(place)
-		return context.Cause(ctx)
 	}
+	g.waiting[r] = slices.Delete(g.waiting[r], at, at+1)
+	return context.Cause(ctx)
 }
 
 // Leave gives the turn to the next.
 func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for r := range g.waiting {
-		if next := g.waiting[r].Front(); next != nil {
-			g.waiting[r].Remove(next)
-			close(next.Value.(chan struct{})) //nolint:errcheck // Enter puts in nothing else
+	for r, turns := range g.waiting {
+		if len(turns) > 0 {
+			g.waiting[r] = turns[1:]
+			close(turns[0])
 			return
 		}
 	}
@@ -172,13 +160,10 @@ var (
 // overloadError refuses a call. A retry within the same budget would be refused too.
 type overloadError struct{ error }
 
-// Unwrap makes the refusal certain, and final for this call.
 func (e overloadError) Unwrap() []error { return []error{e.error, lock.ErrNotApplied, lock.ErrDenied} }
 
-// Class returns a short and stable name, for metrics.
 func (overloadError) Class() string { return "overload" }
 
-// Cure returns an operator's remedy.
 func (overloadError) Cure() string {
 	return "work arrives faster than the database serves it; use a faster one, less work, or, if it is idle, a larger pool"
 }
