@@ -181,6 +181,57 @@ func (s *Store) read(ctx context.Context, rank rowstore.Rank, key string) (r *ro
 	return r, nil
 }
 
+// ClaimSet is part of [lock.SetClaimer]. It sends one statement, and a second one to read the
+// entries if one of the keys is taken.
+func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
+	if err := rowstore.Admit(ctx, &s.calls, nil, false); err != nil {
+		return lock.Entry{}, err
+	}
+	names, tokens := make([][]byte, len(keys)), make([][]byte, len(keys))
+	for i, key := range keys {
+		names[i], tokens[i] = []byte(key), []byte(claims[i].Token)
+	}
+	s.claims.Add(uint64(len(keys)))
+	s.sweeps.Claim(ctx, len(keys), s.sweep)
+	for range rowstore.MaxClaims {
+		taken, err := s.flag(ctx, rowstore.Later, s.statements.claimSet, names, tokens, int64(claims[0].Attempt), []byte(claims[0].Owner), rowstore.Micros(claims[0].Lease))
+		switch {
+		case raised(err, notAll): // some of the keys were taken meanwhile
+		case err != nil || taken:
+			return lock.Entry{}, err
+		}
+		e, ours, err := s.firstOf(ctx, names, claims)
+		if err != nil || ours || e.State != lock.Free {
+			return e, err
+		}
+	}
+	return lock.Entry{}, rowstore.Unsettled("pgstore")
+}
+
+// firstOf returns the first entry that belongs to another claim, or the zero Entry. ours reports
+// whether each entry belongs to its own claim.
+func (s *Store) firstOf(ctx context.Context, names [][]byte, claims []lock.Claim) (first lock.Entry, ours bool, err error) {
+	tokens := make(map[string]string, len(names))
+	for i, name := range names {
+		tokens[string(name)] = claims[i].Token
+	}
+	own := 0
+	err = s.each(ctx, rowstore.First, s.statements.getSet, func(rows pgx.Rows) error {
+		r := new(rowstore.Row)
+		if err := scanRow(rows, r, nil, &r.Key); err != nil {
+			return err
+		}
+		switch e := r.Entry(); {
+		case e.State == lock.Held && e.Token == tokens[e.Key]:
+			own++
+		case first.State == lock.Free:
+			first = e
+		}
+		return nil
+	}, names)
+	return first, own == len(names), err
+}
+
 // Forget is part of [lock.Inspector].
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	return s.flag(ctx, rowstore.First, s.statements.forget, []byte(key), []byte(token))

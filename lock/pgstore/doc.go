@@ -17,7 +17,7 @@
 // # Connections
 //
 // The store dials its own connections with the pool's settings when it needs the first, to the primary
-// if there are several hosts. [Store.Close] closes them. A hook of the pool must not panic: as in the
+// if there are several hosts. [Store.Close] closes them. A PrepareConn of the pool must not panic: as in the
 // pool itself, its connection is then lost.
 //
 // Behind PgBouncer in transaction mode, everything works. A PgBouncer older than 1.21, or one without

@@ -51,9 +51,6 @@ func openOwn(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// sessionTime bounds the statement that sets up a session.
-const sessionTime = 2 * time.Second
-
 // prepareSessions sets ownParameters in each session, after the pool's own hook. It does not change
 // a session behind PgBouncer, which also serves other clients. There, the number of the server's
 // process differs from the number at the start of the connection.
@@ -71,28 +68,26 @@ func prepareSessions(cfg *pgxpool.Config) {
 				return err
 			}
 		}
-		ctx, cancel := context.WithTimeout(ctx, sessionTime) // the pool itself would wait without end
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // the pool itself would wait without end
 		defer cancel()
 		_, err := conn.PgConn().Exec(ctx, fmt.Sprint(set, conn.PgConn().PID())).ReadAll()
 		return err
 	}
 }
 
+// The keys of what the store notes in the custom data of a connection.
 const (
-	// warnedKey is the key of a warning in the custom data of a connection.
-	warnedKey = "latch_warned"
-
-	// waitEnded is the function of the server that warns when an operator has ended the wait of a commit
-	// for its standby. Other warnings, such as one that the database is due for a VACUUM, say nothing
-	// about a commit.
-	waitEnded = "SyncRepWaitForLSN"
+	markKey     = "latch_mark"     // see session.setMark
+	preparesKey = "latch_prepares" // it may prepare statements
+	warnedKey   = "latch_warned"   // the server has warned
 )
 
-// noteWarnings notes that the server has warned of the end of a wait.
+// noteWarnings notes that the server has warned that an operator has ended the wait of a commit for its
+// standby. Other warnings, such as one that the database is due for a VACUUM, say nothing about a commit.
 func noteWarnings(cfg *pgx.ConnConfig) {
 	hook := cfg.OnNotice
 	cfg.OnNotice = func(conn *pgconn.PgConn, n *pgconn.Notice) {
-		if n.Routine == waitEnded {
+		if n.Routine == "SyncRepWaitForLSN" { // the function of the server
 			conn.CustomData()[warnedKey] = true
 		}
 		if hook != nil {

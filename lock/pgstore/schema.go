@@ -93,34 +93,29 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ddl, err := s.missing(ctx, pool)
-	if err == nil && ddl != "" {
-		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
-				return err
-			}
-			ddl, err := s.missing(ctx, tx) // another process may have made the table meanwhile
-			if err == nil {
-				_, err = tx.Exec(ctx, ddl)
-			}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		ddl, err := s.missing(ctx, tx)
+		if err != nil || ddl == "" {
 			return err
-		})
-	}
+		}
+		if _, err = tx.Exec(ctx, "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock($1)", int64(migrationLock)); err == nil {
+			ddl, err = s.missing(ctx, tx) // another process may have made the table meanwhile
+		}
+		if err == nil {
+			_, err = tx.Exec(ctx, ddl)
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("pgstore: migrating: %w", failure.Explain(err))
 	}
 	return nil
 }
 
-// rowQuerier is a pool or a transaction.
-type rowQuerier interface {
-	QueryRow(ctx context.Context, statement string, args ...any) pgx.Row
-}
-
 // missing returns the statements that make the missing objects, "" if none is missing.
-func (s *Store) missing(ctx context.Context, db rowQuerier) (ddl string, err error) {
+func (s *Store) missing(ctx context.Context, tx pgx.Tx) (ddl string, err error) {
 	var table, index, sequence bool
-	err = db.QueryRow(ctx, s.names.in(present)).Scan(&table, &index, &sequence)
+	err = tx.QueryRow(ctx, s.names.in(present)).Scan(&table, &index, &sequence)
 	for _, part := range []struct {
 		there bool
 		ddl   string

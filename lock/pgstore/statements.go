@@ -85,22 +85,24 @@ func raised(err error, text string) bool {
 	return ok && answered.Code == "22P02" && strings.Contains(answered.Message, text)
 }
 
-func newStatements(n names) (s statements) {
-	s.setClaims(n)
-	s.setEnds(n)
-	s.sets(n)
-	s.setReads(n)
-	s.setWork(n)
-	return s
-}
-
-// setClaims sets the statements that take and keep a key.
-func (s *statements) setClaims(n names) {
-	// The claim does not lock a row that its snapshot shows as taken: locking a row writes to it.
-	// The WHERE of the conflict leaves a row unchanged that was taken after the snapshot. A
-	// granted claim returns a row. After a refused claim, get reads the entry: one statement for
-	// both would cost the server a quarter more time. An unsettled row is taken by reclaim only.
-	s.claim = n.in(`
+func newStatements(n names) statements {
+	replace := `
+UPDATE latch_entries e SET token = $2::bytea, attempt = $3::int, fingerprint = $4::bytea, owner = $5::bytea,
+	fence = CASE WHEN $10::bool THEN nextval('latch_entries_fence') ELSE 0 END, ends_at = ` + after + `$6::bigint * interval '1 microsecond',
+	linger = $7::bigint, sweep_at = ` + after + `($6::bigint + $7::bigint + $9::bigint) * interval '1 microsecond'
+WHERE key = $1 AND receipt IS NULL AND `
+	plain, withNote := columns(`e.linger`, `e.ends_at`), columns(`coalesce(`+noted(`n.linger`)+`, e.linger)`, leaseEnd)
+	get := func(columns string) string {
+		return n.in(`SELECT ` + confirmed + `, ` + columns + `, e.receipt FROM latch_entries e WHERE key = $1`)
+	}
+	// A session that waits for its client in the middle of a transaction executes no COMMIT.
+	const idle = ` FROM pg_stat_activity WHERE pid = $1::bigint AND usename = current_user AND state <> 'idle' AND wait_event = 'ClientRead'`
+	return statements{
+		// The claim does not lock a row that its snapshot shows as taken: locking a row writes to it.
+		// The WHERE of the conflict leaves a row unchanged that was taken after the snapshot. A
+		// granted claim returns a row. After a refused claim, get reads the entry: one statement for
+		// both would cost the server a quarter more time. An unsettled row is taken by reclaim only.
+		claim: n.in(`
 INSERT INTO latch_entries AS e (key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at)
 SELECT $1::bytea, $2::bytea, $3::int, $4::bytea, $5::bytea, 0,
 	` + after + `$6::bigint * interval '1 microsecond', $7::bigint, NULL, ` + after + `($6::bigint + $7::bigint + $9::bigint) * interval '1 microsecond'
@@ -109,33 +111,21 @@ ON CONFLICT (key) DO UPDATE SET token = EXCLUDED.token, attempt = EXCLUDED.attem
 	owner = EXCLUDED.owner, fence = EXCLUDED.fence, ends_at = EXCLUDED.ends_at, linger = EXCLUDED.linger,
 	receipt = NULL, sweep_at = EXCLUDED.sweep_at
 WHERE e.receipt IS NOT NULL AND NOT ` + live + `
-RETURNING fence, ` + quick("$8"))
-
-	s.fence = n.in(`UPDATE latch_entries SET fence = nextval('latch_entries_fence') WHERE key = $1 AND token = $2 AND fence = 0 RETURNING fence, NULL`)
-
-	s.lock = n.in(`SELECT FROM latch_entries WHERE key = $1 FOR NO KEY UPDATE`)
-
-	replace := `
-UPDATE latch_entries e SET token = $2::bytea, attempt = $3::int, fingerprint = $4::bytea, owner = $5::bytea,
-	fence = CASE WHEN $10::bool THEN nextval('latch_entries_fence') ELSE 0 END, ends_at = ` + after + `$6::bigint * interval '1 microsecond',
-	linger = $7::bigint, sweep_at = ` + after + `($6::bigint + $7::bigint + $9::bigint) * interval '1 microsecond'
-WHERE key = $1 AND receipt IS NULL AND `
-
-	s.takeover = n.in(replace + `token = $11 AND ($12::bool OR ` + leaseEnd + ` <= clock_timestamp()) AND ` + alive(`clock_timestamp()`) + `
-RETURNING fence, ` + quick("$8"))
-
-	// Whichever claim has ended, the key is free. After takeAway, a late send of the claim does not make
-	// the entry again: a COMMIT that arrives even later would settle it.
-	s.reclaim = n.in(replace + `NOT ` + alive(`clock_timestamp()`) + ` AND NOT (token = $2 AND attempt < 0)
-RETURNING fence, ` + quick("$8"))
-
-	s.renew = n.in(`
+RETURNING fence, ` + quick("$8")),
+		fence: n.in(`UPDATE latch_entries SET fence = nextval('latch_entries_fence') WHERE key = $1 AND token = $2 AND fence = 0 RETURNING fence, NULL`),
+		lock:  n.in(`SELECT FROM latch_entries WHERE key = $1 FOR NO KEY UPDATE`),
+		takeover: n.in(replace + `token = $11 AND ($12::bool OR ` + leaseEnd + ` <= clock_timestamp()) AND ` + alive(`clock_timestamp()`) + `
+RETURNING fence, ` + quick("$8")),
+		// Whichever claim has ended, the key is free. After takeAway, a late send of the claim does not make
+		// the entry again: a COMMIT that arrives even later would settle it.
+		reclaim: n.in(replace + `NOT ` + alive(`clock_timestamp()`) + ` AND NOT (token = $2 AND attempt < 0)
+RETURNING fence, ` + quick("$8")),
+		renew: n.in(`
 UPDATE latch_entries e SET ends_at = greatest(ends_at, ` + after + `$3::bigint * interval '1 microsecond'), linger = greatest(linger, $4::bigint)
 WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + live + `
-RETURNING true, ` + quick("$5"))
-
-	// The note stays for some time after its end, see sweep.
-	s.note = n.in(`
+RETURNING true, ` + quick("$5")),
+		// The note stays for some time after its end, see sweep.
+		note: n.in(`
 WITH held AS MATERIALIZED (SELECT * FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NULL FOR NO KEY UPDATE)
 INSERT INTO latch_entries AS n (key, token, attempt, fingerprint, owner, fence, ends_at, linger, sweep_at)
 SELECT ` + noteKey + `, '', 0, '', '', 0, greatest(ends_at, ` + after + `$3::bigint * interval '1 microsecond'), greatest(linger, $4::bigint),
@@ -143,39 +133,51 @@ SELECT ` + noteKey + `, '', 0, '', '', 0, greatest(ends_at, ` + after + `$3::big
 FROM held e WHERE ` + alive(`statement_timestamp()`) + `
 ON CONFLICT (key) DO UPDATE SET ends_at = greatest(n.ends_at, EXCLUDED.ends_at), linger = greatest(n.linger, EXCLUDED.linger),
 	sweep_at = greatest(n.ends_at, EXCLUDED.ends_at) + (greatest(n.linger, EXCLUDED.linger) + $6::bigint) * interval '1 microsecond'
-RETURNING true, ` + quick("$5"))
-}
+RETURNING true, ` + quick("$5")),
 
-// setEnds sets the statements that free a key, and that remove receipts.
-func (s *statements) setEnds(n names) {
-	s.settle = n.in(`
+		// The claim of a set locks rows in the order of the keys, so that no two claims wait for each other. If
+		// some of the keys were taken after the snapshot, the statement fails, which undoes all of it. If
+		// one of them was taken before, even by its own token, the statement takes none.
+		claimSet: n.in(`
+WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS w(key, token)),
+claimed AS (
+	INSERT INTO latch_entries AS e (key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at)
+	SELECT w.key, w.token, $3::int, ''::bytea, $4::bytea, 0,
+		` + after + `$5::bigint * interval '1 microsecond', 0, NULL, ` + after + `$5::bigint * interval '1 microsecond'
+	FROM wanted w
+	WHERE NOT EXISTS (SELECT FROM latch_entries e WHERE e.key = ANY ($1::bytea[]) AND ` + wasLive + `)
+	ORDER BY w.key
+	ON CONFLICT (key) DO UPDATE SET token = EXCLUDED.token, attempt = EXCLUDED.attempt, fingerprint = EXCLUDED.fingerprint,
+		owner = EXCLUDED.owner, fence = EXCLUDED.fence, ends_at = EXCLUDED.ends_at, linger = EXCLUDED.linger,
+		receipt = NULL, sweep_at = EXCLUDED.sweep_at
+	WHERE NOT ` + live + `
+	RETURNING 1)
+SELECT (CASE taken WHEN 0 THEN 'false' WHEN cardinality($1::bytea[]) THEN 'true' ELSE '` + notAll + `' END)::bool
+FROM (SELECT count(*) AS taken FROM claimed) AS all_of_them`),
+		getSet: n.in(`SELECT ` + confirmed + `, e.key, ` + columns(`e.linger`, `e.ends_at`) + `, e.receipt FROM latch_entries e WHERE key = ANY ($1::bytea[]) ORDER BY key`),
+
+		settle: n.in(`
 UPDATE latch_entries e SET receipt = $3::bytea, linger = 0, ends_at = ` + after + `$4::bigint * interval '1 microsecond', sweep_at = ` + after + `$4::bigint * interval '1 microsecond'
 WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + alive(`statement_timestamp()`) + `
-RETURNING true`)
-
-	s.settled = n.in(`SELECT true, ` + confirmed + ` FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NOT NULL AND ` + wasLive)
-
-	s.amend = n.amend()
-
-	s.release = n.in(`
+RETURNING true`),
+		settled: n.in(`SELECT true, ` + confirmed + ` FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NOT NULL AND ` + wasLive),
+		amend:   n.amend(),
+		release: n.in(`
 DELETE FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt >= 0
-RETURNING ` + alive(`statement_timestamp()`) + `, ` + quick("true"))
-
-	// A row that takeAway has marked stays, though the key is free: see reclaim.
-	s.releaseTaken = n.in(`
+RETURNING ` + alive(`statement_timestamp()`) + `, ` + quick("true")),
+		// A row that takeAway has marked stays, though the key is free: see reclaim.
+		releaseTaken: n.in(`
 UPDATE latch_entries e SET ends_at = 'epoch', linger = 0 WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt < 0 AND ` + alive(`statement_timestamp()`) + `
-RETURNING true`)
-
-	s.forget = n.in(`DELETE FROM latch_entries e WHERE key = $1 AND token = $2 RETURNING ` + alive(`statement_timestamp()`))
-
-	// A row that was renewed after its sweep_at was set is due again at its new end. The
-	// statement names rows by their place (ctid), without a join, which would read the whole of
-	// a small table. The second column returns the moment up to which the sweep has come.
-	//
-	// A claim stays as long as its note. The statement may not see a note that was written after it
-	// has begun. So the row of a record stays for rowstore.SweepAfter after its end: a renewal that takes longer is
-	// confirmed to no caller.
-	s.sweep = n.in(`
+RETURNING true`),
+		forget: n.in(`DELETE FROM latch_entries e WHERE key = $1 AND token = $2 RETURNING ` + alive(`statement_timestamp()`)),
+		// A row that was renewed after its sweep_at was set is due again at its new end. The
+		// statement names rows by their place (ctid), without a join, which would read the whole of
+		// a small table. The second column returns the moment up to which the sweep has come.
+		//
+		// A claim stays as long as its note. The statement may not see a note that was written after it
+		// has begun. So the row of a record stays for rowstore.SweepAfter after its end: a renewal that takes longer is
+		// confirmed to no caller.
+		sweep: n.in(`
 WITH due AS (SELECT ctid, sweep_at FROM latch_entries e
 	WHERE sweep_at >= 'epoch'::timestamptz + $2::bigint * interval '1 microsecond' AND sweep_at <= now() AND ` + noted(`n.key`) + ` IS NULL
 	ORDER BY sweep_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
@@ -184,46 +186,30 @@ kept AS (UPDATE latch_entries e SET sweep_at = e.ends_at + e.linger * interval '
 	WHERE e.ctid = ANY (ARRAY(SELECT ctid FROM due)) AND ` + live + ` RETURNING 1)
 SELECT (SELECT count(*) FROM over),
 	(extract(epoch FROM CASE WHEN (SELECT count(*) FROM due) < $1::bigint THEN now() ELSE (SELECT max(sweep_at) FROM due) END) * 1000000)::bigint,
-	` + quick("true"))
-}
+	` + quick("true")),
 
-// setReads sets the read-only statements.
-func (s *statements) setReads(n names) {
-	plain, withNote := columns(`e.linger`, `e.ends_at`), columns(`coalesce(`+noted(`n.linger`)+`, e.linger)`, leaseEnd)
-	get := func(columns string) string {
-		return n.in(`SELECT ` + confirmed + `, ` + columns + `, e.receipt FROM latch_entries e WHERE key = $1`)
-	}
-	s.get, s.getNoted = get(plain), get(withNote)
-
-	s.page = n.in(`SELECT e.key, ` + withNote + `, CASE WHEN $3::bool THEN e.receipt END FROM latch_entries e WHERE key > $1 AND token <> '' ORDER BY key LIMIT $2`)
-
-	s.lacking = n.in(`
+		get:      get(plain),
+		getNoted: get(withNote),
+		page:     n.in(`SELECT e.key, ` + withNote + `, CASE WHEN $3::bool THEN e.receipt END FROM latch_entries e WHERE key > $1 AND token <> '' ORDER BY key LIMIT $2`),
+		lacking: n.in(`
 SELECT quote_ident(current_user),
 	ARRAY(SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p WHERE NOT has_table_privilege('latch_entries'::regclass, p)),
-	NOT has_sequence_privilege('latch_entries_fence'::regclass, 'USAGE')`)
-
-	s.present = n.in(`
-SELECT key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at FROM latch_entries LIMIT 0`)
-}
-
-// setWork sets the statements that a transaction of work needs.
-func (s *statements) setWork(n names) {
-	// A positive attempt marks an entry that a transaction of work may settle. A receipt
-	// is written again without a change.
-	s.takeAway = n.in(`
+	NOT has_sequence_privilege('latch_entries_fence'::regclass, 'USAGE')`),
+		present: n.in(`
+SELECT key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at FROM latch_entries LIMIT 0`),
+		// A positive attempt marks an entry that a transaction of work may settle. A receipt
+		// is written again without a change.
+		takeAway: n.in(`
 WITH waits AS MATERIALIZED (SELECT set_config('lock_timeout', $3, true) AS wait)
 UPDATE latch_entries e SET attempt = CASE WHEN receipt IS NULL THEN -abs(attempt) ELSE attempt END
 FROM waits WHERE key = $1 AND token = $2 AND wait IS NOT NULL
-RETURNING receipt IS NOT NULL, wait`)
-
-	// A session that waits for its client in the middle of a transaction executes no COMMIT.
-	const idle = ` FROM pg_stat_activity WHERE pid = $1::bigint AND usename = current_user AND state <> 'idle' AND wait_event = 'ClientRead'`
-	s.idle = `SELECT backend_start, (extract(epoch FROM clock_timestamp() - backend_start) * 1000000)::bigint` + idle
-	s.endIdle = `SELECT pg_terminate_backend(pid)` + idle + ` AND backend_start = $2`
-
-	s.location = n.in(`
+RETURNING receipt IS NOT NULL, wait`),
+		idle:    `SELECT backend_start, (extract(epoch FROM clock_timestamp() - backend_start) * 1000000)::bigint` + idle,
+		endIdle: `SELECT pg_terminate_backend(pid)` + idle + ` AND backend_start = $2`,
+		location: n.in(`
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'latch_entries'::regclass`)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'latch_entries'::regclass`),
+	}
 }
 
 // amend returns the statement that replaces a receipt, also in a transaction of work. The

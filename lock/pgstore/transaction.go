@@ -70,7 +70,13 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 		return true, nil
 	case notFound:
 		_ = s.rollback(ctx)
-		return t.whyNoClaim(ctx)
+		switch found, err := t.TakeClaim(ctx); {
+		case err != nil:
+			return false, failure.Transient(err)
+		case found == rowstore.Taken:
+			return false, failure.Permanent(errUnmarked)
+		}
+		return false, nil
 	case refusedThere:
 		_ = s.rollback(ctx)
 		return false, notCommitted(err)
@@ -96,19 +102,6 @@ func (t *workTransaction) leaveApart(ctx context.Context, receipt []byte, keep t
 		return false, fmt.Errorf("%w: %w", errUnexplained, failure.Classed(err))
 	}
 	return t.Outcome(ctx)
-}
-
-// whyNoClaim finds the reason if the receipt's statement has found no claim.
-func (t *workTransaction) whyNoClaim(ctx context.Context) (ok bool, err error) {
-	found, err := t.TakeClaim(ctx)
-	switch {
-	case err != nil:
-		return false, failure.Transient(err)
-	case found == rowstore.Taken:
-		return false, failure.Permanent(errUnmarked)
-	default:
-		return false, nil
-	}
 }
 
 var (
@@ -178,8 +171,8 @@ func (t *workTransaction) TakeClaim(ctx context.Context) (rowstore.Found, error)
 			found = rowstore.Settled
 		}
 		return err
-	}, t.key, t.token, lockWait)
-	if hasCode(err, lockNotAvailable) {
+	}, t.key, t.token, "100ms") // bounds the wait for the lock of the row
+	if hasCode(err, "55P03") {
 		return rowstore.Locked, nil
 	}
 	return found, err
@@ -201,11 +194,6 @@ func (s *Store) endIdle(ctx context.Context, pid uint32, sent time.Time) {
 		_, _ = s.flag(ctx, rowstore.First, s.statements.endIdle, int64(pid), began)
 	}
 }
-
-const (
-	lockWait         = "100ms" // bounds the wait of the query for the row lock
-	lockNotAvailable = "55P03"
-)
 
 func (t *workTransaction) Rollback(ctx context.Context) error {
 	if s := t.session; !s.take(ctx) && s.giveBack != nil && s.ended() {

@@ -44,6 +44,7 @@ func SQLTx(ctx context.Context) (tx *sql.Tx, ok bool) {
 type workTx struct {
 	s     *session
 	ctx   context.Context //nolint:containedctx // of the work, for methods that have none
+	name  string          // of the savepoint; "" for the whole transaction
 	ended *bool           // whether the savepoint was ended; nil for the whole transaction
 }
 
@@ -61,10 +62,6 @@ func (t workTx) enter() (leave func(), err error) {
 	}
 	return t.s.used.Unlock, nil
 }
-
-func (workTx) Commit(context.Context) error { return out.Refusal }
-
-func (workTx) Rollback(context.Context) error { return out.Refusal }
 
 // sendWithBegin sends BEGIN and a statement. It returns nil if the statement has to be executed by
 // itself:
@@ -192,27 +189,24 @@ func (r firstRow) Scan(into ...any) error {
 }
 
 func (t workTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	p := savepoint{workTx{t.s, t.ctx, new(bool)}, "sp_" + strconv.FormatInt(t.s.parts.Add(1), 10)}
+	p := workTx{t.s, t.ctx, "sp_" + strconv.FormatInt(t.s.parts.Add(1), 10), new(bool)}
 	if _, err := t.Exec(ctx, "savepoint "+p.name); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// savepoint is a part of the transaction that the work may end.
-type savepoint struct {
-	workTx
+func (t workTx) Commit(ctx context.Context) error { return t.end(ctx, "release savepoint ") }
 
-	name string
-}
+func (t workTx) Rollback(ctx context.Context) error { return t.end(ctx, "rollback to savepoint ") }
 
-func (p savepoint) Commit(ctx context.Context) error { return p.end(ctx, "release savepoint ") }
-
-func (p savepoint) Rollback(ctx context.Context) error { return p.end(ctx, "rollback to savepoint ") }
-
-func (p savepoint) end(ctx context.Context, how string) error {
-	_, err := p.Exec(ctx, how+p.name)
-	*p.ended = true
+// end ends a savepoint. It does not end the whole transaction: see [Tx].
+func (t workTx) end(ctx context.Context, how string) error {
+	if t.ended == nil {
+		return out.Refusal
+	}
+	_, err := t.Exec(ctx, how+t.name)
+	*t.ended = true
 	return err
 }
 
