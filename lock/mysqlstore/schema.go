@@ -88,14 +88,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Check returns the first problem that it finds, with a cure:
-//
-//   - the server cannot be reached or written to, is too old, or has settings with which receipts
-//     could be lost
-//   - a table is missing, lacks columns, is not InnoDB's, or may not be used by the user
-//   - the database of the work is on another server
-//
-// An error that an operator has to repair matches [lock.ErrDenied].
+// Check reports a server that cannot be reached or written to, is too old, is not the one of the work, or
+// has settings with which receipts could be lost, and a table that is missing, lacks columns, is not
+// InnoDB's, or may not be used by the user. Each error names the cure. An error that an operator has to
+// repair matches [lock.ErrDenied].
 func (s *Store) Check(ctx context.Context) error {
 	return s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		for _, check := range []func(context.Context, *sql.Conn) error{s.checkServer, s.checkTables, s.checkWork} {
@@ -170,7 +166,7 @@ func (s *Store) checkTables(ctx context.Context, conn *sql.Conn) error {
 // checkWork finds out whether the work's connections lead to the same server. It does not wait for
 // a connection that work is using.
 func (s *Store) checkWork(ctx context.Context, conn *sql.Conn) error {
-	if used := s.db.Stats(); s.opened || used.MaxOpenConnections > 0 && used.InUse >= used.MaxOpenConnections {
+	if used := s.db.Stats(); s.opened != nil || used.MaxOpenConnections > 0 && used.InUse >= used.MaxOpenConnections {
 		return nil
 	}
 	const server = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir)"

@@ -20,7 +20,7 @@ import (
 type Store struct {
 	db         *sql.DB // of the work
 	own        *sql.DB // the store's own connections; nil if unfit is set
-	opened     bool    // by Open
+	opened     *sql.DB // by Open, for the work; nil after New
 	unfit      error   // the error of the configuration; nil if it can be used
 	names      names
 	statements statements
@@ -79,7 +79,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("mysqlstore: %w", err)
 	}
 	s := New(sql.OpenDB(connector), cfg, opts...)
-	s.opened = true
+	s.opened = s.db
 	return rowstore.Opened(ctx, s)
 }
 
@@ -102,12 +102,7 @@ func WithTable(name string) Option {
 }
 
 // DB returns the database that [Open] has opened, for the work; nil after [New].
-func (s *Store) DB() *sql.DB {
-	if !s.opened {
-		return nil
-	}
-	return s.db
-}
+func (s *Store) DB() *sql.DB { return s.opened }
 
 // Close closes the store's own connections, and the database of Open. It waits for the calls in
 // flight. Later calls fail.
@@ -121,8 +116,8 @@ func (s *Store) Close() {
 		_ = s.own.Close()
 	}
 	_ = s.out().Close()
-	if s.opened {
-		_ = s.db.Close()
+	if s.opened != nil {
+		_ = s.opened.Close()
 	}
 }
 
