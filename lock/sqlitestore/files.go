@@ -24,15 +24,12 @@ type files struct {
 	all                            []io.Closer            // in the order in which they were opened
 }
 
-// openTime bounds the opening of the files.
-const openTime = 2 * time.Second
-
 // suffix is the end of the name of the file of claims.
 const suffix = "-latch"
 
 // openFiles opens the files, or the connection of replays.
 func (s *Store) openFiles(ctx context.Context, replays bool) (f *files, err error) {
-	ctx, cancel := context.WithTimeout(ctx, openTime)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	path, err := s.path(ctx)
 	if err != nil {

@@ -21,14 +21,8 @@ type queued struct {
 // execution is the work of a call, at a moment in microseconds since 1970.
 type execution func(ctx context.Context, f *files, now int64) error
 
-const (
-	// pause is the time between two tries to lock a file that another process has locked.
-	pause = time.Millisecond
-
-	// sweepEvery is the number of calls, or of receipts of transactions, between two sweeps.
-	// A sweep removes up to twice as many ended rows, which is more than they can have added.
-	sweepEvery = 64
-)
+// pause is the time between two tries to lock a file that another process has locked.
+const pause = time.Millisecond
 
 // answered executes do in a transaction of the file of claims, and returns its result. do may go on after an
 // error, so its result is read without one only.
@@ -115,7 +109,7 @@ func (s *Store) execute(ctx context.Context, calls []*rowstore.Call[queued]) err
 			return err
 		}
 	}
-	if s.served += len(calls); s.served >= sweepEvery {
+	if s.served += len(calls); s.served >= rowstore.SweepEvery { // removes more than can have ended since the last sweep
 		if err := s.files.exec(ctx, s.statements.sweep, now-rowstore.SweepAfter.Microseconds(), 2*s.served); err != nil {
 			return err
 		}

@@ -98,16 +98,13 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// migrateTime is the time for which migrate tries again, unless its context ends before.
-const migrateTime = 2 * time.Second
-
 // migrate runs schema if the table is missing, and sets WAL mode if it is off. SQLite can refuse
 // two connections that set WAL mode at the same time, without waiting for the busy timeout,
 // because each would wait for the other.
 func migrate(ctx context.Context, conn *sql.Conn, present, schema string) error {
 	for began := time.Now(); ; {
 		err := migrateOnce(ctx, conn, present, schema)
-		if !busy(err) || time.Since(began) > migrateTime || !takePause(ctx) {
+		if !busy(err) || time.Since(began) > 2*time.Second || !takePause(ctx) {
 			return err
 		}
 	}

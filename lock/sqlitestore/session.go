@@ -128,8 +128,8 @@ func (w *session) commit(ctx context.Context, r *rowstore.Row, now int64) error 
 	if err == nil && n == 0 {
 		return nil
 	}
-	if err == nil && s.settles.Add(1)%sweepEvery == 0 {
-		err = w.exec(ctx, s.statements.sweep, time.Now().Add(-rowstore.SweepAfter).UnixMicro(), int64(2*sweepEvery))
+	if err == nil && s.settles.Add(1)%rowstore.SweepEvery == 0 {
+		err = w.exec(ctx, s.statements.sweep, time.Now().Add(-rowstore.SweepAfter).UnixMicro(), int64(2*rowstore.SweepEvery))
 	}
 	if err != nil {
 		return undone(err)

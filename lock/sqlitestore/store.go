@@ -21,7 +21,7 @@ import (
 // Store keeps entries in two files of SQLite. It is safe for concurrent use.
 type Store struct {
 	db         *sql.DB // of the work
-	opened     bool    // by Open
+	opened     *sql.DB // by Open, for the work; nil after New
 	statements statements
 	out        func() *sql.DB         // makes the *sql.Tx of the work
 	writer     chan struct{}          // has room for the one transaction of work that writes
@@ -76,7 +76,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 		return nil, failure.Of(err)
 	}
 	s := New(db, opts...)
-	s.opened = true
+	s.opened = db
 	return rowstore.Opened(ctx, s)
 }
 
@@ -105,12 +105,7 @@ func WithTable(name string) Option {
 }
 
 // DB returns the database that [Open] has opened, for the work; nil after [New].
-func (s *Store) DB() *sql.DB {
-	if !s.opened {
-		return nil
-	}
-	return s.db
-}
+func (s *Store) DB() *sql.DB { return s.opened }
 
 // Close closes the store's own connections, and the database of Open. It waits for the calls in
 // flight. Later calls fail.
@@ -123,8 +118,8 @@ func (s *Store) Close() {
 	s.reads.close()
 	s.files.close()
 	_ = s.out().Close()
-	if s.opened {
-		_ = s.db.Close()
+	if s.opened != nil {
+		_ = s.opened.Close()
 	}
 }
 

@@ -80,8 +80,8 @@ type Work struct {
 	Conn RawConn   // the same connection of its driver
 	Tx   *sql.Tx   // of the work
 
-	cut  context.Context    //nolint:containedctx // ends the calls of the work that are in progress
-	stop context.CancelFunc // ends cut
+	Stop context.CancelFunc // ends the calls of the work that are in progress
+	cut  context.Context    //nolint:containedctx // ended by Stop
 }
 
 // Connect takes a connection of db, which known returns an error for if it is another driver's.
@@ -102,7 +102,7 @@ func (w *Work) Connect(ctx context.Context, db *sql.DB, known func(conn any) err
 
 // Lend makes the *sql.Tx of the work, whose one connection is lent by its session s.
 func (w *Work) Lend(ctx context.Context, out *sql.DB, l Lender, s Session) (err error) {
-	w.cut, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	w.cut, w.Stop = context.WithCancel(context.WithoutCancel(ctx))
 	if w.Tx, err = Lend(w.cut, out, lent{l, s, w}); err != nil {
 		_ = w.User.Close()
 		return fmt.Errorf("lending the connection: %w", err)
@@ -113,12 +113,9 @@ func (w *Work) Lend(ctx context.Context, out *sql.DB, l Lender, s Session) (err 
 // Take takes the transaction from the work. It waits for a call in progress. If ctx ends first, Take
 // interrupts the call.
 func (w *Work) Take(ctx context.Context) {
-	defer context.AfterFunc(ctx, w.stop)()
+	defer context.AfterFunc(ctx, w.Stop)()
 	_ = w.Tx.Rollback() // it only refuses later calls, and closes open rows
 }
-
-// Stop ends the calls of the work that are in progress.
-func (w *Work) Stop() { w.stop() }
 
 // lent is the connection of a session for the work. The session may connect anew until Ready has returned.
 type lent struct {

@@ -57,9 +57,14 @@ func Acquire[T any](ctx context.Context, q *Queue, g *Gate, r Rank, connect func
 		if err = g.Enter(ctx, r); err != nil {
 			return conn, err
 		}
-		if conn, err = connect(); err != nil {
-			g.Leave()
-		}
+		connected := false // connect may panic
+		defer func() {
+			if !connected {
+				g.Leave()
+			}
+		}()
+		conn, err = connect()
+		connected = err == nil
 		return conn, err
 	})
 }

@@ -51,17 +51,12 @@ func Opened[S interface {
 	return s, nil
 }
 
+// The clean-up of rows that have ended.
 const (
-	// SweepEvery is the number of claims of a process between two sweeps.
-	SweepEvery = 64
+	SweepEvery = 64               // number of claims of a process between two sweeps
+	SweepAfter = 10 * time.Minute // for which an ended row stays: work may settle its claim after the lease
 
-	// SweepAfter is the time for which an ended row stays: work may settle its claim after the lease.
-	SweepAfter = 10 * time.Minute
-
-	// sweepRows is the largest number of ended rows that a sweep removes: twice as many as claims
-	// can have made since the last sweep, so that rows are removed faster than they end.
-	sweepRows = 2 * SweepEvery
-
+	sweepRows = 2 * SweepEvery // at most, which is more than can have ended since the last sweep
 	sweepTime = 5 * time.Second
 
 	// sweepAllEvery is the interval at which a sweep begins at the first row, to find rows that an
@@ -118,16 +113,13 @@ func (s *Sweeps) Claim(ctx context.Context, keys int, sweep func(ctx context.Con
 // may read more if several have the last key. The first living row of a key is its entry.
 type Read func(ctx context.Context, after []byte, limit int, receipts bool) ([]*Row, error)
 
-// atOnce is the number of rows that List reads in one statement.
-const atOnce = 500
-
-// List yields the live entries. It reads in steps, so that no statement is long.
+// List yields the live entries. It reads 500 rows at once, so that no statement is long.
 func List(ctx context.Context, read Read) iter.Seq2[lock.Entry, error] {
 	return func(yield func(lock.Entry, error) bool) {
 		for after, more := []byte{}, true; more; {
 			var live []lock.Entry
 			var err error
-			if live, after, more, err = read.page(ctx, after, atOnce, true); err != nil {
+			if live, after, more, err = read.page(ctx, after, 500, true); err != nil {
 				yield(lock.Entry{}, err)
 				return
 			}
