@@ -3,6 +3,7 @@ package latchconnect
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -76,6 +77,23 @@ func failureOf(err *connect.Error) *rpc.Failure {
 		f.Details = append(f.Details, rpc.Detail{Type: d.Type(), Bytes: d.Bytes()})
 	}
 	return f
+}
+
+// copied returns an error equal to err, with headers of its own.
+func copied(err error) error {
+	failed, ok := errors.AsType[*connect.Error](err)
+	if !ok {
+		return err
+	}
+	c := connect.NewError(failed.Code(), failed.Unwrap())
+	if connect.IsWireError(failed) {
+		c = connect.NewWireError(failed.Code(), failed.Unwrap())
+	}
+	for _, d := range failed.Details() {
+		c.AddDetail(d)
+	}
+	maps.Copy(c.Meta(), failed.Meta().Clone())
+	return c
 }
 
 // keptResponse is a response whose message is known only at run time.

@@ -68,7 +68,7 @@ func Once(l *lock.Locker, scope func(context.Context) string, key KeyFunc, opts 
 			return nil, refuse(err)
 		}
 		o := &onceCall{config: c, req: req, handler: handler}
-		o.call = rpc.Call{Scope: scope(ctx), Method: req.Spec().Procedure, Key: id, Output: outputOf(req.Spec()), Run: o.run}
+		o.call = rpc.Call{Scope: scope(ctx), Method: req.Spec().Procedure, Key: id, Output: outputOf(req.Spec()), Run: o.run, Copy: copied}
 		if o.call.Scope == "" {
 			return nil, refuse(rpc.Refuse("unauthenticated"))
 		}

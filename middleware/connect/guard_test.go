@@ -9,11 +9,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -416,4 +418,43 @@ func TestConstructors(t *testing.T) {
 	} {
 		require.PanicsWithValue(t, want, f)
 	}
+}
+
+// TestWaitersHaveTheirOwnError: calls that have waited for one that fails get an equal error each, since an interceptor
+// outside may change the headers of an error.
+func TestWaitersHaveTheirOwnError(t *testing.T) {
+	t.Parallel()
+	locker := newLocker(t, lock.WithWait(time.Minute))
+	failing := func(context.Context, *connect.Request[text]) (*connect.Response[text], error) {
+		waiting := func() bool { return locker.Snapshot(1, nil).Holds[0].Waiting == 31 }
+		assert.Eventually(t, waiting, time.Minute, time.Millisecond)
+		failed := connect.NewError(connect.CodeUnavailable, errors.New("sold out"))
+		failed.AddDetail(must.Get(connect.NewErrorDetail(wrapperspb.String("tea")))(t))
+		failed.Meta().Set("Cost", "2")
+		return nil, fmt.Errorf("wrapped: %w", failed)
+	}
+	named := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			resp, err := next(ctx, req)
+			if failed, ok := errors.AsType[*connect.Error](err); ok {
+				failed.Meta().Add("Request", fmt.Sprintf("%p", req))
+			}
+			return resp, err
+		}
+	})
+	call := serve(t, "Connect", handler(failing, named, latchconnect.Once(locker, userOf, latchconnect.IdempotencyKey)))
+	var calls sync.WaitGroup
+	for range 32 {
+		calls.Go(func() {
+			_, err := call("a", "tea")
+			failed, ok := errors.AsType[*connect.Error](err)
+			assert.True(t, ok)
+			assert.Equal(t, connect.CodeUnavailable, failed.Code())
+			assert.Equal(t, "sold out", failed.Message())
+			assert.Len(t, failed.Details(), 1)
+			assert.Equal(t, "2", failed.Meta().Get("Cost"))
+			assert.Len(t, failed.Meta().Values("Request"), 1)
+		})
+	}
+	calls.Wait()
 }

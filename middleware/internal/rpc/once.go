@@ -80,6 +80,16 @@ type Call struct {
 
 	// Run runs the handler. An error frees the key. A nil answer is one that cannot be kept.
 	Run func(ctx context.Context) (*Answer, error)
+
+	// Copy copies an error of the handler for another call, whose interceptors may change it. nil: they cannot.
+	Copy func(err error) error
+}
+
+func (c *Call) copied(err error) error {
+	if c.Copy == nil {
+		return err
+	}
+	return c.Copy(err)
 }
 
 // failed is an error of a handler, as opposed to one of a Locker.
@@ -94,20 +104,21 @@ func (c *Call) Once(ctx context.Context, l *lock.Locker) (kept *Answer, err erro
 	if len(key) > keytext.MaxBytes {
 		return nil, Refuse("key-invalid")
 	}
-	ran := false
+	ran, own := false, error(nil)
 	fingerprint := sha256.Sum256(c.Request)
 	receipt, replayed, err := l.Once(ctx, key, fingerprint[:], func(ctx context.Context) ([]byte, error) {
 		answer, err := c.Run(ctx)
-		ran = true
-		if err != nil {
-			return nil, failed{err}
+		if ran, own = true, err; err != nil {
+			return nil, failed{c.copied(err)}
 		}
 		return answer.receipt(), nil
 	})
 	handlers, isHandlers := errors.AsType[failed](err)
 	switch {
+	case isHandlers && ran:
+		return nil, own
 	case isHandlers:
-		return nil, handlers.error
+		return nil, c.copied(handlers.error)
 	case err == nil && !replayed:
 		return nil, nil //nolint:nilnil // the answer of this run is the caller's to send
 	case err == nil:
