@@ -45,6 +45,9 @@ func (o *onceCall) run(ctx context.Context) (*rpc.Answer, error) {
 		if failure == nil {
 			return nil, o.err
 		}
+		if connect.IsWireError(failed) { // of another server, whose headers Connect does not send
+			return &rpc.Answer{Failure: failure}, nil
+		}
 		return &rpc.Answer{Failure: failure, Header: toKept(failed.Meta())}, nil
 	}
 	if o.response == nil {

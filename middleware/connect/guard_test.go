@@ -458,3 +458,28 @@ func TestWaitersHaveTheirOwnError(t *testing.T) {
 	}
 	calls.Wait()
 }
+
+// A handler that returns the error of its own call to another server sends none of that server's headers, neither at
+// first nor again.
+func TestHeadersOfAnotherServerAreNotSent(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, protocol string) {
+		stock := serve(t, protocol, handler(func(context.Context, *connect.Request[text]) (*connect.Response[text], error) {
+			failed := connect.NewError(connect.CodeNotFound, errors.New("no tea"))
+			failed.Meta().Set("X-Shelf", "7")
+			return nil, failed
+		}))
+		call := serve(t, protocol, handler(func(_ context.Context, req *connect.Request[text]) (*connect.Response[text], error) {
+			return stock("", req.Msg.GetValue())
+		}, once(t)))
+		for _, replayed := range []string{"", "true"} {
+			_, err := call("a", "tea")
+			failed, ok := errors.AsType[*connect.Error](err)
+			require.True(t, ok)
+			require.Equal(t, connect.CodeNotFound, failed.Code())
+			require.Equal(t, "no tea", failed.Message())
+			require.Equal(t, replayed, failed.Meta().Get("Idempotent-Replayed"))
+			require.Empty(t, failed.Meta().Get("X-Shelf"))
+		}
+	})
+}
