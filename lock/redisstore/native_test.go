@@ -2,6 +2,8 @@ package redisstore_test
 
 import (
 	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
 	"errors"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
+	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 // kind is a kind of server that compares and acts by itself: the command that it deletes with, and
@@ -239,4 +242,27 @@ func TestNativeCommandsNeedNoPermission(t *testing.T) { //nolint:paralleltest //
 	require.Equal(t, 3+1, scripts(p), "the user may replace, and a renewal does")
 	require.Equal(t, 1, log.Count("level=INFO"))
 	require.Equal(t, 1, log.Count("command=delex"))
+}
+
+// TestNativeCommandsUnderASeal: an entry whose owner is sealed has another value than its claim. Only the script is sent,
+// and no command in vain.
+func TestNativeCommandsUnderASeal(t *testing.T) {
+	t.Parallel()
+	native, p := valkey.behind(t, redistest.Start(t))
+	s := sealed.New(native, must.Get(cipher.NewGCMWithRandomNonce(must.Get(aes.NewCipher(make([]byte, 32)))(t)))(t))
+	for n, owner := range []string{"host-1\x1frequest", "host-1"} {
+		for op, end := range map[string]func(c lock.Claim) (bool, error){
+			"renew":   func(c lock.Claim) (bool, error) { return s.Renew(t.Context(), c.Token, c) },
+			"settle":  func(c lock.Claim) (bool, error) { return s.Settle(t.Context(), c.Token, c, []byte("x"), time.Hour) },
+			"release": func(c lock.Claim) (bool, error) { return s.Release(t.Context(), c.Token, c) },
+		} {
+			c := known(op + owner)
+			c.Owner = owner
+			take(t, s, c.Token, c)
+			before, scripted := p.Commands("set")+p.Commands("delifeq"), p.Commands("evalsha")
+			must.Yes(t)(end(c))
+			require.Equal(t, n, p.Commands("set")+p.Commands("delifeq")-before, op)
+			require.Equal(t, 1-n, p.Commands("evalsha")-scripted, op)
+		}
+	}
 }

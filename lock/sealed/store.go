@@ -56,6 +56,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -88,9 +89,28 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	return s.opened(key, e, err)
 }
 
+// Renew is part of [lock.Store].
+func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	return s.below.Renew(ctx, key, incomparable(c))
+}
+
 // Settle is part of [lock.Store].
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
-	return s.below.Settle(ctx, key, c, s.seals.seal(receipt, key, c.Token), keep)
+	return s.below.Settle(ctx, key, incomparable(c), s.seals.seal(receipt, key, c.Token), keep)
+}
+
+// Release is part of [lock.Store].
+func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	return s.below.Release(ctx, key, incomparable(c))
+}
+
+// incomparable returns c without its attempt if its owner was sealed: a store that computes the stored value from c would
+// compare another value in vain.
+func incomparable(c lock.Claim) lock.Claim {
+	if _, sealed := requestinfo.Split(c.Owner); sealed != "" {
+		c.Attempt = 0
+	}
+	return c
 }
 
 // Amend is part of [lock.Amender], if the store below is one. Every seal of a receipt is
