@@ -14,6 +14,7 @@ import (
 	"time"
 
 	chimw "github.com/go-chi/chi/v5/middleware"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/keyfunc"
@@ -96,6 +97,29 @@ func TestWriterHidesNoInterfaces(t *testing.T) {
 		_, reads := w.(io.ReaderFrom)
 		require.False(t, reads, "it would go past the record")
 	})), keyed("k"))
+}
+
+// A connection that was taken over is an answer, and no error in the log of a Lock inside of Idempotent.
+func TestConnectionTakenOverBehindALock(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	cooling := latch.Lock(newLocker(t, memstore.New(), logging(&out)), "user", byUser, latch.WithCooldown(time.Hour))
+	h := nest(once(newLocker(t, memstore.New())), cooling)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if assert.NoError(t, err) {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			_ = conn.Close()
+		}
+	}))
+	served := make(chan struct{}, 2) // a server does not wait for a connection that was taken over
+	server := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r)
+		served <- struct{}{}
+	}))
+	require.Equal(t, 200, over(t, server, keyed("k")).status)
+	<-served
+	require.Equal(t, 429, over(t, server, keyed("another")).status)
+	require.Empty(t, out.String())
 }
 
 // pastTheGuard lets h write to the writer that chi's loggers pass on, as adapters of frameworks do, past the guard's.

@@ -1,7 +1,9 @@
 package recorder
 
 import (
+	"bufio"
 	"errors"
+	"net"
 	"net/http"
 )
 
@@ -39,6 +41,15 @@ func (w *StatusWriter) FlushError() error {
 // Flush is for handlers that ask for an http.Flusher and refuse to stream without one.
 func (w *StatusWriter) Flush() {
 	_ = w.FlushError() // http.Flusher cannot report it
+}
+
+// Hijack takes over the connection. No further HTTP answer follows, as after 101.
+func (w *StatusWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil && w.Code == 0 {
+		w.Code = http.StatusSwitchingProtocols
+	}
+	return conn, buf, err //nolint:wrapcheck // of the ResponseController
 }
 
 // Unwrap lets http.ResponseController reach the writer of the server.
