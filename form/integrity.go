@@ -4,4 +4,4 @@ package form
 
 // Integrity is the value of the attribute "integrity" for the script that [Script] serves: with
 // it, a browser runs no other script in its place. It changes with each version of the script.
-const Integrity = "sha384-4dvDOwzD9s67wIkeOpcQ2+2aFvZ0DxPSvs77gWpjwitSxzKaqYxjPGanKiIOTu+k"
+const Integrity = "sha384-lWwjLUikubZGhvir1HKPz44l2bDd9sbvFt7WgcTRL7KEEwXuX/MrEu9QRZcvpjBM"

@@ -57,7 +57,8 @@ export async function repeat(request, key, sure = true) {
 		if (over || performance.now() + pause > end) {
 			if (failure) throw failure;
 			const first = sure || kind || answer.status < 400 || answer.headers.get("Idempotent-Replayed");
-			return { answer, ended: first && ends(answer.status, kind) };
+			// 0 is the status of a redirect that the caller does not have followed.
+			return { answer, ended: first && ends(answer.status || 303, kind) };
 		}
 		await new Promise((resolve) => {
 			setTimeout(resolve, pause);

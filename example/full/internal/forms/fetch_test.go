@@ -114,6 +114,12 @@ var fetchCases = []fetchCase{
 	{"request-and-headers", strings.Replace(requestCall, "}))", `}), {headers: {"X-Own": "instead"}})`, 1), lost, 2, 1, "201 effect 1"},
 	{"lost-and-refused", strings.ReplaceAll(keptCall, "name", `"latch1"`), lostThenRefused, 2, 1, "404 refused"},
 	{"refused", strings.ReplaceAll(keptCall, "name", `"latch2"`), func(_ int, _ func(http.ResponseWriter), w http.ResponseWriter) { refused(w) }, 1, 0, "404 refused"},
+	{"redirected", `(sessionStorage.latch3 = "latch3",
+		latch.fetch(url, {method: "POST", redirect: "manual", headers: {"Idempotency-Key": "latch3"}}).then((r) => new Response(r.type)))`,
+		func(_ int, _ func(http.ResponseWriter), w http.ResponseWriter) {
+			w.Header().Set("Location", "/orders/1")
+			w.WriteHeader(http.StatusSeeOther)
+		}, 1, 0, "200 opaqueredirect"},
 	{"of-a-form", `latch.fetch(url, {method: "POST", body: new URLSearchParams("once=of-form")})`, lost, 2, 1, "201 effect 1"},
 }
 
@@ -173,8 +179,8 @@ func TestFetch(t *testing.T) {
 			require.Equal(t, e.keys[0], key, "%s: attempt %d", c.name, n)
 		}
 	}
-	require.Equal(t, "latch1 -", browser.Eval[string](p, `(sessionStorage.latch1 ?? "-") + " " + (sessionStorage.latch2 ?? "-")`),
-		"a refusal without a kind says nothing about an attempt before it")
+	require.Equal(t, "latch1 - -", browser.Eval[string](p, `["latch1", "latch2", "latch3"].map((name) => sessionStorage[name] ?? "-").join(" ")`),
+		"a refusal without a kind says nothing about an attempt before it, and a redirect that is not followed is an answer")
 	require.Equal(t, "own", endpoints["own-key"].keys[0])
 	require.Equal(t, "own", browser.Eval[string](p, "sessionStorage.mine"), "an entry of the page")
 	require.Equal(t, "of-form", endpoints["of-a-form"].keys[0])
