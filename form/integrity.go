@@ -4,4 +4,4 @@ package form
 
 // Integrity is the value of the attribute "integrity" for the script that [Script] serves: with
 // it, a browser runs no other script in its place. It changes with each version of the script.
-const Integrity = "sha384-lWwjLUikubZGhvir1HKPz44l2bDd9sbvFt7WgcTRL7KEEwXuX/MrEu9QRZcvpjBM"
+const Integrity = "sha384-pn0vuaFMdu/Dx4FPfrdqQegJ07biVxoJ39MZpH1jbsJLNRwW6FfLieLF6BZBj6yv"

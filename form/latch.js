@@ -133,9 +133,9 @@ window.navigation?.addEventListener("navigate", (e) => {
 		e.signal.onabort = () => wake(form);
 	}
 });
-addEventListener("pageshow", () => {
-	for (const form of buttons.keys()) wake(form);
-});
+const wakeAll = () => buttons.forEach((_, form) => wake(form));
+addEventListener("pageshow", wakeAll);
+addEventListener("htmx:beforeHistorySave", wakeAll); // of htmx 2, which keeps the page that is left as it is
 
 for (const name in store) if (/^latch/.test(name)) recall(store[name], load.type);
 

@@ -155,6 +155,7 @@ func TestCopyOfALeftPage(t *testing.T) {
 			require.EqualValues(t, n+1, w.shop.orders.Load(), lib.Name)
 			browser.Eval[bool](w.Page, "(history.back(), true)")
 			w.AwaitText("h1", "New order")
+			require.False(t, browser.Eval[bool](w.Page, `!!document.querySelector("[aria-disabled]")`), "its button looks as if it was not under way")
 		}
 	}
 }
