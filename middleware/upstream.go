@@ -3,6 +3,7 @@ package middleware
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -120,6 +121,9 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	unprocessed := err != nil && (asked.Load() && !got.Load() || refusesStream(err))
 	if err == nil && sender != nil {
 		err = readWhole(answer, sender.guard.answers.Limit)
+	}
+	if ended := context.Cause(ctx); err != nil && errors.Is(ended, lock.ErrLost) {
+		err = ended // over HTTP/2 it is context.Canceled, as of a client that has left
 	}
 	switch {
 	case unprocessed:

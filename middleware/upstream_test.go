@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -226,6 +227,23 @@ func TestStreamsThatWereNotProcessed(t *testing.T) {
 			require.Contains(t, serve(h, keyed("k")).Body.String(), tt.again)
 			require.Equal(t, tt.sent, requests.Load())
 		})
+	}
+}
+
+// The error of a call that a lost lease has ended says so, over HTTP/2 too: context.Canceled would be of a client that has
+// left, for which a proxy such as Caddy answers 499.
+func TestCallThatALostLeaseHasEnded(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		store := memstore.New()
+		service := startServerOf(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), http2)
+		serve(once(newLocker(t, store, lock.WithLease(time.Second)))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			operatorFrees(t, store)
+			call := must.Get(http.NewRequestWithContext(r.Context(), http.MethodPost, service.URL, http.NoBody))(t)
+			err := sendBy(t, upstream(service.Client().Transport), call)
+			require.ErrorIs(t, err, lock.ErrLost)
+			require.NotErrorIs(t, err, context.Canceled)
+		})), keyed("k"))
 	}
 }
 
