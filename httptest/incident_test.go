@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -37,18 +36,7 @@ func orderOf42() *http.Request {
 // replay runs one replay in a bubble and returns how it ended.
 func replay(t *testing.T, loss string, wire wiring, newRequest func() *http.Request) *recorder {
 	t.Helper()
-	var r *recorder
-	synctest.Test(t, func(t *testing.T) {
-		r = &recorder{T: t}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			latchtest.Replay(r, loss, wire, newRequest)
-		}()
-		<-done
-		time.Sleep(time.Minute) // a Locker's clean-up has to end before the bubble
-	})
-	return r
+	return inBubble(t, func(r *recorder) { latchtest.Replay(r, loss, wire, newRequest) })
 }
 
 var byUser = keyfunc.Header("X-User-ID")

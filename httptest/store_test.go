@@ -27,16 +27,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // watch runs one rule on a store, in a bubble, and returns how it ended.
 func watch(t *testing.T, rule string, open func() lock.Store) *recorder {
 	t.Helper()
+	return inBubble(t, func(r *recorder) { latchtest.Run(r, rule, time.Second, open()) })
+}
+
+// inBubble calls run in a bubble, and returns how it ended.
+func inBubble(t *testing.T, run func(r *recorder)) *recorder {
+	t.Helper()
 	var r *recorder
 	synctest.Test(t, func(t *testing.T) {
 		r = &recorder{T: t}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			latchtest.Run(r, rule, time.Second, open())
+			run(r)
 		}()
 		<-done
-		time.Sleep(time.Minute) // the time that calls take that a rule did not wait for
+		time.Sleep(time.Minute) // for calls that a rule did not wait for, and for the clean-up of a Locker
 	})
 	return r
 }

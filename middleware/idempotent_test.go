@@ -49,16 +49,6 @@ func (e *effects) require(t *testing.T, want int64) {
 
 func itoa(n int64) string { return string(rune('0' + n)) }
 
-func requireReplay(t *testing.T, first, again *httptest.ResponseRecorder) {
-	t.Helper()
-	require.Equal(t, first.Code, again.Code)
-	require.Equal(t, first.Body.Bytes(), again.Body.Bytes())
-	header := again.Result().Header.Clone()
-	require.Equal(t, []string{"true"}, header["Idempotent-Replayed"])
-	header.Del("Idempotent-Replayed")
-	require.Equal(t, first.Result().Header, header)
-}
-
 // exchange is an answer as it came over a connection.
 type exchange struct {
 	status  int

@@ -44,19 +44,20 @@ type (
 )
 
 var (
-	quiet      = guardtest.Quiet
-	byUser     = guardtest.ByUser
-	newLocker  = guardtest.NewLocker
-	end        = guardtest.End
-	flakyStore = guardtest.FlakyStore
-	openRedis  = guardtest.OpenRedis
-	post       = guardtest.Post
-	keyed      = guardtest.Keyed
-	keyedBody  = guardtest.KeyedBody
-	newSeal    = guardtest.NewSeal
-	serve      = guardtest.Serve
-	created    = guardtest.Created
-	mustNotRun = guardtest.MustNotRun
+	quiet         = guardtest.Quiet
+	requireReplay = guardtest.RequireReplay
+	byUser        = guardtest.ByUser
+	newLocker     = guardtest.NewLocker
+	end           = guardtest.End
+	flakyStore    = guardtest.FlakyStore
+	openRedis     = guardtest.OpenRedis
+	post          = guardtest.Post
+	keyed         = guardtest.Keyed
+	keyedBody     = guardtest.KeyedBody
+	newSeal       = guardtest.NewSeal
+	serve         = guardtest.Serve
+	created       = guardtest.Created
+	mustNotRun    = guardtest.MustNotRun
 )
 
 type guardFunc = func(http.Handler) http.Handler

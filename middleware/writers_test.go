@@ -14,7 +14,6 @@ import (
 	"time"
 
 	chimw "github.com/go-chi/chi/v5/middleware"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/keyfunc"
@@ -25,26 +24,30 @@ import (
 // TestResponseController: all its methods work through the guards.
 func TestResponseController(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, memstore.New())
-	for name, guard := range map[string]func(http.Handler) http.Handler{
-		"Idempotent":            once(l),
-		"Lock with a cool-down": latch.Lock(l, "user", byUser, latch.WithCooldown(time.Hour)),
+	var out bytes.Buffer
+	l := newLocker(t, memstore.New(), logging(&out))
+	for name, guard := range map[string]guardFunc{
+		"Idempotent":               once(l),
+		"Lock with a cool-down":    latch.Lock(l, "user", byUser, latch.WithCooldown(time.Hour)),
+		"such a Lock inside of it": nest(once(newLocker(t, memstore.New())), latch.Lock(l, "order", byUser, latch.WithCooldown(time.Hour))),
 	} {
 		failed := make(chan error, 1) // a server does not wait for a connection that was taken over
-		server := startServer(t, guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var err error
+		h := guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			rc := http.NewResponseController(w)
 			inAnHour := time.Now().Add(time.Hour)
-			err := errors.Join(rc.SetReadDeadline(inAnHour), rc.SetWriteDeadline(inAnHour), rc.EnableFullDuplex())
-			conn, _, hijacked := rc.Hijack()
+			err = errors.Join(rc.SetReadDeadline(inAnHour), rc.SetWriteDeadline(inAnHour), rc.EnableFullDuplex())
+			conn, _, hijacked := w.(http.Hijacker).Hijack()
 			if err = errors.Join(err, hijacked); err == nil {
 				_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 				err = errors.Join(err, conn.Close())
 			}
-			failed <- err
-		})))
+		}))
+		server := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r); failed <- err }))
 		require.Equal(t, 200, over(t, server, keyed("k")).status, name)
 		require.NoError(t, <-failed, name)
 	}
+	require.Empty(t, out.String(), "a connection that was taken over is an answer")
 }
 
 // TestInvalidStatusPanicsAtOnce, as without the guard, and not when it is too late to answer otherwise.
@@ -97,29 +100,6 @@ func TestWriterHidesNoInterfaces(t *testing.T) {
 		_, reads := w.(io.ReaderFrom)
 		require.False(t, reads, "it would go past the record")
 	})), keyed("k"))
-}
-
-// A connection that was taken over is an answer, and no error in the log of a Lock inside of Idempotent.
-func TestConnectionTakenOverBehindALock(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	cooling := latch.Lock(newLocker(t, memstore.New(), logging(&out)), "user", byUser, latch.WithCooldown(time.Hour))
-	h := nest(once(newLocker(t, memstore.New())), cooling)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := w.(http.Hijacker).Hijack()
-		if assert.NoError(t, err) {
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-			_ = conn.Close()
-		}
-	}))
-	served := make(chan struct{}, 2) // a server does not wait for a connection that was taken over
-	server := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(w, r)
-		served <- struct{}{}
-	}))
-	require.Equal(t, 200, over(t, server, keyed("k")).status)
-	<-served
-	require.Equal(t, 429, over(t, server, keyed("another")).status)
-	require.Empty(t, out.String())
 }
 
 // pastTheGuard lets h write to the writer that chi's loggers pass on, as adapters of frameworks do, past the guard's.
