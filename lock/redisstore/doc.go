@@ -31,6 +31,10 @@
 // server's clock, so they grow across lost entries and failovers, except for the difference
 // between the clocks of the servers.
 //
+// A master that hangs for up to three seconds, while a replica takes its place behind the same
+// address, and comes back as a replica without the new data, can say of a new lease that it does not
+// exist, until it refuses a claim. The lease then counts as lost, and its key stays taken until it ends.
+//
 // Redis ends entries by its wall clock. A clock that is set forward ends leases early, and
 // lets another caller in while the holder still relies on its lease. A clock that is set back
 // keeps keys taken for longer. So let the server's time service slew the clock, not step it.

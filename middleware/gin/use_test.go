@@ -310,8 +310,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-type guard = func(http.Handler) http.Handler
-
 var (
 	byUser                                 = guardtest.ByUser
 	newLocker, once, send, requireReplayed = guardtest.InMemory, guardtest.Once, guardtest.Send, guardtest.RequireReplayed

@@ -114,12 +114,14 @@ var fetchCases = []fetchCase{
 	{"request-and-headers", strings.Replace(requestCall, "}))", `}), {headers: {"X-Own": "instead"}})`, 1), lost, 2, 1, "201 effect 1"},
 	{"lost-and-refused", strings.ReplaceAll(keptCall, "name", `"latch1"`), lostThenRefused, 2, 1, "404 refused"},
 	{"refused", strings.ReplaceAll(keptCall, "name", `"latch2"`), func(_ int, _ func(http.ResponseWriter), w http.ResponseWriter) { refused(w) }, 1, 0, "404 refused"},
-	{"redirected", `(sessionStorage.latch3 = "latch3",
+	{
+		"redirected", `(sessionStorage.latch3 = "latch3",
 		latch.fetch(url, {method: "POST", redirect: "manual", headers: {"Idempotency-Key": "latch3"}}).then((r) => new Response(r.type)))`,
 		func(_ int, _ func(http.ResponseWriter), w http.ResponseWriter) {
 			w.Header().Set("Location", "/orders/1")
 			w.WriteHeader(http.StatusSeeOther)
-		}, 1, 0, "200 opaqueredirect"},
+		}, 1, 0, "200 opaqueredirect",
+	},
 	{"of-a-form", `latch.fetch(url, {method: "POST", body: new URLSearchParams("once=of-form")})`, lost, 2, 1, "201 effect 1"},
 }
 
