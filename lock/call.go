@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -42,22 +43,21 @@ func (c *call) Send(ctx context.Context) (err error) {
 	return err
 }
 
-// remoteCall is a call to a store that outlives this process. A send may still use it after the call has
-// returned.
-type remoteCall struct {
-	call
-
-	sends send.Call
-}
+// calls are for later calls to a store that outlives this process. A store may use the context of a call after it,
+// and nothing else.
+var calls = sync.Pool{New: func() any { return new(call) }}
 
 // call makes the call n to the store, and returns the error for callers. A store in this process waits for
 // nothing and is never silent, and n stays on the stack of the caller.
 func (c *core) call(ctx context.Context, terms send.Terms, n *call) (err error) {
 	n.store = c.store
 	if !c.inProcess {
-		r := &remoteCall{call: *n}
-		err = send.Do(ctx, c.sender, &r.sends, terms, r)
-		n.entry, n.ok, n.sent = r.entry, r.ok, r.sends.Sent
+		r, sends := calls.Get().(*call), new(send.Call) //nolint:errcheck,forcetypeassert // nothing else is in it
+		*r = *n
+		err = send.Do(ctx, c.sender, sends, terms, r)
+		n.entry, n.ok, n.sent = r.entry, r.ok, sends.Sent
+		*r = call{}
+		calls.Put(r)
 	} else {
 		if terms.Lasting {
 			ctx = lasting
