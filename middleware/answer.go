@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/httplatch/httplatch/middleware/internal/record"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
 // Answer is the final answer to a request, for [Finish], or an answer that is replayed, for [WithReplay].
@@ -29,7 +28,7 @@ func (a *Answer) record() ([]byte, error) {
 	header := make(http.Header, len(a.Header))
 	for _, name := range slices.Sorted(maps.Keys(a.Header)) {
 		canonical := http.CanonicalHeaderKey(name)
-		if recorder.NeverKept(canonical) {
+		if record.NeverKept(canonical) {
 			return nil, fmt.Errorf("no answer is kept with the header %q", name)
 		}
 		header[canonical] = append(header[canonical], a.Header[name]...)
@@ -38,7 +37,7 @@ func (a *Answer) record() ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		headers = record.AppendHeader(headers, name, header[name])
 	}
-	return record.Close(append(record.Open(nil), a.Body...), headers, a.Status, 0), nil
+	return record.Close(append([]byte(record.Prefix), a.Body...), headers, a.Status, 0), nil
 }
 
 // adapted returns rec as f, the function of [WithReplay], changes it for r. outside are the headers that outer

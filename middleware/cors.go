@@ -1,6 +1,6 @@
 package middleware
 
-import "github.com/httplatch/httplatch/middleware/internal/recorder"
+import "github.com/httplatch/httplatch/middleware/internal/record"
 
 // RequestHeaders returns the names of the request headers that the guards read, for the headers
 // that a CORS middleware allows: a script of another origin can then send a key. The caller owns the
@@ -11,5 +11,5 @@ func RequestHeaders() []string { return []string{"Idempotency-Key"} }
 // that a CORS middleware exposes: a script of another origin can then read them. The caller owns the
 // slice.
 func ResponseHeaders() []string {
-	return []string{"Idempotency-Key", recorder.LifetimeHeader, recorder.ReplayedHeader, recorder.ProblemHeader, "Retry-After"}
+	return []string{"Idempotency-Key", record.LifetimeHeader, record.ReplayedHeader, record.ProblemHeader, "Retry-After"}
 }

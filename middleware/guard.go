@@ -11,7 +11,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/hint"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // guard is the state of one call of Lock, LockAll, Idempotent or Dedupe.
@@ -85,7 +85,7 @@ func (g *guard) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 		g.hints.Log(ctx, hint.BodyConsumed, p.Err)
 	case p.Kind() == ProblemRolledBack:
 		// The Locker reports a commit that has failed.
-		if early, ok := errors.AsType[*recorder.EarlyError](p.Err); ok {
+		if early, ok := errors.AsType[*record.EarlyError](p.Err); ok {
 			g.hints.Log(ctx, hint.AnswerTooLong, early)
 		}
 	case p.Kind() == ProblemKeyFailed && ctx.Err() == nil: // the call of a function may fail because the client has gone

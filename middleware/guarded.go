@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/httplatch/httplatch/internal/guardkey"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // guarded is one request behind a guard: the guard's own copy, which the handler gets, and, behind a
@@ -23,7 +23,7 @@ type guarded struct {
 	keys    []string  // of the lease, or of the record
 	key     [1]string // has room for keys
 
-	marks    recorder.Marks
+	marks    record.Marks
 	unknown  atomic.Bool // a service called through Upstream may still be working
 	returned atomic.Bool // the handler has returned, and its context may not be used any more
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/middleware/internal/fingerprint"
 	"github.com/httplatch/httplatch/middleware/internal/identity"
 	"github.com/httplatch/httplatch/middleware/internal/jsonrpc"
 )
@@ -73,27 +72,27 @@ func methodOf(r *http.Request) string {
 }
 
 // fingerprintOf reads the body of a request, and returns its fingerprint. call is nil without JSONRPC.
-func (g *guard) fingerprintOf(r *http.Request, path string, call *jsonrpc.Call) (fingerprint.Sum, error) {
+func (g *guard) fingerprintOf(r *http.Request, path string, call *jsonrpc.Call) (identity.Fingerprint, error) {
 	if g.fingerprint != nil {
 		if _, err := bodybuf.Bytes(r, g.requestLimit); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
-			return fingerprint.Sum{}, &bodyError{err}
+			return identity.Fingerprint{}, &bodyError{err}
 		}
 		chosen, err := valueOf(g.fingerprint, r)
 		if !errors.Is(err, keyfunc.ErrSkip) {
-			return fingerprint.OfParts(chosen), err
+			return identity.OfParts(chosen), err
 		}
 		// Without its chosen parts, the request is compared as a whole.
 	}
 	content, err := bodybuf.Content(r, g.requestLimit)
 	if err != nil && !errors.Is(err, bodybuf.ErrMalformed) { // a malformed body is compared as it came
-		return fingerprint.Sum{}, &bodyError{err}
+		return identity.Fingerprint{}, &bodyError{err}
 	}
 	if call != nil && g.fingerprint == nil {
-		return fingerprint.OfParts(call.Content(g.rpc.ignored)), nil
+		return identity.OfParts(call.Content(g.rpc.ignored)), nil
 	}
-	sum, err := fingerprint.OfRequest(r, path, content)
+	sum, err := identity.OfRequest(r, path, content)
 	if err != nil {
-		return fingerprint.Sum{}, &bodyError{err}
+		return identity.Fingerprint{}, &bodyError{err}
 	}
 	return sum, nil
 }

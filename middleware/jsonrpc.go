@@ -11,7 +11,6 @@ import (
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/middleware/internal/jsonrpc"
-	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 	"github.com/httplatch/httplatch/middleware/internal/record"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
@@ -182,7 +181,7 @@ func (o *rpc) key(c *jsonrpc.Call, f keyfunc.Func, r *http.Request) (string, err
 	case key == "" || !missing && !errors.Is(err, keyfunc.ErrSkip):
 		return "", err
 	}
-	return string(lenprefix.Append(lenprefix.Append(nil, c.Method), c.Tool)) + key, nil
+	return string(record.AppendText(record.AppendText(nil, c.Method), c.Tool)) + key, nil
 }
 
 // missing returns err with the places of a key in the body, for clients that can set no header.

@@ -16,7 +16,6 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/hint"
 	"github.com/httplatch/httplatch/middleware/internal/record"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -157,9 +156,9 @@ func (g *guard) runLocked(w http.ResponseWriter, x *guarded, next http.Handler, 
 	ctx := x.request.Context()
 	x.Context = lease.Context()
 	x.request = *x.request.WithContext(x) // no handler has seen it yet
-	var watched *recorder.StatusWriter
-	if g.cooldown > 0 || g.unknownHold > 0 || recorder.IsOfFiber(w) {
-		watched = &recorder.StatusWriter{ResponseWriter: w}
+	var watched *record.StatusWriter
+	if g.cooldown > 0 || g.unknownHold > 0 || record.IsOfFiber(w) {
+		watched = &record.StatusWriter{ResponseWriter: w}
 		w = watched
 	}
 	answered := false
@@ -188,7 +187,7 @@ func (g *guard) runLocked(w http.ResponseWriter, x *guarded, next http.Handler, 
 	}
 	if watched.Code == 0 {
 		var outside bool
-		if watched.Code, outside = recorder.AnsweredOutside(watched.ResponseWriter); outside {
+		if watched.Code, outside = record.AnsweredOutside(watched.ResponseWriter); outside {
 			g.hints.Log(x.Context, hint.AnsweredOutside, nil)
 		}
 	}

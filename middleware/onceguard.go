@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
@@ -15,7 +16,6 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/hint"
 	"github.com/httplatch/httplatch/middleware/internal/jsonrpc"
 	"github.com/httplatch/httplatch/middleware/internal/record"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -113,7 +113,12 @@ func (g *guard) runAndAnswer(x *run, r *http.Request) {
 	case kept:
 		receipt, replayed, err = x.Run.Settle(ctx, receipt)
 	default:
-		receipt, replayed, err = x.Fail(ctx, x.failure())
+		// Each of the requests that have waited for the answer would do the same work and fail.
+		var failed error // nil if the answer depends on the caller
+		if !record.OfCaller(x.answer.Status) {
+			failed = &failure{slices.Clone(receipt)} // the buffers go to other answers
+		}
+		receipt, replayed, err = x.Fail(ctx, failed)
 	}
 	switch {
 	case x.answer.Streamed:
@@ -189,7 +194,7 @@ func (g *guard) replayRun(x *run, receipt []byte, left time.Duration) {
 	}
 	x.remembered = left
 	x.AddHeaders(x.out.Header())
-	recorder.Replay(x.out, x.own, rec, replayedMark)
+	record.Replay(x.out, x.own, rec, replayedMark)
 }
 
 // Marks of a replayed answer. An answer that is not kept goes only to requests that have waited
@@ -199,12 +204,22 @@ const (
 	notKeptMark  = "not-kept"
 )
 
-// replayed returns the answer in receipt as x gets it, or the reason why it gets none.
+// Errors of the problems of a record without an answer.
+var (
+	errUnanswered = errors.New("middleware: no answer says what became of it")
+	errNotKept    = errors.New("middleware: no more is known of the answer than that there was one")
+)
+
+// replayed returns the answer in receipt as x gets it, or the reason why it gets none. A receipt that cannot be
+// read, because a newer version has written it or it is damaged, still shows that the request was processed.
 func (g *guard) replayed(x *run, receipt []byte) (record.Record, *Problem) {
-	rec, err := recorder.Kept(receipt, x.out.Header())
+	rec, err := record.Read(receipt)
 	switch {
-	case errors.Is(err, recorder.ErrUnanswered):
-		return rec, ProblemOutcomeUnknown.problem(err)
+	case record.IsUnknown(receipt):
+		return rec, ProblemOutcomeUnknown.problem(errUnanswered)
+	case len(receipt) == 0, rec.Tombstone:
+		rec.SetHeader(x.out.Header()) // the Location
+		return rec, ProblemResultNotReplayable.problem(errNotKept)
 	case err != nil:
 		return rec, ProblemResultNotReplayable.problem(err)
 	}
@@ -232,11 +247,11 @@ func (g *guard) replayFailure(x *run, err error) {
 		g.refuse(x.out, x.own, ProblemFirstFailed.problem(err))
 		return
 	}
-	sent := &recorder.StatusWriter{ResponseWriter: x.out} // WithReplay may change the status, or refuse
+	sent := &record.StatusWriter{ResponseWriter: x.out} // WithReplay may change the status, or refuse
 	if rec, p := g.replayed(x, f.record); p != nil {
 		g.refuse(sent, x.own, p)
 	} else {
-		recorder.Replay(sent, x.own, rec, notKeptMark)
+		record.Replay(sent, x.own, rec, notKeptMark)
 	}
 	markRefused(x.own, sent.Code)
 }

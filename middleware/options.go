@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/jsonrpc"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -58,7 +58,7 @@ type config struct {
 	saysLifetime bool // answers announce for how long their key is remembered
 	contract     bool // the Locker has to keep answers for the time that a contract demands
 	rpc          *rpc // nil: requests are not calls of JSON-RPC
-	answers      recorder.Settings
+	answers      record.Settings
 }
 
 // rpc are the settings of JSONRPC.
@@ -272,7 +272,7 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 	keep := make([]string, len(names))
 	for i, name := range names {
 		keep[i] = http.CanonicalHeaderKey(name)
-		mustNot(recorder.NeverKept(keep[i]), fmt.Sprintf("WithKeepHeaders(%q): no answer is kept with this header", name))
+		mustNot(record.NeverKept(keep[i]), fmt.Sprintf("WithKeepHeaders(%q): no answer is kept with this header", name))
 	}
 	return idempotentOption(func(c *config) { c.answers.Keep = append(slices.Clip(c.answers.Keep), keep...) })
 }

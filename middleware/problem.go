@@ -10,7 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // Problem is a refusal in the format of RFC 9457. It is an [http.Handler] that sends itself as
@@ -96,7 +96,7 @@ func (p *Problem) writeHeader(h http.Header) {
 		}
 	}
 	if mark := p.mark(); mark != "" {
-		h[recorder.ProblemHeader] = []string{mark}
+		h[record.ProblemHeader] = []string{mark}
 	}
 	h["Cache-Control"] = []string{"no-store"}
 	if errors.Is(p.Err, lock.ErrClosed) {

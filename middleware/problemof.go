@@ -10,7 +10,6 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/record"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
 // ProblemOf returns the refusal with which a handler can answer err, an error of
@@ -100,7 +99,7 @@ func onceProblem(err error, fingerprint []byte) *Problem {
 func transactionProblem(err error) *Problem {
 	tx, _ := errors.AsType[*lock.TransactionError](err)
 	switch {
-	case tx != nil && tx.Aborted, isA[*recorder.EarlyError](err):
+	case tx != nil && tx.Aborted, isA[*record.EarlyError](err):
 		p := ProblemRolledBack.problem(err)
 		p.Status, p.RetryAfter = http.StatusInternalServerError, 0
 		return p

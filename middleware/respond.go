@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"net/http"
 
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // Respond answers r with p in the format of f, for a handler that refuses its request, as
@@ -26,12 +26,12 @@ func (p *Problem) Respond(w http.ResponseWriter, r *http.Request, f func(w http.
 		f = func(w http.ResponseWriter, r *http.Request, p *Problem) { p.ServeHTTP(w, r) }
 	}
 	p.writeHeader(w.Header())
-	w.Header()[recorder.ProblemHeader] = []string{cmp.Or(p.mark(), markOfOthers)}
+	w.Header()[record.ProblemHeader] = []string{cmp.Or(p.mark(), markOfOthers)}
 	if guardedOf(r.Context()) == nil {
 		f(w, r, p) // with the server's own writer
 		return
 	}
-	watched := &recorder.StatusWriter{ResponseWriter: w}
+	watched := &record.StatusWriter{ResponseWriter: w}
 	f(watched, r, p)
 	watched.ImplyOK()
 	markRefused(r, watched.Code)

@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/internal/cancelctx"
 	"github.com/httplatch/httplatch/internal/submission"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/middleware/internal/fingerprint"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
+	"github.com/httplatch/httplatch/middleware/internal/identity"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // run is one request behind Idempotent or Dedupe, and the run of its handler if it has one: the context
@@ -31,13 +31,13 @@ type run struct {
 	next       http.Handler
 	out        http.ResponseWriter
 	own        *http.Request // to answer with: the guard's own request, or after discard another copy
-	print      fingerprint.Sum
+	print      identity.Fingerprint
 	compared   []byte // what every repeat must have, too; nil for Dedupe, whose key is the print
 	submission lock.Submission
 	named      submission.Submission // for the keys of the handler's calls
 	cookie     string                // see formCookie
 	remembered time.Duration         // how long the key of the answer is remembered, 0 if it is not known
-	answer     recorder.Answer
+	answer     record.Answer
 	awaited    []byte // the id of a JSON-RPC call, to which a response belongs; nil: there is none
 
 	client context.Context //nolint:containedctx // of the client's request
@@ -57,15 +57,6 @@ type failure struct {
 
 func (*failure) Error() string { return "middleware: the first request failed" }
 
-// failure returns a copy of an answer that is not kept, for the requests that have waited for it, each of
-// which would do the same work and fail. It is nil if the answer depends on the caller.
-func (x *run) failure() error {
-	if recorder.OfCaller(x.answer.Status) {
-		return nil
-	}
-	return &failure{x.answer.Copy()}
-}
-
 // discard drops the handler's answer. Another answer is written with a copy of the handler's request that
 // has the context of r, the caller's request: the context of the run has ended, and a goroutine of the
 // handler may still read the handler's request.
@@ -74,17 +65,17 @@ func (x *run) discard(r *http.Request) {
 	x.own = x.own.WithContext(r.Context())
 }
 
-// AddHeaders implements recorder.Run: it adds the guard's own headers to a final answer. They are not recorded.
+// AddHeaders implements record.Run: it adds the guard's own headers to a final answer. They are not recorded.
 func (x *run) AddHeaders(h http.Header) {
 	if x.cookie != "" {
 		h["Set-Cookie"] = append(slices.Clip(h["Set-Cookie"]), x.cookie)
 	}
 	if seconds := int64(x.remembered / time.Second); seconds > 0 && x.submission.AskLeft { // rounded down
-		h[recorder.LifetimeHeader] = []string{strconv.FormatInt(seconds, 10)}
+		h[record.LifetimeHeader] = []string{strconv.FormatInt(seconds, 10)}
 	}
 }
 
-// Settle implements recorder.Run: it records receipt as the outcome while the handler still runs. A store
+// Settle implements record.Run: it records receipt as the outcome while the handler still runs. A store
 // that does not answer is no error: the claim stays, its lease is renewed, and it is settled in the
 // background.
 func (x *run) Settle(receipt []byte) error {
@@ -99,7 +90,7 @@ func (x *run) Settle(receipt []byte) error {
 	return nil
 }
 
-// Hold implements recorder.Run: it keeps the key, because a streamed answer begins to be sent. A handler
+// Hold implements record.Run: it keeps the key, because a streamed answer begins to be sent. A handler
 // that streams goes on until its lease is over or its client has gone, whichever comes last: a stream
 // may be longer than a lease is renewed, and its key is not taken over. But if the entry was
 // removed or the Locker closed, its context ends with the lease.

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // readWhole reads the body of an answer into memory. It leaves a stream, and a body longer than
@@ -75,7 +75,7 @@ func (w *watched) Read(p []byte) (int, error) {
 func streams(answer *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	return answer.StatusCode == http.StatusSwitchingProtocols ||
-		media == "text/event-stream" || recorder.StatusAtEnd(media) ||
+		media == "text/event-stream" || record.StatusAtEnd(media) ||
 		strings.EqualFold(answer.Header.Get("X-Accel-Buffering"), "no") || endsWithConnection(answer)
 }
 

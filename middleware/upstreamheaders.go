@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 const (
@@ -69,7 +69,7 @@ func (u *upstream) commitmentOf(answer *http.Response) commitment {
 	switch status := answer.StatusCode; {
 	case status < http.StatusBadRequest:
 		return unsaid
-	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout, status == recorder.StatusClientGone,
+	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout, status == record.StatusClientGone,
 		status == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") == "", status > http.StatusNetworkAuthenticationRequired:
 		return uncertain
 	}

@@ -1,15 +1,17 @@
-// Package identity makes the key of a request's record. Guards claim it, and the operator's
-// page looks for it.
+// Package identity says which requests are the same: it makes the key of a request's record, which guards
+// claim and the operator's page looks for, and the fingerprint of its content.
 package identity
 
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"net/http"
 	"net/url"
 	"path"
 	"strings"
 
-	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
+	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // Idempotent begins the keys of the records of middleware.Idempotent.
@@ -21,7 +23,7 @@ const Idempotent = "idempotent"
 func Of(name string, parts ...string) string {
 	b := make([]byte, 0, 512)
 	for _, p := range parts {
-		b = lenprefix.Append(b, p)
+		b = record.AppendText(b, p)
 	}
 	sum := sha256.Sum256(b)
 	// The form is the same as in lock.Key. No byte needs an escape.
@@ -58,3 +60,61 @@ func Path(u *url.URL) string {
 // unescapedInPaths undoes those escapes of the default encoding of a segment that the encoding of a
 // whole path does not make.
 var unescapedInPaths = strings.NewReplacer("%3B", ";", "%2C", ",")
+
+// Fingerprint is a hash of the content of a request behind a byte that says of what. Fingerprints of two kinds cannot
+// be compared.
+type Fingerprint [1 + sha256.Size]byte
+
+const (
+	wholeRequest = 1
+	chosenParts  = 2
+	parsedForm   = 3
+)
+
+// OfParts hashes the result of a WithFingerprint function.
+func OfParts(key string) Fingerprint { return hashed(chosenParts, []byte(key)) }
+
+// OfRequest hashes method, path, query and body. If outer middleware has parsed a form, it hashes
+// the form and the unread part of the body: the whole body if the middleware has put it back.
+//
+// Query parameters are sorted by name. The values of one name keep their order, which has a meaning. A malformed
+// query stays unchanged, because net/url drops the parts that it cannot parse.
+func OfRequest(r *http.Request, path string, body []byte) (Fingerprint, error) {
+	query := r.URL.RawQuery
+	if query != "" {
+		values, err := url.ParseQuery(query)
+		if query = "?" + query; err == nil { // no encoded query begins with "?"
+			query = values.Encode()
+		}
+	}
+	b := record.AppendText(make([]byte, 0, 512), r.Method)
+	b = record.AppendText(record.AppendText(b, path), query)
+	kind := byte(wholeRequest)
+	if bodybuf.FormParsed(r) {
+		form, err := parsedFormSum(r)
+		if err != nil {
+			return Fingerprint{}, err
+		}
+		if kind, b = parsedForm, append(b, form[:]...); len(body) == 0 {
+			return hashed(kind, b), nil
+		}
+	}
+	const multi, shortBody = "multipart/", 256
+	switch contentType := r.Header["Content-Type"]; {
+	case len(contentType) > 0 && len(contentType[0]) > len(multi) && strings.EqualFold(contentType[0][:len(multi)], multi):
+		b = appendMultipart(b, contentType[0], body)
+	case len(body) <= shortBody:
+		b = append(append(b, 'b'), body...)
+	default:
+		sum := sha256.Sum256(body)
+		b = append(append(b, 'w'), sum[:]...)
+	}
+	return hashed(kind, b), nil
+}
+
+func hashed(kind byte, b []byte) (f Fingerprint) {
+	f[0] = kind
+	sum := sha256.Sum256(b)
+	copy(f[1:], sum[:])
+	return f
+}

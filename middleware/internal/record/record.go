@@ -1,4 +1,5 @@
-// Package record writes and reads the record of an answer:
+// Package record records the answer of a handler, so that repeats of its request get it again. It does not depend
+// on a guard or a Locker. A record has
 //
 //	1 byte    version
 //	1 byte    flags
@@ -19,17 +20,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
-// Prefix is the number of bytes before the body.
-const Prefix = 4
+// Prefix begins a record, with room for flags and status. The body follows.
+const Prefix = "\x01\x00\x00\x00"
 
-const (
-	version = 1
-	suffix  = 4
-)
+const suffix = 4
 
 // Flags of a record.
 const (
@@ -47,20 +43,15 @@ const AddedMark = ":"
 
 // Record is a record that was read. Its body shares the bytes of the record.
 type Record struct {
-	Status    int
-	Tombstone bool // the answer was not kept
-	Sized     bool // the handler has set Content-Length
-	Pending   bool // another answer will take its place
-	Streamed  bool // it was flushed before it was whole
-	Body      []byte
-	headers   string
-	values    int // of all headers
+	Status                              int
+	Tombstone, Sized, Pending, Streamed bool // as the flags
+	Body                                []byte
+
+	headers string
+	values  int // of all headers
 }
 
-// Open begins a record in b. The body is to be appended.
-func Open(b []byte) []byte { return append(b, version, 0, 0, 0) }
-
-// Close completes an open record with headers, written by AppendHeader.
+// Close completes a record with headers, written by AppendHeader.
 func Close(b, headers []byte, status int, flags byte) []byte {
 	b[1] = flags
 	binary.BigEndian.PutUint16(b[2:], uint16(status)) //nolint:gosec // WriteHeader has checked it
@@ -77,8 +68,15 @@ func Tombstone(status int, location []string, flags byte) []byte {
 	if len(location) > 0 && len(location[0]) <= maxLocation {
 		headers = AppendHeader(nil, "Location", location[:1])
 	}
-	return Close(Open(nil), headers, status, flagTombstone|flags)
+	return Close([]byte(Prefix), headers, status, flagTombstone|flags)
 }
+
+// Unknown returns the record of a request that may have had an effect, and has no answer. It is a
+// tombstone without a status. An older version of this package reads it as a tombstone.
+func Unknown() []byte { return Tombstone(0, nil, 0) }
+
+// IsUnknown reports whether b is a record of Unknown.
+func IsUnknown(b []byte) bool { return bytes.Equal(b, Unknown()) }
 
 // MayBeReplaced reports whether b may be replaced by a final answer: b is pending, is empty, or says only that
 // the outcome of the request is unknown. The error says that b cannot be read.
@@ -90,21 +88,34 @@ func MayBeReplaced(b []byte) (open bool, err error) {
 	return r.Pending, err
 }
 
-// Unknown returns the record of a request that may have had an effect, and has no answer. It is a
-// tombstone without a status. An older version of this package reads it as a tombstone.
-func Unknown() []byte { return Tombstone(0, nil, 0) }
-
-// IsUnknown reports whether b is a record of Unknown.
-func IsUnknown(b []byte) bool { return bytes.Equal(b, Unknown()) }
-
 // AppendHeader appends a header to the headers of a record.
 func AppendHeader(b []byte, name string, values []string) []byte {
-	b = lenprefix.Append(b, name)
-	b = binary.AppendUvarint(b, uint64(len(values)))
+	b = binary.AppendUvarint(AppendText(b, name), uint64(len(values)))
 	for _, v := range values {
-		b = lenprefix.Append(b, v)
+		b = AppendText(b, v)
 	}
 	return b
+}
+
+// AppendText appends the length of s, and s: two lists of texts give the same bytes only if they are equal.
+func AppendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// cutText cuts a text with its length off the beginning of s.
+func cutText(s string) (text, rest string, ok bool) {
+	n, s, ok := cutNumber(s)
+	return s[:n], s[n:], ok
+}
+
+// cutNumber cuts a number off the beginning of s. The number counts bytes or texts in rest, so ok is false if it
+// is larger than the length of rest: a text takes a byte at least.
+func cutNumber(s string) (n int, rest string, ok bool) {
+	v, size := binary.Uvarint([]byte(s[:min(len(s), binary.MaxVarintLen64)]))
+	if size <= 0 || v > uint64(len(s)-size) {
+		return 0, "", false
+	}
+	return int(v), s[size:], true //nolint:gosec // not more than len(s)
 }
 
 var errUnreadable = errors.New("middleware: the record of the answer cannot be read")
@@ -112,10 +123,10 @@ var errUnreadable = errors.New("middleware: the record of the answer cannot be r
 // Read checks all of b, so that nothing can fail after an answer has begun to be sent. It
 // allocates at most len(b) bytes.
 func Read(b []byte) (Record, error) {
-	if len(b) < Prefix+suffix || b[0] != version || b[1]&^knownFlags != 0 {
+	if len(b) < len(Prefix)+suffix || b[0] != Prefix[0] || b[1]&^knownFlags != 0 {
 		return Record{}, errUnreadable
 	}
-	rest := b[Prefix : len(b)-suffix]
+	rest := b[len(Prefix) : len(b)-suffix]
 	size := binary.BigEndian.Uint32(b[len(b)-suffix:])
 	if uint64(size) > uint64(len(rest)) {
 		return Record{}, errUnreadable
@@ -133,26 +144,21 @@ func Read(b []byte) (Record, error) {
 	if r.Status < 200 && !r.Tombstone || r.Status > 999 || len(r.Body) > 0 && (r.Tombstone || !BodyAllowed(r.Status)) {
 		return Record{}, errUnreadable
 	}
-	return r, r.check()
-}
-
-// check reads all headers and counts their values.
-func (r *Record) check() error {
 	for rest := r.headers; len(rest) > 0; {
-		name, behind, ok := lenprefix.Cut(rest)
-		n, behind, counted := lenprefix.CutNumber(behind)
-		if !ok || !counted || strings.TrimPrefix(name, AddedMark) == "" || n > len(behind) { // a value takes a byte at least
-			return errUnreadable
+		name, behind, ok := cutText(rest)
+		n, behind, counted := cutNumber(behind)
+		if !ok || !counted || strings.TrimPrefix(name, AddedMark) == "" {
+			return Record{}, errUnreadable
 		}
 		for range n {
-			if _, behind, ok = lenprefix.Cut(behind); !ok {
-				return errUnreadable
+			if _, behind, ok = cutText(behind); !ok {
+				return Record{}, errUnreadable
 			}
 		}
 		r.values += n
 		rest = behind
 	}
-	return nil
+	return r, nil
 }
 
 // SetHeader sets the headers of the record in place of the values in h. A header without values is
@@ -161,11 +167,11 @@ func (r *Record) check() error {
 func (r *Record) SetHeader(h http.Header) {
 	all := make([]string, 0, r.values)
 	for rest := r.headers; len(rest) > 0; {
-		name, behind, _ := lenprefix.Cut(rest)
-		n, behind, _ := lenprefix.CutNumber(behind)
+		name, behind, _ := cutText(rest)
+		n, behind, _ := cutNumber(behind)
 		for range n {
 			var v string
-			v, behind, _ = lenprefix.Cut(behind)
+			v, behind, _ = cutText(behind)
 			all = append(all, v)
 		}
 		values := slices.Clip(all[len(all)-n:])

@@ -42,7 +42,7 @@ func write(a answer) []byte {
 	if a.Sized {
 		flags = record.Sized
 	}
-	return record.Close(append(record.Open(nil), a.Body...), headers, a.Status, flags)
+	return record.Close(append([]byte(record.Prefix), a.Body...), headers, a.Status, flags)
 }
 
 // TestUnknown: versions that do not know it read a tombstone.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -62,7 +62,7 @@ func FinalByDefault(code Code) bool {
 func Kept(header map[string][]string) map[string][][]byte {
 	kept := map[string][][]byte{}
 	for name, values := range header {
-		if recorder.NeverKept(textproto.CanonicalMIMEHeaderKey(name)) {
+		if record.NeverKept(textproto.CanonicalMIMEHeaderKey(name)) {
 			continue
 		}
 		for _, v := range values {

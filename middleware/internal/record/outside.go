@@ -1,4 +1,4 @@
-package recorder
+package record
 
 import (
 	"net/http"
@@ -13,13 +13,9 @@ func AnsweredOutside(w http.ResponseWriter) (status int, outside bool) {
 	for {
 		switch t := w.(type) {
 		case *Answer: // of a guard further out
-			if t.Status != 0 {
-				return t.Status, true
-			}
+			status = t.Status
 		case *StatusWriter:
-			if t.Code != 0 {
-				return t.Code, true
-			}
+			status = t.Code
 		case ginWriter:
 			return t.Status(), true
 		case interface { // negroni
@@ -27,25 +23,27 @@ func AnsweredOutside(w http.ResponseWriter) (status int, outside bool) {
 			Written() bool
 		}:
 			if t.Written() {
-				return t.Status(), true
+				status = t.Status()
 			}
 		case interface { // chi
 			Status() int
 			BytesWritten() int
 		}:
-			if t.Status() != 0 {
-				return t.Status(), true
-			}
+			status = t.Status()
 		default:
+			kind := reflect.TypeOf(t)
 			switch {
 			case IsOfFiber(t):
 				return http.StatusOK, true
-			case isOfEcho(t):
-				if status := reflect.Indirect(reflect.ValueOf(t)).FieldByName("Status"); status.CanInt() && status.Int() != 0 {
-					return int(status.Int()), true
+			case kind.String() == "*echo.Response" && strings.HasPrefix(kind.Elem().PkgPath(), "github.com/labstack/echo/"): // its state is in fields
+				if code := reflect.Indirect(reflect.ValueOf(t)).FieldByName("Status"); code.CanInt() && code.Int() != 0 {
+					return int(code.Int()), true
 				}
 				return http.StatusOK, true
 			}
+		}
+		if status != 0 {
+			return status, true
 		}
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {
@@ -59,12 +57,6 @@ func AnsweredOutside(w http.ResponseWriter) (status int, outside bool) {
 type ginWriter interface {
 	Status() int
 	WriteHeaderNow()
-}
-
-// isOfEcho reports whether w is an echo.Response, whose state is in fields.
-func isOfEcho(w http.ResponseWriter) bool {
-	t := reflect.TypeOf(w)
-	return t.String() == "*echo.Response" && strings.HasPrefix(t.Elem().PkgPath(), "github.com/labstack/echo/")
 }
 
 // IsOfFiber reports whether w is a writer of fiber's adaptor, whose handlers run after the

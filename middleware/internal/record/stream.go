@@ -1,4 +1,4 @@
-package recorder
+package record
 
 import (
 	"bufio"
@@ -7,63 +7,50 @@ import (
 	"net"
 	"net/http"
 	"strings"
-
-	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // stream sends the answer as it is written from here on, because it is too long, is flushed, or
 // switches protocols. If it is final, no repeat runs the handler again, even if the process dies in
-// the middle of the answer: the key is held or the outcome recorded before the first byte is sent
-// ([Answer.secure]).
+// the middle of the answer: the key is held or the outcome recorded before the first byte is sent.
+// A flushed answer is recorded while it is sent. An answer with a Content-Length that is flushed when
+// it is complete is recorded now, as a whole. Of any other answer, only its outcome is recorded.
 //
 // stream fails if the lease was lost, because the record then belongs to another request. It also
 // fails in a transaction, which is committed only after the handler has returned.
 func (a *Answer) stream(flushed bool) error {
-	if a.Err != nil || a.Streamed {
+	switch {
+	case a.Err != nil || a.Streamed:
 		return a.Err
-	}
-	if a.run.InTransaction() {
+	case a.run.InTransaction():
 		a.Err = &EarlyError{a.settings.Limit}
 		return a.Err
 	}
-	a.restore()
-	if a.final() {
-		if err := a.secure(flushed); err != nil {
-			return err
+	a.restore(flushed)
+	if v := a.verdict(); v != forgotten {
+		whole := flushed && v == kept && a.replayable() && a.declared <= a.settings.Limit &&
+			!StatusAtEnd(a.header.Get("Content-Type")) // it may fail, and a failure must not be the answer of a day
+		switch {
+		case whole && a.declared >= 0:
+			a.settle(a.whole())
+		case whole:
+			a.recording, a.Err = a.run.Hold(a.tombstone())
+			_, typed := a.header["Content-Type"]
+			a.untyped = a.recording && !typed
+		}
+		if !a.settled && !a.recording && a.Err == nil {
+			a.settle(a.tombstone())
+		}
+		if a.Err != nil {
+			return a.Err
 		}
 		a.run.AddHeaders(a.header)
 	}
 	a.Streamed = true
 	err := a.sendHeld()
 	if a.recording {
-		return nil // see admit
+		return nil // see write
 	}
 	return err
-}
-
-// secure makes sure that the handler of a final answer, which is about to be sent, never runs again.
-// A flushed answer is recorded while it is sent. An answer with a Content-Length that is flushed when
-// it is complete is recorded now, as a whole. Of any other answer, only its outcome is recorded.
-func (a *Answer) secure(flushed bool) error {
-	switch {
-	case !flushed || !a.replays() || a.declared > a.settings.Limit:
-	case StatusAtEnd(a.header.Get("Content-Type")): // it may fail, and a failure must not be the answer of a day
-	case a.declared >= 0:
-		return a.settle(a.whole())
-	default:
-		a.sniff()
-		held, err := a.run.Hold(a.tombstone())
-		if err != nil {
-			a.Err = err
-			return err
-		}
-		if a.recording = held; held {
-			_, typed := a.header["Content-Type"]
-			a.untyped = !typed
-			return nil
-		}
-	}
-	return a.settle(a.tombstone())
 }
 
 // StatusAtEnd reports whether an answer of this type has its status at its end: of gRPC, of gRPC-Web, or of a
@@ -74,17 +61,14 @@ func StatusAtEnd(contentType string) bool {
 
 // stopRecording records that the answer, a part of which was sent, cannot be replayed.
 func (a *Answer) stopRecording() {
-	a.recording, a.record = false, record.Open(nil)
+	a.recording, a.record = false, []byte(Prefix)
 	a.settled = a.run.Settle(a.tombstone()) == nil
 }
 
 // settle records receipt as the outcome while the handler still runs.
-func (a *Answer) settle(receipt []byte) error {
-	if a.Err = a.run.Settle(receipt); a.Err != nil {
-		return a.Err
-	}
-	a.settled = true
-	return nil
+func (a *Answer) settle(receipt []byte) {
+	a.Err = a.run.Settle(receipt)
+	a.settled = a.Err == nil
 }
 
 // FlushError is called by http.ResponseController. A flushed answer is sent as it is written, and
@@ -105,7 +89,8 @@ func (a *Answer) FlushError() error {
 		if a.Status == 0 {
 			a.begin(http.StatusOK)
 		}
-		if a.run.InTransaction() || a.refusal() || a.short() && a.declared <= a.settings.Limit {
+		incomplete := int64(len(a.body())) < a.declared && a.declared <= a.settings.Limit && BodyAllowed(a.Status)
+		if a.run.InTransaction() || a.refusal() || incomplete {
 			return nil
 		}
 		if err := a.stream(true); err != nil {
@@ -155,21 +140,19 @@ func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	// To take the connection sends nothing, and can fail. Then the handler answers in another
 	// way, and that answer can be recorded.
 	conn, buf, err := http.NewResponseController(a.out).Hijack()
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, nil, err
-	}
-	if a.recording {
+	case a.recording:
 		a.stopRecording()
-	}
-	if a.Streamed {
-		return conn, buf, nil
-	}
-	a.Streamed = true
-	if a.Status == 0 {
-		a.Status = http.StatusSwitchingProtocols
-	}
-	if err := a.settle(a.tombstone()); err != nil {
-		return nil, nil, errors.Join(err, conn.Close())
+	case !a.Streamed:
+		a.Streamed = true
+		if a.Status == 0 {
+			a.Status = http.StatusSwitchingProtocols
+		}
+		if a.settle(a.tombstone()); a.Err != nil {
+			return nil, nil, errors.Join(a.Err, conn.Close())
+		}
 	}
 	return conn, buf, nil
 }

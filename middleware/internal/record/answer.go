@@ -1,16 +1,11 @@
-// Package recorder records the answer of a handler, so that repeats of the request get it
-// again. It does not depend on a guard or a Locker.
-package recorder
+package record
 
 import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
-
-	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // Settings are the settings of one guard for the answers of its handler. They must not be
@@ -18,7 +13,7 @@ import (
 type Settings struct {
 	Keep  []string              // canonical names of headers that are recorded even where outer middleware has set them
 	Limit int64                 // of a body that is recorded
-	Final func(status int) bool // which answers are recorded; nil: see Answer.final
+	Final func(status int) bool // which answers are final; nil: see Answer.verdict
 
 	OnlyFinal bool // after lock.Commit, an answer that is not Final is not replayed
 
@@ -88,6 +83,9 @@ type Answer struct {
 	buffers      *buffers    // lent by settings
 }
 
+// firstRecord is the room of a new record.
+const firstRecord = 512
+
 // Start prepares a for a handler whose answer goes to out.
 func (a *Answer) Start(s *Settings, r Run, marks *Marks, out http.ResponseWriter) {
 	a.settings, a.run, a.marks, a.out, a.header = s, r, marks, out, out.Header()
@@ -98,7 +96,7 @@ func (a *Answer) Start(s *Settings, r Run, marks *Marks, out http.ResponseWriter
 	if a.buffers, pooled = s.buffers.Get().(*buffers); !pooled {
 		a.buffers = &buffers{record: make([]byte, 0, firstRecord)}
 	}
-	a.record = record.Open(a.buffers.record)
+	a.record = append(a.buffers.record, Prefix...)
 }
 
 // Header returns the headers that the handler sets. At first, these are the headers that outer
@@ -115,7 +113,6 @@ func (a *Answer) WriteHeader(status int) {
 	case a.passesStatus:
 		a.out.WriteHeader(status)
 	case a.Status != 0:
-		return
 	case status == http.StatusSwitchingProtocols:
 		a.begin(status)
 		_ = a.stream(false) // the writes that follow return its error
@@ -126,71 +123,45 @@ func (a *Answer) WriteHeader(status int) {
 	}
 }
 
-// begin fixes the status and the headers: as in net/http, later changes by the handler have no
-// effect, except for trailers.
-func (a *Answer) begin(status int) {
-	a.Status, a.declared = status, -1
-	if cl := a.header["Content-Length"]; len(cl) > 0 {
-		if n, err := strconv.ParseInt(cl[0], 10, 64); err == nil && n >= 0 {
-			a.declared = n
-		}
-	}
-	a.buffers.takeHeaders(a.before, a.header, a.settings.Keep)
-}
-
-func (a *Answer) Write(p []byte) (int, error) {
-	n, err := len(p), a.admit(len(p))
-	if err != nil {
-		return 0, err
-	}
-	if a.Streamed {
-		n, err = a.out.Write(p)
-	}
-	if !a.Streamed || a.recording {
-		a.record = append(a.record, p...)
-		return len(p), nil
-	}
-	return n, err
-}
+func (a *Answer) Write(p []byte) (int, error) { return write(a, p, a.out.Write) }
 
 // WriteString saves io.WriteString a copy.
 func (a *Answer) WriteString(s string) (int, error) {
-	n, err := len(s), a.admit(len(s))
-	if err != nil {
-		return 0, err
-	}
-	if a.Streamed {
-		n, err = io.WriteString(a.out, s)
-	}
-	if !a.Streamed || a.recording {
-		a.record = append(a.record, s...)
-		return len(s), nil
-	}
-	return n, err
+	return write(a, s, func(s string) (int, error) { return io.WriteString(a.out, s) })
 }
 
-// admit prepares for n bytes. A stream that is recorded goes on without its client, like an answer that
+// write records p, or sends it, or both. A stream that is recorded goes on without its client, like an answer that
 // is held back: a handler that stops at a failed write would leave a part as the whole.
-func (a *Answer) admit(n int) error {
+func write[T string | []byte](a *Answer, p T, send func(T) (int, error)) (int, error) {
 	if a.Status == 0 {
 		a.begin(http.StatusOK)
 	}
-	a.written += int64(n) // as net/http counts: a write that was refused counts, too
+	a.written += int64(len(p)) // as net/http counts: a write that was refused counts, too
 	switch {
 	case a.Err != nil:
-		return a.Err
+		return 0, a.Err
 	case a.Streamed && !a.recording:
-	case !record.BodyAllowed(a.Status):
-		return http.ErrBodyNotAllowed
+	case !BodyAllowed(a.Status):
+		return 0, http.ErrBodyNotAllowed
 	case a.declared >= 0 && a.written > a.declared:
-		return http.ErrContentLength
-	case int64(len(a.body()))+int64(n) <= a.settings.Limit:
+		return 0, http.ErrContentLength
+	case int64(len(a.body()))+int64(len(p)) <= a.settings.Limit:
 	case a.recording:
 		a.stopRecording()
 	default:
-		return a.stream(false)
+		if err := a.stream(false); err != nil {
+			return 0, err
+		}
 	}
-	return nil
+	n, err := len(p), error(nil)
+	if a.Streamed {
+		n, err = send(p)
+	}
+	if a.Streamed && !a.recording {
+		return n, err
+	}
+	a.record = append(a.record, p...)
+	return len(p), nil
 }
 
-func (a *Answer) body() []byte { return a.record[record.Prefix:] }
+func (a *Answer) body() []byte { return a.record[len(Prefix):] }
