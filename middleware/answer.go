@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"net/http"
@@ -38,28 +37,4 @@ func (a *Answer) record() ([]byte, error) {
 		headers = record.AppendHeader(headers, name, header[name])
 	}
 	return record.Close(append([]byte(record.Prefix), a.Body...), headers, a.Status, 0), nil
-}
-
-// adapted returns rec as f, the function of [WithReplay], changes it for r. outside are the headers that outer
-// middleware has set.
-func adapted(f func(r *http.Request, a *Answer) error, outside http.Header, r *http.Request, rec record.Record) (record.Record, error) {
-	a := Answer{Status: rec.Status, Header: http.Header{}, Body: bytes.Clone(rec.Body)}
-	sent := outside.Clone()
-	rec.SetHeader(a.Header)
-	rec.SetHeader(sent)
-	for name := range a.Header {
-		a.Header[name] = sent[name] // with the values of outer middleware to which the handler has added its own
-	}
-	before, _ := a.record()
-	if err := f(r, &a); err != nil {
-		return rec, err
-	}
-	after, err := a.record()
-	switch {
-	case bytes.Equal(before, after):
-		return rec, nil
-	case err != nil:
-		return rec, fmt.Errorf("middleware.WithReplay: %w", err)
-	}
-	return record.Read(after)
 }

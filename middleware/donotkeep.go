@@ -14,7 +14,7 @@ import "context"
 // If the handler writes no answer, [Idempotent] and [Dedupe] send nothing either, so that outer
 // middleware can answer, as the error middleware of a framework does.
 func DoNotKeep(ctx context.Context) {
-	for x := guardedOf(ctx); x != nil; x = x.outer {
+	for x := requestOf(ctx); x != nil; x = x.outer {
 		x.marks.DoNotKeep.Store(true)
 	}
 }

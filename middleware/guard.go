@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"reflect"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/httpmethod"
@@ -105,6 +104,3 @@ func (r rejection) Unwrap() error { return r.problem.Err }
 // Class returns a short and stable name of the reason: the kind of the problem, or "refused" for a
 // status that a key function chose itself.
 func (r rejection) Class() string { return spelled(cmp.Or(r.problem.Kind(), markOfOthers)) }
-
-// sameStore compares stores of any type, also types for which == panics.
-func sameStore(a, b lock.Store) bool { return reflect.ValueOf(a).Comparable() && a == b }

@@ -32,18 +32,20 @@ func newLockGuard(constructor string, l *lock.Locker, name string, opts []LockOp
 	return g
 }
 
+// permitMark ends the key of a request with permits: a permit is not the key itself.
+const permitMark = "#"
+
 // serveLocked guards one request. The handler runs unguarded if the key function returns ErrSkip, or if
 // outer guards of the request already hold the keys.
 func (g *guard) serveLocked(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	ctx := r.Context()
-	x := &guarded{guard: g, request: *r}
-	x.outer, _ = ctx.Value(guardkey.Outer{}).(*guarded)
-	own := &x.request
-	defer handBack(r, own)
+	x := &request{guard: g, own: *r}
+	x.outer, _ = ctx.Value(guardkey.Outer{}).(*request)
+	defer handBack(r, &x.own)
 	err := g.identifyKeys(x)
-	own.Trailer = r.Trailer // after reading the body, trailers that were not announced are in the server's request only
+	x.own.Trailer = r.Trailer // after reading the body, trailers that were not announced are in the server's request only
 	if err != nil {
-		g.serveUnclaimed(w, own, next, err)
+		g.serveUnclaimed(w, &x.own, next, err)
 		return
 	}
 	if x.outer != nil {
@@ -51,12 +53,12 @@ func (g *guard) serveLocked(w http.ResponseWriter, r *http.Request, next http.Ha
 	}
 	if len(x.keys) == 0 {
 		g.hints.Log(ctx, hint.MountedTwice, nil)
-		next.ServeHTTP(w, own)
+		next.ServeHTTP(w, &x.own)
 		return
 	}
 	switch lease, protected, err := g.acquire(ctx, x.keys); {
 	case err != nil:
-		g.refuse(w, own, lockProblem(err, &g.config))
+		g.refuse(w, &x.own, lockProblem(err, &g.config))
 	case !protected: // the store did not answer, and the Locker fails open
 		defer func() { _ = lease.Release(ctx) }()
 		x.serveUnprotected(w, next)
@@ -67,16 +69,15 @@ func (g *guard) serveLocked(w http.ResponseWriter, r *http.Request, next http.Ha
 
 // identifyKeys sets the keys of x, and with WithBodyFirst reads the body before they are claimed. The error
 // comes from the key function, or says that a key or the body is not acceptable.
-func (g *guard) identifyKeys(x *guarded) (err error) {
-	r := &x.request
+func (g *guard) identifyKeys(x *request) (err error) {
 	if g.bodyFirst > 0 {
-		bodybuf.Limit(r, g.bodyFirst)
+		bodybuf.Limit(&x.own, g.bodyFirst)
 	}
 	if g.keys != nil {
-		x.keys, err = g.keys(r)
+		x.keys, err = g.keys(&x.own)
 		x.keys = slices.Clone(x.keys)
 	} else {
-		x.key[0], err = g.key(r)
+		x.key[0], err = g.key(&x.own)
 		x.keys = x.key[:]
 	}
 	if err != nil {
@@ -85,37 +86,28 @@ func (g *guard) identifyKeys(x *guarded) (err error) {
 	if len(x.keys) == 0 || slices.Contains(x.keys, "") {
 		return keyfunc.ErrMissing
 	}
+	most, mark := keytext.MaxBytes, ""
+	if g.permits > 0 {
+		most, mark = most-keytext.SlotBytes, permitMark
+	}
 	for i, value := range x.keys {
-		if x.keys[i], err = g.keyOf(value); err != nil {
-			return err
+		key := keytext.Compose(g.hints.Name, value)
+		if len(key) > most {
+			return &keyfunc.Error{
+				Status: http.StatusBadRequest,
+				Err:    fmt.Errorf("middleware: key of %d bytes, at most %d are allowed; see keyfunc.Hash", len(key), most),
+				Detail: "The value is too long.",
+			}
 		}
+		x.keys[i] = key + mark
 	}
 	if g.bodyFirst > 0 {
 		// A body that was read outside is no longer slow, and the key may not depend on it.
-		if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
+		if _, err := bodybuf.Bytes(&x.own, g.bodyFirst); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
 			return &bodyError{err}
 		}
 	}
 	return nil
-}
-
-// permitMark ends the key of a request with permits: a permit is not the key itself.
-const permitMark = "#"
-
-// keyOf returns the key of a value.
-func (g *guard) keyOf(value string) (string, error) {
-	key, most, mark := keytext.Compose(g.hints.Name, value), keytext.MaxBytes, ""
-	if g.permits > 0 {
-		most, mark = most-keytext.SlotBytes, permitMark
-	}
-	if len(key) > most {
-		return "", &keyfunc.Error{
-			Status: http.StatusBadRequest,
-			Err:    fmt.Errorf("middleware: key of %d bytes, at most %d are allowed; see keyfunc.Hash", len(key), most),
-			Detail: "The value is too long.",
-		}
-	}
-	return key + mark, nil
 }
 
 // hold is a *lock.Lease or a *lock.Set.
@@ -152,10 +144,10 @@ func (g *guard) acquire(ctx context.Context, keys []string) (_ hold, protected b
 // runLocked runs next under lease, which ends in a deferred call: panics keep their value and their stack,
 // and runtime.Goexit also ends it. It ends before net/http sends the end of a buffered answer. Its errors do
 // not change the answer: the Locker completes a call without a reply, and reports a lost lease itself.
-func (g *guard) runLocked(w http.ResponseWriter, x *guarded, next http.Handler, lease hold) {
-	ctx := x.request.Context()
+func (g *guard) runLocked(w http.ResponseWriter, x *request, next http.Handler, lease hold) {
+	ctx := x.own.Context()
 	x.Context = lease.Context()
-	x.request = *x.request.WithContext(x) // no handler has seen it yet
+	x.own = *x.own.WithContext(x) // no handler has seen it yet
 	var watched *record.StatusWriter
 	if g.cooldown > 0 || g.unknownHold > 0 || record.IsOfFiber(w) {
 		watched = &record.StatusWriter{ResponseWriter: w}
@@ -178,7 +170,7 @@ func (g *guard) runLocked(w http.ResponseWriter, x *guarded, next http.Handler, 
 		}
 		_ = lease.Settle(ctx, receipt, keep) // after a lost lease there is no cool-down
 	}()
-	next.ServeHTTP(w, &x.request)
+	next.ServeHTTP(w, &x.own)
 	if x.Err() != nil { // the handler may have stopped in the middle of a stream
 		x.outer.markCutOff()
 	}

@@ -27,7 +27,7 @@ func (p *Problem) Respond(w http.ResponseWriter, r *http.Request, f func(w http.
 	}
 	p.writeHeader(w.Header())
 	w.Header()[record.ProblemHeader] = []string{cmp.Or(p.mark(), markOfOthers)}
-	if guardedOf(r.Context()) == nil {
+	if requestOf(r.Context()) == nil {
 		f(w, r, p) // with the server's own writer
 		return
 	}
@@ -39,7 +39,7 @@ func (p *Problem) Respond(w http.ResponseWriter, r *http.Request, f func(w http.
 
 // markRefused marks a refusal of r with this status for the guards further out.
 func markRefused(r *http.Request, status int) {
-	for x := guardedOf(r.Context()); x != nil; x = x.outer {
+	for x := requestOf(r.Context()); x != nil; x = x.outer {
 		x.marks.Refused.Store(int32(status)) //nolint:gosec // three digits
 	}
 }

@@ -30,7 +30,7 @@ import (
 // the unknown outcome, and an error that matches [lock.ErrLost] after the handler has returned.
 // It is safe for concurrent use.
 func Unknown(ctx context.Context) error {
-	x := guardedOf(ctx)
+	x := requestOf(ctx)
 	switch r := runOf(ctx); {
 	case r != nil:
 		holdUnknown(ctx)

@@ -152,7 +152,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // holdUnknown notes, in the locks around ctx, that a service may still be working.
 func holdUnknown(ctx context.Context) {
-	for x := guardedOf(ctx); x != nil; x = x.outer {
+	for x := requestOf(ctx); x != nil; x = x.outer {
 		x.unknown.Store(true)
 	}
 }
@@ -192,8 +192,8 @@ func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
 			takeBack()
 		}
 	}
-	for o := &x.guarded; o != nil; o = o.outer {
-		if !o.leased() {
+	for o := &x.request; o != nil; o = o.outer {
+		if o.run == nil {
 			continue
 		}
 		takeBack, err := o.run.NotePossibleEffect(ctx, record.Unknown())

@@ -79,7 +79,7 @@ func OfParts(key string) Fingerprint { return hashed(chosenParts, []byte(key)) }
 //
 // Query parameters are sorted by name. The values of one name keep their order, which has a meaning. A malformed
 // query stays unchanged, because net/url drops the parts that it cannot parse.
-func OfRequest(r *http.Request, path string, body []byte) (Fingerprint, error) {
+func OfRequest(r *http.Request, cleanPath string, body []byte) (Fingerprint, error) {
 	query := r.URL.RawQuery
 	if query != "" {
 		values, err := url.ParseQuery(query)
@@ -88,7 +88,7 @@ func OfRequest(r *http.Request, path string, body []byte) (Fingerprint, error) {
 		}
 	}
 	b := record.AppendText(make([]byte, 0, 512), r.Method)
-	b = record.AppendText(record.AppendText(b, path), query)
+	b = record.AppendText(record.AppendText(b, cleanPath), query)
 	kind := byte(wholeRequest)
 	if bodybuf.FormParsed(r) {
 		form, err := parsedFormSum(r)

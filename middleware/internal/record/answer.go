@@ -96,7 +96,8 @@ func (a *Answer) Start(s *Settings, r Run, marks *Marks, out http.ResponseWriter
 	if a.buffers, pooled = s.buffers.Get().(*buffers); !pooled {
 		a.buffers = &buffers{record: make([]byte, 0, firstRecord)}
 	}
-	a.record = append(a.buffers.record, Prefix...)
+	a.buffers.record = append(a.buffers.record, Prefix...)
+	a.record = a.buffers.record
 }
 
 // Header returns the headers that the handler sets. At first, these are the headers that outer

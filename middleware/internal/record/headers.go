@@ -50,7 +50,7 @@ func (a *Answer) begin(status int) {
 	a.Status, a.declared = status, -1
 	if length := a.header["Content-Length"]; len(length) > 0 {
 		if n, err := strconv.ParseUint(length[0], 10, 63); err == nil {
-			a.declared = int64(n) //nolint:gosec // 63 bits
+			a.declared = int64(n)
 		}
 	}
 	b, connection := a.buffers, a.header["Connection"]

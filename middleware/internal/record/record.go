@@ -14,7 +14,6 @@
 package record
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"net/http"
@@ -68,15 +67,17 @@ func Tombstone(status int, location []string, flags byte) []byte {
 	if len(location) > 0 && len(location[0]) <= maxLocation {
 		headers = AppendHeader(nil, "Location", location[:1])
 	}
-	return Close([]byte(Prefix), headers, status, flagTombstone|flags)
+	return Close(append([]byte(nil), Prefix...), headers, status, flagTombstone|flags)
 }
 
-// Unknown returns the record of a request that may have had an effect, and has no answer. It is a
-// tombstone without a status. An older version of this package reads it as a tombstone.
-func Unknown() []byte { return Tombstone(0, nil, 0) }
+// unknown is a tombstone without a status, as an older version of this package reads it.
+const unknown = "\x01\x01\x00\x00\x00\x00\x00\x00"
+
+// Unknown returns the record of a request that may have had an effect, and has no answer.
+func Unknown() []byte { return []byte(unknown) }
 
 // IsUnknown reports whether b is a record of Unknown.
-func IsUnknown(b []byte) bool { return bytes.Equal(b, Unknown()) }
+func IsUnknown(b []byte) bool { return string(b) == unknown }
 
 // MayBeReplaced reports whether b may be replaced by a final answer: b is pending, is empty, or says only that
 // the outcome of the request is unknown. The error says that b cannot be read.
@@ -112,7 +113,7 @@ func cutText(s string) (text, rest string, ok bool) {
 // is larger than the length of rest: a text takes a byte at least.
 func cutNumber(s string) (n int, rest string, ok bool) {
 	v, size := binary.Uvarint([]byte(s[:min(len(s), binary.MaxVarintLen64)]))
-	if size <= 0 || v > uint64(len(s)-size) {
+	if size <= 0 || v > uint64(len(s[size:])) {
 		return 0, "", false
 	}
 	return int(v), s[size:], true //nolint:gosec // not more than len(s)
