@@ -89,7 +89,7 @@ func parseForm(r *http.Request, data []byte) (*http.Request, error) {
 		// Set if other code has parsed the form: then ParseForm does not parse it again.
 		PostForm: maps.Clone(r.PostForm),
 	}
-	if bodybuf.MultipartParsed(r) {
+	if bodybuf.FormParsed(r) {
 		form.MultipartForm = r.MultipartForm
 	}
 	if err := form.ParseForm(); err != nil {

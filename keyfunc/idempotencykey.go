@@ -34,11 +34,18 @@ func IdempotencyKey(r *http.Request) (string, error) {
 	if len(value) > 2*maxIdempotencyKey+2 {
 		return "", from.bad("is over 255 bytes long; send less")
 	}
-	var ok bool
+	ok := true
 	if strings.HasPrefix(value, `"`) {
 		value, ok = structuredString(value)
 	} else {
-		ok = bareKey(value)
+		for i := 0; ok && i < len(value); i++ {
+			switch c := value[i]; c {
+			case '"', '\\', ',', ';', '(', ')':
+				ok = false
+			default:
+				ok = ' ' < c && c < 0x7f
+			}
+		}
 	}
 	switch {
 	case !ok:
@@ -52,21 +59,6 @@ func IdempotencyKey(r *http.Request) (string, error) {
 }
 
 var errNoIdempotencyKey = source("header Idempotency-Key").missing("send one that is new for every new submission")
-
-// bareKey reports whether all characters of s can be part of a bare key.
-func bareKey(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; c {
-		case '"', '\\', ',', ';', '(', ')':
-			return false
-		default:
-			if c <= ' ' || c >= 0x7f {
-				return false
-			}
-		}
-	}
-	return true
-}
 
 // structuredString returns the value of a string of RFC 8941. ok is false if s is anything else, or
 // has more characters after the string.

@@ -4,19 +4,19 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"reflect"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/httpmethod"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/middleware/internal/hint"
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // guard is the state of one call of Lock, LockAll, Idempotent or Dedupe.
 type guard struct {
 	locker *lock.Locker
-	hints  hint.Hints
+	hints  hints
 	key    keyfunc.Func // nil for LockAll, and for Dedupe, whose key is the fingerprint
 	keys   keyfunc.Set  // of LockAll
 	scope  keyfunc.Func // of Idempotent and Dedupe
@@ -26,24 +26,24 @@ type guard struct {
 
 // setUp takes from l what the guard needs. The guard has its options.
 func (g *guard) setUp(l *lock.Locker, name string) {
-	g.locker, g.hints.Name = l, name
+	g.locker, g.hints.name = l, name
 	if g.outage != nil {
 		g.locker = l.With(g.outage)
 	}
-	g.hints.Init(g.locker)
+	g.hints.locker = g.locker
 }
 
 // around returns the middleware of g. serve gets the requests whose method is not safe.
 func (g *guard) around(serve func(http.ResponseWriter, *http.Request, http.Handler)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
-		timesOut := hint.IsTimeoutHandler(next)
+		timesOut := reflect.TypeOf(next) == timeoutHandler
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if httpmethod.Safe(r.Method) {
 				next.ServeHTTP(w, r)
 				return
 			}
 			if timesOut {
-				g.hints.Log(r.Context(), hint.Outlived, nil)
+				g.hints.log(r.Context(), &outlived, nil)
 			}
 			serve(w, r, next)
 		})
@@ -63,13 +63,13 @@ func valueOf(f keyfunc.Func, r *http.Request) (string, error) {
 // cannot be read. With ErrSkip the handler runs unguarded.
 func (g *guard) serveUnclaimed(w http.ResponseWriter, r *http.Request, next http.Handler, err error) {
 	if errors.Is(err, keyfunc.ErrSkip) {
-		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.Name, Once: g.once})
+		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.name, Once: g.once})
 		bodybuf.Unlimit(r)
 		next.ServeHTTP(w, r)
 		return
 	}
 	p := keyProblem(err)
-	g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.hints.Name, Once: g.once, Err: rejection{p}})
+	g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.hints.name, Once: g.once, Err: rejection{p}})
 	g.refuse(w, r, p)
 }
 
@@ -78,17 +78,17 @@ func (g *guard) serveUnclaimed(w http.ResponseWriter, r *http.Request, next http
 func (g *guard) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 	switch ctx := r.Context(); {
 	case errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized:
-		g.hints.Log(ctx, hint.KeyMissing, p.Err)
+		g.hints.log(ctx, &keyMissing, p.Err)
 	case p.Status != http.StatusInternalServerError:
 	case errors.Is(p.Err, bodybuf.ErrConsumed):
-		g.hints.Log(ctx, hint.BodyConsumed, p.Err)
+		g.hints.log(ctx, &bodyConsumed, p.Err)
 	case p.Kind() == ProblemRolledBack:
 		// The Locker reports a commit that has failed.
 		if early, ok := errors.AsType[*record.EarlyError](p.Err); ok {
-			g.hints.Log(ctx, hint.AnswerTooLong, early)
+			g.hints.log(ctx, &answerTooLong, early)
 		}
 	case p.Kind() == ProblemKeyFailed && ctx.Err() == nil: // the call of a function may fail because the client has gone
-		g.hints.Log(ctx, hint.FunctionFailed, p.Err)
+		g.hints.log(ctx, &functionFailed, p.Err)
 	}
 	p.once = g.once
 	bodybuf.Rewind(r) // the error handler may read the body

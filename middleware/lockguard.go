@@ -14,7 +14,6 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/middleware/internal/hint"
 	"github.com/httplatch/httplatch/middleware/internal/record"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
@@ -52,7 +51,7 @@ func (g *guard) serveLocked(w http.ResponseWriter, r *http.Request, next http.Ha
 		x.keys = slices.DeleteFunc(x.keys, x.heldOutside)
 	}
 	if len(x.keys) == 0 {
-		g.hints.Log(ctx, hint.MountedTwice, nil)
+		g.hints.log(ctx, &mountedTwice, nil)
 		next.ServeHTTP(w, &x.own)
 		return
 	}
@@ -91,7 +90,7 @@ func (g *guard) identifyKeys(x *request) (err error) {
 		most, mark = most-keytext.SlotBytes, permitMark
 	}
 	for i, value := range x.keys {
-		key := keytext.Compose(g.hints.Name, value)
+		key := keytext.Compose(g.hints.name, value)
 		if len(key) > most {
 			return &keyfunc.Error{
 				Status: http.StatusBadRequest,
@@ -180,7 +179,7 @@ func (g *guard) runLocked(w http.ResponseWriter, x *request, next http.Handler, 
 	if watched.Code == 0 {
 		var outside bool
 		if watched.Code, outside = record.AnsweredOutside(watched.ResponseWriter); outside {
-			g.hints.Log(x.Context, hint.AnsweredOutside, nil)
+			g.hints.log(x.Context, &answeredOutside, nil)
 		}
 	}
 	answered = watched.Code < http.StatusBadRequest

@@ -15,7 +15,6 @@ import (
 	"github.com/httplatch/httplatch/internal/submission"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/middleware/internal/hint"
 	"github.com/httplatch/httplatch/middleware/internal/identity"
 	"github.com/httplatch/httplatch/middleware/internal/jsonrpc"
 	"github.com/httplatch/httplatch/middleware/internal/record"
@@ -42,11 +41,11 @@ const defaultWait = 10 * time.Second
 func (g *guard) serveOnce(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	ctx := r.Context()
 	x := &run{next: next, out: w}
-	x.request.guard, x.request.own, x.in = g, *r, &x.own
+	x.guard, x.own, x.in = g, *r, &x.own
 	x.outer, _ = ctx.Value(guardkey.Outer{}).(*request)
 	for o := x.outer; o != nil; o = o.outer {
 		if !o.guard.once {
-			g.hints.Log(ctx, hint.LockOutside, nil)
+			g.hints.log(ctx, &lockOutside, nil)
 		}
 	}
 	defer func() { handBack(r, x.in) }()
@@ -61,7 +60,7 @@ func (g *guard) serveOnce(w http.ResponseWriter, r *http.Request, next http.Hand
 		g.serveUnclaimed(w, x.in, next, err)
 		return
 	case x.heldOutside(x.keys[0]):
-		g.hints.Log(ctx, hint.MountedTwice, nil)
+		g.hints.log(ctx, &mountedTwice, nil)
 		next.ServeHTTP(w, x.in)
 		return
 	}
@@ -150,7 +149,7 @@ func (g *guard) identify(x *run) (s lock.Submission, sum identity.Fingerprint, e
 	if as := strings.Join(r.Header["X-Http-Method-Override"], ", "); as != "" && method == http.MethodPost {
 		method = strings.ToUpper(as)
 	}
-	s = lock.Submission{Scope: scope, Wait: defaultWait, Guard: g.hints.Name, Method: method, Path: path, Label: scope, AskLeft: g.saysLifetime}
+	s = lock.Submission{Scope: scope, Wait: defaultWait, Guard: g.hints.name, Method: method, Path: path, Label: scope, AskLeft: g.saysLifetime}
 	if g.label != nil {
 		s.Label = g.label(r)
 	}
@@ -248,11 +247,11 @@ func (g *guard) runHandler(x *run) (gaveUp error) {
 	}
 	switch silent, outside := x.answer.Complete(); {
 	case outside:
-		g.hints.Log(lease, hint.AnsweredOutside, nil)
+		g.hints.log(lease, &answeredOutside, nil)
 	case silent && lost:
 		gaveUp = context.Cause(x)
 	case silent:
-		g.hints.Log(lease, hint.NoAnswer, nil)
+		g.hints.log(lease, &noAnswer, nil)
 	}
 	return gaveUp
 }

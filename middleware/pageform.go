@@ -50,9 +50,6 @@ func fieldsOf(r *http.Request) (fields []Field, ok bool) {
 			return parseFields(string(body))
 		}
 	}
-	if bodybuf.MultipartParsed(r) {
-		return nil, false
-	}
 	// The form was parsed outside the guard, which compares its values, in any order of their names.
 	form := asBrowsers.Replace(r.PostForm.Encode())
 	if form == "" || len(form) > maxFormBytes {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/middleware/internal/hint"
 	"github.com/httplatch/httplatch/middleware/internal/jsonrpc"
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
@@ -98,7 +97,7 @@ func (g *guard) replayed(x *run, receipt []byte) (record.Record, *Problem) {
 		return rec, keyProblem(own)
 	}
 	if err != nil {
-		g.hints.Log(x.in.Context(), hint.FunctionFailed, err)
+		g.hints.log(x.in.Context(), &functionFailed, err)
 		return rec, &Problem{Status: http.StatusInternalServerError, Title: http.StatusText(http.StatusInternalServerError), Err: err}
 	}
 	return rec, nil

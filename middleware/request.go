@@ -111,7 +111,7 @@ func (x *request) value(from context.Context, key any) any {
 	}
 	value := from.Value(key)
 	if x.returned.Load() {
-		x.guard.hints.ValueAfterReturn(x.Context, key, value)
+		x.guard.hints.valueAfterReturn(x.Context, key, value)
 	}
 	return value
 }

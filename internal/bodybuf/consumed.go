@@ -15,17 +15,12 @@ import (
 var ErrConsumed = errors.New("the request body was read before, and is gone")
 
 // FormParsed reports whether other code has parsed the body of r as a form. An empty r.PostForm
-// says nothing: ParseForm leaves it for a body of any type.
+// says nothing: ParseForm leaves it for a body of any type. A multipart form may have no parts.
+// MultipartReader marks a body that it has given away by a form, too: always the same form, and
+// without r.Form. This distinguishes the mark from a form, even in a clone of the request.
 func FormParsed(r *http.Request) bool {
-	return len(r.PostForm) > 0 || MultipartParsed(r)
-}
-
-// MultipartParsed is FormParsed for a multipart form, also one without parts. MultipartReader marks
-// a body that it has given away by a form, too: always the same form, and without r.Form. This
-// distinguishes the mark from a form, even in a clone of the request.
-func MultipartParsed(r *http.Request) bool {
 	form := r.MultipartForm
-	return form != nil && (len(form.Value)+len(form.File) > 0 || form != givenAway && r.Form != nil)
+	return len(r.PostForm) > 0 || form != nil && (len(form.Value)+len(form.File) > 0 || form != givenAway && r.Form != nil)
 }
 
 var givenAway = func() *multipart.Form {

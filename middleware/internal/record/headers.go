@@ -192,9 +192,12 @@ func NeverKept(name string) bool {
 		"Date", ReplayedHeader, LifetimeHeader:
 		return true
 	}
-	notOfToken := func(c rune) bool {
-		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
-		return !letter && c != '-' && (c <= ' ' || c > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c))
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c|0x20 && c|0x20 <= 'z', '0' <= c && c <= '9', c == '-':
+		case strings.IndexByte("!#$%&'*+.^_`|~", c) < 0:
+			return true
+		}
 	}
-	return name == "" || strings.HasPrefix(name, "Proxy-") || strings.ContainsFunc(name, notOfToken)
+	return name == "" || strings.HasPrefix(name, "Proxy-")
 }
