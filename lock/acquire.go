@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
 )
@@ -64,15 +67,26 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 
 // init makes e a lease that is not claimed yet, for work in ctx.
 func (e *Lease) init(ctx context.Context, l *Locker, entry entryName) *Lease {
-	e.locker, e.entry, e.parent = l, entry, ctx
+	e.locker, e.entry, e.owner, e.parent = l, entry, l.core.owner, ctx
 	l.core.keys.Prepare(&e.local, (*holder)(e), string(entry))
-	if l.hasObservers() || l.origin != nil {
-		e.observed = l.observation(ctx)
+	if len(l.cfg.observers) > 0 {
+		e.observed = &observation{began: time.Now()}
+	}
+	if l.cfg.origin != nil {
+		if origin := l.originOf(ctx); origin != "" {
+			e.owner += " " + strings.ReplaceAll(origin, string(requestinfo.Mark), " ")
+		}
 	}
 	if !l.core.inProcess {
 		e.outer, _ = ctx.Value(runLeaseKey{}).(*Lease)
 	}
 	return e
+}
+
+// originOf calls the function of WithOrigin.
+func (l *Locker) originOf(ctx context.Context) (origin string) {
+	defer l.logPanic(ctx, "WithOrigin")
+	return l.cfg.origin(ctx)
 }
 
 // acquireTerms says how one key is acquired.
@@ -133,10 +147,10 @@ func isRefusal(err error) bool {
 // reportRefusal reports an acquire that began at began and ended with err, to observers and the
 // log.
 func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment, err error) {
-	if l.hasObservers() {
-		l.emit(ctx, &e.identity, eventOf(err), began.Since(), err)
+	l.emit(ctx, e, eventOf(err), began.Since(), err)
+	if refused, is := errors.AsType[*RefusedError](err); is && e.record != nil && errors.Is(err, ErrAbandoned) {
+		l.warn(ctx, e, warnAbandoned.ofKey(e), slog.String("owner", requestinfo.Process(refused.Entry.Owner)))
 	}
-	l.logRefused(ctx, &e.identity, err)
 }
 
 // takeHere takes e's key in this process, or waits for the key behind another lease. at is the
@@ -200,7 +214,7 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, began clock.Moment, err e
 	}
 	e.local.Bypass(func() local.Decision { return grantOf(e) })
 	e.validity.Bypass(&e.local, clock.Now().Add(l.cfg.lease))
-	l.emit(ctx, &e.identity, EventBypassed, 0, err)
-	l.logBypassed(ctx, &e.identity, err)
+	l.emit(ctx, e, EventBypassed, 0, err)
+	l.warn(ctx, e, warnBypassed, slog.Any("error", err))
 	return nil
 }

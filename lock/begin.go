@@ -101,7 +101,7 @@ func (l *Locker) findReceipt(ctx context.Context, s *Submission, key string, nam
 		return false
 	}
 	var began time.Time
-	if l.hasObservers() {
+	if len(l.cfg.observers) > 0 {
 		began = time.Now()
 	}
 	var err error
@@ -109,8 +109,8 @@ func (l *Locker) findReceipt(ctx context.Context, s *Submission, key string, nam
 	if err != nil || entry.State != Settled || !sameRequest(fingerprint, entry.Fingerprint) {
 		return false
 	}
-	if l.hasObservers() {
-		l.announce(ctx, Event{
+	if len(l.cfg.observers) > 0 {
+		l.Report(ctx, Event{
 			Kind: EventReplayed, Name: cmp.Or(s.Guard, keytext.Name(key)), Key: key, Once: true, Attempt: 1,
 			Took: time.Since(began), Owner: requestinfo.Process(entry.Owner),
 		})

@@ -86,7 +86,9 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 		if e.claim.sent = claim.sent; err != nil {
 			return err
 		}
-		l.logServed(ctx)
+		if l.core.outage.on.Load() {
+			l.logServed(ctx)
+		}
 
 		if claim.entry.State == Held && claim.entry.Token == e.claim.token {
 			return l.granted(ctx, e, claim.entry.Fence, at, EventClaimed)
@@ -172,12 +174,12 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	case e.claim.takeover:
 		as = EventTakenOver
 		c.recent.note(as, e.label())
-		l.logTakenOver(ctx, &e.identity)
+		l.logTakenOver(ctx, e)
 	}
 	if e.record == nil {
 		c.names.note(string(e.entry))
 	}
-	l.emit(ctx, &e.identity, as, took, nil)
+	l.emit(ctx, e, as, took, nil)
 	return nil
 }
 
@@ -189,7 +191,7 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 	}
 	if release.ok {
 		l.core.recent.note(EventReaped, e.label())
-		l.emit(ctx, &e.identity, EventReaped, 0, nil)
+		l.emit(ctx, e, EventReaped, 0, nil)
 	}
 	return nil
 }

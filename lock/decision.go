@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
@@ -23,7 +24,7 @@ type decision struct {
 // grantOf returns the decision of a claim that was granted: the callers that waited for it are
 // refused, because e has the key.
 func grantOf(e *Lease) *decision {
-	d := &decision{entry: Entry{Key: e.label(), State: Held, Owner: e.owner()}}
+	d := &decision{entry: Entry{Key: e.label(), State: Held, Owner: requestinfo.Process(e.owner)}}
 	if e.local.Granted() {
 		d.fingerprint = e.fingerprint()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -84,7 +85,7 @@ func (e *Lease) setEnd(end leaseEnd) {
 // answer, the lease keeps its key.
 func (e *Lease) endInStore(ctx context.Context, lost error) error {
 	l := e.locker
-	if l.hasObservers() {
+	if len(l.cfg.observers) > 0 {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ok, dropped, err := e.sendEnd(ctx)
@@ -124,7 +125,7 @@ func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 		if len(n.receipt) == 0 || !errors.Is(err, ErrFull) {
 			return c.ok, dropped, err
 		}
-		l.logNoRoom(ctx, &e.identity, len(n.receipt), err)
+		l.warn(ctx, e, warnNoRoom, slog.Int("bytes", len(n.receipt)), slog.Any("error", err))
 		n.receipt, dropped = nil, true
 	}
 }
@@ -133,7 +134,7 @@ func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 func (e *Lease) reportFailedEnd(ctx context.Context, err error) {
 	l, took := e.locker, time.Duration(0)
 	if tx, is := errors.AsType[*TransactionError](err); is && tx.Aborted {
-		l.logAborted(ctx, &e.identity, err)
+		l.warn(ctx, e, warnAborted, slog.Any("error", err))
 	} else {
 		l.logFailure(ctx, err)
 	}
@@ -141,7 +142,7 @@ func (e *Lease) reportFailedEnd(ctx context.Context, err error) {
 		took = e.claim.grantedAt.Since() - e.end.began
 	}
 	name, _ := e.end.call()
-	l.emitFailed(ctx, &e.identity, name, took, err)
+	l.emitFailed(ctx, e, name, took, err)
 }
 
 // endAnswered closes the lease after its end was answered.
@@ -163,19 +164,8 @@ func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 		return lost
 	}
 	_, as := n.call()
-	e.locker.emitEnded(ctx, e, as)
+	e.locker.emit(ctx, e, as, 0, nil)
 	return nil
-}
-
-// emitEnded reports the end of a lease.
-func (l *Locker) emitEnded(ctx context.Context, e *Lease, as EventKind) {
-	if !l.hasObservers() {
-		return
-	}
-	v := e.event(as, e.claim.grantedAt.Since(), nil)
-	v.Size = len(e.end.receipt)
-	v.Left = max(e.validity.State().Until.Until(), 0)
-	l.announce(ctx, v)
 }
 
 // close frees the key and the alarms of the lease in this process. answered says that the store has
@@ -277,7 +267,7 @@ func (e *Lease) keepKey(ctx context.Context, try func(closing bool) duty.Progres
 		Size:    size,
 		Shrink: func() { // the answer was delivered, and repeats of the request learn only that the work was done
 			n.receipt = nil
-			e.locker.logBacklogFull(ctx, &e.identity, size, c.duties.Stats().Bytes)
+			e.locker.warn(ctx, e, warnBacklogFull, slog.Int("bytes", size), slog.Int64("backlog_bytes", c.duties.Stats().Bytes))
 		},
 		Try:    try,
 		GiveUp: func() { e.close(false) },

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/requestinfo"
@@ -54,57 +53,63 @@ const (
 	EventRejected    EventKind = "rejected"    // refused before any key was asked for; Err says why, and has a Class() string
 )
 
-// events reports events to observers.
-type events struct {
-	observers []Observer
-	origin    func(ctx context.Context) string // may be nil
-	process   string                           // the owner of entries, without the origin
-	reporter  reporter
-}
-
-// hasObservers reports whether there is an observer.
-func (v *events) hasObservers() bool { return len(v.observers) > 0 }
-
-// emit reports an event of a lease.
-func (v *events) emit(ctx context.Context, of *identity, kind EventKind, took time.Duration, err error) {
-	if v.hasObservers() {
-		v.announce(ctx, of.event(kind, took, err))
+// emit reports an event of e to observers.
+func (l *Locker) emit(ctx context.Context, e *Lease, kind EventKind, took time.Duration, err error) {
+	if len(l.cfg.observers) > 0 {
+		l.Report(ctx, e.event(kind, took, err))
 	}
 }
 
-func (i *identity) event(kind EventKind, took time.Duration, err error) Event {
-	if errors.Is(err, errReplay) {
-		err = nil
+// Report hands e to the observers. It is for packages that decide about a request before they
+// claim a key, as package middleware does.
+func (l *Locker) Report(ctx context.Context, e Event) {
+	for _, o := range l.cfg.observers {
+		l.observe(ctx, o, e)
 	}
-	e := Event{Kind: kind, Name: i.name(), Key: i.label(), Once: i.record != nil, Attempt: i.attempt(), Took: took, Err: err}
-	i.observed.addTo(&e)
-	return e
+}
+
+func (l *Locker) observe(ctx context.Context, o Observer, e Event) {
+	defer l.logPanic(ctx, e.Kind)
+	o(ctx, e)
 }
 
 // emitFailed reports a call to the store that failed with err. err says whether the call may have
 // been applied; nil reports nothing.
-func (v *events) emitFailed(ctx context.Context, of *identity, call string, took time.Duration, err error) {
-	if err == nil || !v.hasObservers() {
+func (l *Locker) emitFailed(ctx context.Context, e *Lease, call string, took time.Duration, err error) {
+	if err == nil || len(l.cfg.observers) == 0 {
 		return
 	}
 	kind := EventUnavailable
 	if errors.Is(err, ErrUnknown) {
 		kind = EventUnknown
 	}
-	e := of.event(kind, took, err)
-	e.Call, e.Waited = call, 0 // the event of the acquire has its wait
-	v.announce(ctx, e)
+	v := e.event(kind, took, err)
+	v.Call, v.Waited = call, 0 // the event of the acquire has its wait
+	l.Report(ctx, v)
 }
 
-func (v *events) announce(ctx context.Context, e Event) {
-	for _, o := range v.observers {
-		v.observe(ctx, o, e)
+// event describes e, as events of the kind have it.
+func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
+	if errors.Is(err, errReplay) {
+		err = nil
 	}
-}
-
-func (v *events) observe(ctx context.Context, o Observer, e Event) {
-	defer v.reporter.logPanic(ctx, e.Kind)
-	o(ctx, e)
+	v := Event{Kind: kind, Name: e.name(), Key: e.label(), Once: e.record != nil, Attempt: e.attempt(), Took: took, Err: err}
+	o := e.observed
+	if o == nil {
+		return v
+	}
+	switch kind {
+	case EventClaimed, EventRecovered, EventResumed:
+		v.Took, v.Waited = time.Since(o.began), o.waited
+	case EventTakenOver, EventRefused, EventReplayed:
+		v.Took, v.Waited, v.Owner = time.Since(o.began), o.waited, o.found
+	case EventUnknown, EventUnavailable:
+		v.Call, v.Waited = callClaim, o.waited
+	case EventReleased, EventSettled, EventHandedOver:
+		v.Took, v.Size, v.Left = e.claim.grantedAt.Since(), len(e.end.receipt), max(e.validity.State().Until.Until(), 0)
+	case EventRenewed, EventLost, EventReaped, EventBypassed, EventSkipped, EventRejected:
+	}
+	return v
 }
 
 // observation collects facts about an acquire for its event. It is written before the lease
@@ -112,24 +117,7 @@ func (v *events) observe(ctx context.Context, o Observer, e Event) {
 type observation struct {
 	began  time.Time
 	waited time.Duration
-	owner  string // of the claimed entry
 	found  string // the owner of the entry in the way
-}
-
-// observation begins the observation of an acquire.
-func (v *events) observation(ctx context.Context) *observation {
-	o := &observation{began: time.Now(), owner: v.process}
-	if v.origin != nil {
-		if origin := v.originOf(ctx); origin != "" {
-			o.owner += " " + strings.ReplaceAll(origin, string(requestinfo.Mark), " ")
-		}
-	}
-	return o
-}
-
-func (v *events) originOf(ctx context.Context) (origin string) {
-	defer v.reporter.logPanic(ctx, "WithOrigin")
-	return v.origin(ctx)
 }
 
 // addWait adds the time since then to the wait for another holder.
@@ -143,22 +131,6 @@ func (o *observation) addWait(since time.Time) {
 func (o *observation) noteFound(owner string) {
 	if o != nil {
 		o.found = requestinfo.Process(owner)
-	}
-}
-
-// addTo sets the fields that events of v's kind have.
-func (o *observation) addTo(v *Event) {
-	if o == nil {
-		return
-	}
-	switch v.Kind {
-	case EventClaimed, EventRecovered, EventResumed:
-		v.Took, v.Waited = time.Since(o.began), o.waited
-	case EventTakenOver, EventRefused, EventReplayed:
-		v.Took, v.Waited, v.Owner = time.Since(o.began), o.waited, o.found
-	case EventUnknown, EventUnavailable:
-		v.Call, v.Waited = callClaim, o.waited
-	case EventRenewed, EventLost, EventReleased, EventSettled, EventHandedOver, EventReaped, EventBypassed, EventSkipped, EventRejected:
 	}
 }
 

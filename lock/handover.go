@@ -109,7 +109,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 			err = errTicketOver
 		}
 		l.logFailure(ctx, err)
-		l.emitFailed(ctx, &e.identity, callHandOver, began.Since(), err)
+		l.emitFailed(ctx, e, callHandOver, began.Since(), err)
 	}
 	if err != nil && !errors.Is(err, ErrLost) {
 		if e.end.unanswered = waiting.claim.mayBeOrphaned(); e.end.unanswered {
@@ -120,7 +120,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	}
 	e.close(true)
 	if err == nil {
-		l.emitEnded(ctx, e, EventHandedOver)
+		l.emit(ctx, e, EventHandedOver, 0, nil)
 	}
 	return text, err
 }

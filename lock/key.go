@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/httplatch/httplatch/internal/keytext"
-	"github.com/httplatch/httplatch/internal/requestinfo"
 )
 
 // Key composes the key that middleware.Lock(l, name, ...) uses: "user=42" for
@@ -40,42 +39,3 @@ func validLock(key string) error {
 
 // entryName is the name of a key in the store: the key itself, or a hash of it for Once.
 type entryName string
-
-// identity is the key of a lease, with the other facts that logs and events show.
-type identity struct {
-	entry    entryName
-	record   *record      // of Once; nil for mutual exclusion
-	observed *observation // nil if there is neither an observer nor an origin
-}
-
-// label returns the key as the caller gave it.
-func (i *identity) label() string {
-	if i.record != nil {
-		return i.record.label
-	}
-	return string(i.entry)
-}
-
-// name returns the guard's name, or the name part of the key.
-func (i *identity) name() string {
-	if i.record != nil && i.record.owner != "" {
-		return requestinfo.Guard(i.record.owner)
-	}
-	return keytext.Name(i.label())
-}
-
-// fingerprint is empty for mutual exclusion.
-func (i *identity) fingerprint() []byte {
-	if i.record != nil {
-		return i.record.fingerprint
-	}
-	return nil
-}
-
-// attempt is above 1 for a run that took over from another.
-func (i *identity) attempt() int {
-	if i.record != nil {
-		return i.record.attempt
-	}
-	return 1
-}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -13,12 +15,15 @@ import (
 // Lease is a key that this process holds. Its methods are safe for concurrent
 // use, and safe on nil.
 type Lease struct {
-	identity
 	workContext
 
-	locker *Locker
-	outer  *Lease   // of the run of Once that bounds this lease; nil without one, and over a store in this process
-	set    []string // all keys of its set, sorted; nil without one
+	locker   *Locker
+	entry    entryName
+	owner    string       // of the entry: the process and its origin, for a guard also the request
+	record   *record      // of Once; nil for mutual exclusion
+	outer    *Lease       // of the run of Once that bounds this lease; nil without one, and over a store in this process
+	set      *Set         // nil without one
+	observed *observation // nil without an observer
 
 	claim    leaseClaim    // written before the grant, and only read after it
 	local    local.Holding // locked with the shard of the key
@@ -131,21 +136,36 @@ func (e *Lease) Key() string {
 	return e.label()
 }
 
-// owner returns the owner of e's entry: the process, and the origin if there is one.
-func (e *Lease) owner() string {
-	if e.observed == nil {
-		return e.locker.core.owner
+// label returns the key as the caller gave it.
+func (e *Lease) label() string {
+	if e.record != nil {
+		return e.record.label
 	}
-	return e.observed.owner
+	return string(e.entry)
 }
 
-// claimOwner returns the owner that a claim sends: the owner of e, and for a run of a guard also
-// its request.
-func (e *Lease) claimOwner() string {
-	if e.record != nil && e.record.owner != "" {
-		return e.record.owner
+// name returns the guard's name, or the name part of the key.
+func (e *Lease) name() string {
+	if guard := requestinfo.Guard(e.owner); guard != "" {
+		return guard
 	}
-	return e.owner()
+	return keytext.Name(e.label())
+}
+
+// fingerprint is empty for mutual exclusion.
+func (e *Lease) fingerprint() []byte {
+	if e.record != nil {
+		return e.record.fingerprint
+	}
+	return nil
+}
+
+// attempt is above 1 for a run that took over from another.
+func (e *Lease) attempt() int {
+	if e.record != nil {
+		return e.record.attempt
+	}
+	return 1
 }
 
 // claimOf returns the claim of e for a lease of this length.
@@ -154,7 +174,7 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 	c := Claim{
 		Token:   e.claim.token,
 		Attempt: 1,
-		Owner:   e.claimOwner(),
+		Owner:   e.owner,
 		Lease:   lease,
 		Fenced:  cfg.fenced,
 		Longest: lease == cfg.lease && !cfg.rerun, // with rerun, Commit renews for as long as a record is kept
@@ -231,8 +251,8 @@ func (e *Lease) dropLost(lost error) {
 	e.local.Leave(nil)
 	c.recent.note(EventLost, e.label())
 	ctx := e.Context()
-	e.locker.emit(ctx, &e.identity, EventLost, e.claim.grantedAt.Since(), lost)
-	e.locker.logLost(ctx, &e.identity, e.claim.grantedAt.Since(), lost)
+	e.locker.emit(ctx, e, EventLost, e.claim.grantedAt.Since(), lost)
+	e.locker.logLost(ctx, e, e.claim.grantedAt.Since(), lost)
 }
 
 // lostError returns the loss of the lease, nil if there was none.
@@ -247,7 +267,7 @@ func leaseOf(l local.Lease) *Lease {
 }
 
 // Owner implements local.Lease.
-func (h *holder) Owner() string { return (*Lease)(h).owner() }
+func (h *holder) Owner() string { return requestinfo.Process(h.owner) }
 
 // SameRequest implements local.Lease.
 func (h *holder) SameRequest(other local.Lease) bool {

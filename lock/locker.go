@@ -20,9 +20,6 @@ import (
 // and meant to be made once per process: duplicates that meet in one Locker
 // are refused without a round trip. It is not a sync.Locker.
 type Locker struct {
-	reporter
-	events
-
 	core *core
 	cfg  config
 
@@ -108,8 +105,7 @@ func New(store Store, opts ...Option) *Locker {
 
 // newLocker returns a Locker over c.
 func (c *core) newLocker(cfg config) *Locker {
-	log := reporter{cfg.logger, &c.logged, &c.outage}
-	return &Locker{reporter: log, events: events{cfg.observers, cfg.origin, c.owner, log}, core: c, cfg: cfg}
+	return &Locker{core: c, cfg: cfg}
 }
 
 // With returns a Locker with other settings over the same store, local keys and clean-up. A key
@@ -148,11 +144,7 @@ func (l *Locker) Keep() time.Duration { return l.cfg.keep }
 
 // Logger returns the logger of [WithLogger], for packages that log on behalf of the
 // Locker, as package middleware does.
-func (l *Locker) Logger() *slog.Logger { return l.logger }
-
-// Report hands e to the observers. It is for packages that decide about a request before they
-// claim a key, as package middleware does.
-func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
+func (l *Locker) Logger() *slog.Logger { return l.cfg.logger }
 
 const (
 	checkEvery    = time.Minute     // while the store is in use: an operator can change a server's settings
@@ -191,9 +183,9 @@ func (l *Locker) logCheck(ctx context.Context, err error) {
 	switch {
 	case class == before:
 	case err != nil:
-		l.logger.LogAttrs(ctx, slog.LevelError, "lock: the store failed its check", slog.String("class", class), slog.Any("error", err),
+		l.cfg.logger.LogAttrs(ctx, slog.LevelError, "lock: the store failed its check", slog.String("class", class), slog.Any("error", err),
 			attrDo("Do what the error says. The store is checked again every minute in which it is used, and the next line follows when the class changes."))
 	default:
-		l.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store has passed its check again", slog.String("class", before))
+		l.cfg.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store has passed its check again", slog.String("class", before))
 	}
 }

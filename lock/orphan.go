@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/duty"
@@ -38,6 +39,7 @@ func (e *Lease) lingers() time.Duration {
 // entry already. It reads nothing of e later, because e may be on its next claim by then.
 func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 	l, ctx, event := e.locker, context.WithoutCancel(e.parent), e.event(as, 0, nil)
+	event.Left = 0
 	began := time.Now()
 	if as == EventReleased {
 		began = e.claim.grantedAt.Wall()
@@ -49,7 +51,7 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 		Takeover: e.claim.takeover,
 		Lease:    l.cfg.lease,
 		Linger:   linger,
-		Dropped:  func() { l.logDropped(ctx, l.core.duties.Stats().Count) },
+		Dropped:  func() { l.warn(ctx, nil, warnDropped, slog.Int("backlog", l.core.duties.Stats().Count)) },
 	}
 	unanswered := as == EventReleased && e.end.unanswered
 	o.Remove = func() (found bool, err error) {
@@ -64,7 +66,7 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 				l.core.recent.note(EventReaped, o.Key)
 			}
 			event.Took = time.Since(began)
-			l.announce(ctx, event)
+			l.Report(ctx, event)
 			event.Kind = EventReaped // if an entry lands later
 		}
 		return release.ok, nil
@@ -74,5 +76,5 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 
 // subject describes a clean-up of e that will end with an event of this kind.
 func (e *Lease) subject(kind EventKind) duty.Subject {
-	return duty.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.claimOwner(), Kind: string(kind)}
+	return duty.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.owner, Kind: string(kind)}
 }

@@ -11,7 +11,6 @@ type record struct {
 	scope       string // whose work it is
 	fingerprint []byte // in room if it fits, as the fingerprints of package middleware do
 	room        [48]byte
-	owner       string // of the entry; "": as for a lock
 
 	// Written before the lease is granted.
 	replaces string // token of the abandoned entry to take over

@@ -69,7 +69,7 @@ func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 	switch {
 	case err != nil:
 		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left
-			l.emitFailed(ctx, &e.identity, callRenew, sent.Since(), err)
+			l.emitFailed(ctx, e, callRenew, sent.Since(), err)
 		}
 		return next, err
 	case !renew.ok:
@@ -87,7 +87,7 @@ func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 	case phase == validity.Over:
 		return next, errReleased
 	}
-	l.emit(ctx, &e.identity, EventRenewed, 0, nil)
+	l.emit(ctx, e, EventRenewed, 0, nil)
 	return next, nil
 }
 

@@ -26,16 +26,6 @@ type Submission struct {
 	AskLeft bool
 }
 
-// owner returns the owner of the entry: the process, and the request of the guard. It is "" without
-// a guard.
-func (s *Submission) owner(process string) string {
-	if s.Guard == "" {
-		return ""
-	}
-	about := requestinfo.Request{Guard: s.Guard, Method: s.Method, Path: s.Path, Label: s.Label, Began: time.Now()}
-	return string(about.AppendTo(append(make([]byte, 0, 256), process...)))
-}
-
 // Run is one execution of the work of a submission, begun by [Locker.Begin]. Its methods are safe for
 // concurrent use, and belong to the guard, not to the work.
 type Run struct {
@@ -63,7 +53,11 @@ func newRun(ctx context.Context, l *Locker, key string, entry entryName, s *Subm
 	rec, e := &r.record, &r.lease
 	e.record = rec
 	e.init(ctx, l, entry)
-	rec.label, rec.scope, rec.attempt, rec.owner = key, s.Scope, 1, s.owner(e.owner())
+	rec.label, rec.scope, rec.attempt = key, s.Scope, 1
+	if s.Guard != "" {
+		about := requestinfo.Request{Guard: s.Guard, Method: s.Method, Path: s.Path, Label: s.Label, Began: time.Now()}
+		e.owner = string(about.AppendTo(append(make([]byte, 0, 256), e.owner...)))
+	}
 	r.work = runContext{(*leaseContext)(e), r}
 	// A copy: the local table and calls to the store may read it after Once has returned.
 	rec.fingerprint = append(rec.room[:0], fingerprint...)
@@ -194,7 +188,7 @@ func (r *Run) fail(ctx context.Context, err error) error {
 	receipt, elsewhere := r.record.effects.now().receipt()
 	err = e.Settle(ctx, receipt, r.kept())
 	if elsewhere {
-		e.locker.logPossibleEffect(ctx, &e.identity)
+		e.locker.warn(ctx, e, warnPossibleEffect.ofKey(e))
 	}
 	return err
 }
@@ -327,7 +321,7 @@ func (r *Run) noteInStore(ctx context.Context) error {
 	err := l.call(ctx, l.lastingTerms(), &renew)
 	switch {
 	case err != nil:
-		l.emitFailed(ctx, &e.identity, callRenew, time.Since(began), err)
+		l.emitFailed(ctx, e, callRenew, time.Since(began), err)
 		return err
 	case !renew.ok:
 		return e.lose(errTaken)

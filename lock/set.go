@@ -118,7 +118,7 @@ func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, until clock.M
 			terms.wait = until.Until()
 		}
 		e := new(Lease).init(ctx, l, entryName(key))
-		e.set = s.keys
+		e.set = s
 		e.parent = parent //nolint:fatcontext // a set has as many contexts as keys
 		if err := l.acquire(ctx, e, terms); err != nil {
 			return err

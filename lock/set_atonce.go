@@ -27,7 +27,7 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set) (done bool, er
 	c := &setClaim{Locker: l, set: s, leases: make([]*Lease, len(s.keys)), began: clock.Now()}
 	for i, key := range s.keys {
 		c.leases[i] = new(Lease).init(ctx, l, entryName(key))
-		c.leases[i].set = s.keys
+		c.leases[i].set = s
 		c.leases[i].parent = parent //nolint:fatcontext // a set has as many contexts as keys
 		parent = c.leases[i].Context()
 	}
@@ -68,7 +68,7 @@ func (c *setClaim) take(ctx context.Context) error {
 	}
 	sent := clock.Now()
 	inTheWay, err := c.send(ctx)
-	if err == nil {
+	if err == nil && c.core.outage.on.Load() {
 		c.logServed(ctx)
 	}
 	switch {

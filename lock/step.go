@@ -57,7 +57,7 @@ func Step(ctx context.Context, name string, fn func(ctx context.Context) (result
 		return nil, errors.New("lock: a Step outside of Locker.Once and Idempotent, or in work that runs unprotected: there is no submission that it could belong to")
 	case name == "" || len(name) > maxStepName:
 		return nil, fmt.Errorf("lock: the name of a Step has %d bytes, and needs 1 to %d", len(name), maxStepName)
-	case r.record.owner != "" && submission.Of(ctx) != nil && submission.Of(ctx).ID == "":
+	case requestinfo.Guard(r.lease.owner) != "" && submission.Of(ctx) != nil && submission.Of(ctx).ID == "":
 		return nil, errors.New("lock: a Step behind Dedupe: its requests have no key, and tomorrow's equal request would find the step done; use Idempotent")
 	}
 	f, place := &r.record.effects, 0
@@ -95,17 +95,17 @@ func (s *step) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 	e, l := &s.run.lease, s.run.lease.locker
 	if !l.cfg.rerun && !l.cfg.inTx {
 		l.stepHint.Do(func() {
-			l.log(ctx, slog.LevelWarn, "lock: work has steps, and is not run again if its process vanishes", &e.identity,
+			l.log(ctx, slog.LevelWarn, "lock: work has steps, and is not run again if its process vanishes", e,
 				attrDo("Set WithRerunAbandoned, so that the next request goes on where the work stopped. Without it, repeats are refused for WithKeep."))
 		})
 	}
 	c := Claim{
-		Token: l.core.tokens.next(), Attempt: e.record.attempt, Owner: e.record.owner, Scope: e.record.scope,
+		Token: l.core.tokens.next(), Attempt: e.record.attempt, Owner: e.owner, Scope: e.record.scope,
 		Lease: l.cfg.lease, Linger: l.cfg.stepKeep() - l.cfg.lease, // it ends before the receipt of its submission: see Unfinished
 	}
-	if c.Owner == "" { // without a guard, operators see the key that was given to Once
+	if requestinfo.Guard(e.owner) == "" { // without a guard, operators see the key that was given to Once
 		about := requestinfo.Request{Began: e.claim.grantedAt.Wall(), Label: e.record.label}
-		c.Owner = string(about.AppendTo([]byte(e.owner())))
+		c.Owner = string(about.AppendTo([]byte(e.owner)))
 	}
 	if of := submission.Of(ctx); of != nil {
 		key, _ := of.Derive(s.name)
@@ -168,7 +168,7 @@ func (s *step) claim(ctx context.Context, c *Claim) (found Entry, err error) {
 func (s *step) ask(ctx context.Context, terms send.Terms, c *call) error {
 	l, began := s.run.lease.locker, time.Now()
 	err := l.call(ctx, terms, c)
-	l.emitFailed(ctx, &s.run.lease.identity, callStep, time.Since(began), err)
+	l.emitFailed(ctx, &s.run.lease, callStep, time.Since(began), err)
 	return err
 }
 

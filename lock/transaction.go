@@ -22,7 +22,7 @@ func (r *Run) begin(ctx context.Context) error {
 	if err = publicError(err, false); !callerGone(ctx) {
 		l.logFailure(ctx, err)
 	}
-	l.emitFailed(ctx, &e.identity, callBegin, began.Since(), err)
+	l.emitFailed(ctx, e, callBegin, began.Since(), err)
 	return fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
 }
 
@@ -54,7 +54,7 @@ func (r *Run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	l := e.locker
 	lost, _ := e.validity.End(true) // the lease is renewed until there is an answer
 	e.setEnd(leaseEnd{settles: true, receipt: receipt, keep: r.kept()})
-	if l.hasObservers() {
+	if len(l.cfg.observers) > 0 {
 		ctx = context.WithoutCancel(ctx)
 	}
 	result, err := r.settleTransaction(ctx)
