@@ -78,7 +78,7 @@ func (e *Lease) init(ctx context.Context, l *Locker, entry entryName) *Lease {
 		}
 	}
 	if !l.core.inProcess {
-		e.outer, _ = ctx.Value(runLeaseKey{}).(*Lease)
+		e.outer = runOf(ctx)
 	}
 	return e
 }
@@ -148,7 +148,7 @@ func isRefusal(err error) bool {
 // log.
 func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment, err error) {
 	l.emit(ctx, e, eventOf(err), began.Since(), err)
-	if refused, is := errors.AsType[*RefusedError](err); is && e.record != nil && errors.Is(err, ErrAbandoned) {
+	if refused, is := errors.AsType[*RefusedError](err); is && e.run != nil && errors.Is(err, ErrAbandoned) {
 		l.warn(ctx, e, warnAbandoned.ofKey(e), slog.String("owner", requestinfo.Process(refused.Entry.Owner)))
 	}
 }

@@ -41,7 +41,7 @@ func (l *Locker) Amend(ctx context.Context, ticket string, change func(receipt [
 func (r *Run) Ticket() (string, error) {
 	e := &r.lease
 	switch {
-	case r.settled() || r.record.effects.now().begun:
+	case r.settled() || r.effects.now().begun:
 		return "", errNotAmended
 	case e.local.Unprotected():
 		return "", errBypassed

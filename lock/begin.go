@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/requestinfo"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -52,12 +53,19 @@ func (l *Locker) Begin(ctx context.Context, key string, fingerprint []byte, s *S
 	if l.findReceipt(ctx, s, key, name, fingerprint, &earlier) {
 		return nil, earlier, nil
 	}
-	r := newRun(ctx, l, key, name, s, fingerprint)
+	r := &Run{label: key, scope: s.Scope, attempt: 1}
+	e := r.lease.init(ctx, l, name)
+	if e.run = r; s.Guard != "" { // operators find its request in the owner of the entry
+		about := requestinfo.Request{Guard: s.Guard, Method: s.Method, Path: s.Path, Label: s.Label, Began: time.Now()}
+		e.owner = string(about.AppendTo(append(make([]byte, 0, 256), e.owner...)))
+	}
+	// A copy: the local table and calls to the store may read it after Once has returned.
+	r.fingerprint = append(r.room[:0], fingerprint...)
 	wait := l.cfg.wait
 	if !l.cfg.waitSet {
 		wait = s.Wait
 	}
-	if err = l.acquire(ctx, &r.lease, acquireTerms{wait: wait}); err != nil {
+	if err = l.acquire(ctx, e, acquireTerms{wait: wait}); err != nil {
 		if !errors.Is(err, errReplay) {
 			return nil, Entry{}, err
 		}
@@ -100,28 +108,23 @@ func (l *Locker) findReceipt(ctx context.Context, s *Submission, key string, nam
 	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.closing.Err() != nil {
 		return false
 	}
-	var began time.Time
+	var began clock.Moment
 	if len(l.cfg.observers) > 0 {
-		began = time.Now()
+		began = clock.Now()
 	}
 	var err error
-	*entry, err = l.core.getHere(ctx, name)
+	defer send.Recover(&err) // of the store: there may still be a receipt
+	*entry, err = l.core.store.Get(ctx, string(name))
 	if err != nil || entry.State != Settled || !sameRequest(fingerprint, entry.Fingerprint) {
 		return false
 	}
 	if len(l.cfg.observers) > 0 {
 		l.Report(ctx, Event{
 			Kind: EventReplayed, Name: cmp.Or(s.Guard, keytext.Name(key)), Key: key, Once: true, Attempt: 1,
-			Took: time.Since(began), Owner: requestinfo.Process(entry.Owner),
+			Took: began.Since(), Owner: requestinfo.Process(entry.Owner),
 		})
 	}
 	entry.Key = key
 	l.askLeft(ctx, s, name, entry)
 	return true
-}
-
-// getHere reads an entry from a store in this process. A panic of the store counts as its failure.
-func (c *core) getHere(ctx context.Context, name entryName) (_ Entry, err error) {
-	defer send.Recover(&err)
-	return c.store.Get(ctx, string(name))
 }

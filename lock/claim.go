@@ -61,7 +61,7 @@ func (l *Locker) newClaim(e *Lease) Claim {
 // its record outlives the lease, and a short transaction needs no renewal.
 func (l *Locker) firstLease(e *Lease) time.Duration {
 	cfg := &l.cfg
-	if e.record != nil || l.core.inProcess {
+	if e.run != nil || l.core.inProcess {
 		return e.withinRun(cfg.lease)
 	}
 	return e.withinRun(min(cfg.lease, max(leastFirst, 4*cfg.budget)))
@@ -78,7 +78,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 	for range maxRounds {
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
-		e.claim.takeover = e.record != nil && e.record.replaces != ""
+		e.claim.takeover = e.run != nil && e.run.replaces != ""
 		// Validity counts from at, before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		claim := call{name: callClaim, key: string(e.entry), claim: l.newClaim(e)}
@@ -109,8 +109,8 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 
 // judge acts on the entry in the way of a claim. again says that the key is to be claimed again.
 func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
-	if e.record != nil {
-		e.record.replaces, e.record.attempt = "", 1 // the entry has changed since the last claim
+	if e.run != nil {
+		e.run.replaces, e.run.attempt = "", 1 // the entry has changed since the last claim
 	}
 	entry.Key = e.label()
 	e.observed.noteFound(entry.Owner)
@@ -130,14 +130,14 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clo
 		// belong to a living holder.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
-	case fate == duty.LostTakeover && e.record.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
+	case fate == duty.LostTakeover && e.run.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
 		return l.adopt(ctx, e, entry, deadline)
 	}
-	if reason := e.record.refusal(entry.State, entry.Fingerprint, l.cfg.rerun); reason != nil {
+	if reason := e.run.refusal(entry.State, entry.Fingerprint, l.cfg.rerun); reason != nil {
 		return false, &RefusedError{Reason: reason, Entry: *entry}
 	}
 	// The claim names the entry: if two callers see it, only one takes it over.
-	e.record.replaces, e.record.attempt = entry.Token, entry.Attempt+1
+	e.run.replaces, e.run.attempt = entry.Token, entry.Attempt+1
 	return true, nil
 }
 
@@ -176,7 +176,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 		c.recent.note(as, e.label())
 		l.logTakenOver(ctx, e)
 	}
-	if e.record == nil {
+	if e.run == nil {
 		c.names.note(string(e.entry))
 	}
 	l.emit(ctx, e, as, took, nil)
@@ -201,7 +201,7 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 // it. If that lease is over, the key is claimed again.
 func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
 	e.cleanUpClaim()
-	e.claim.token, e.claim.takeover, e.record.attempt = entry.Token, true, entry.Attempt
+	e.claim.token, e.claim.takeover, e.run.attempt = entry.Token, true, entry.Attempt
 	e.claim.lease = l.firstLease(e)
 	sent := clock.Now()
 	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
@@ -211,7 +211,7 @@ func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clo
 	case err != nil:
 		return false, err
 	case !renew.ok:
-		e.record.replaces, e.record.attempt = "", 1
+		e.run.replaces, e.run.attempt = "", 1
 		return true, nil
 	}
 	l.core.duties.Adopted(entry.Token)

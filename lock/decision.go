@@ -58,7 +58,7 @@ func (d *decision) refusalFor(e *Lease, patient bool) error {
 		}
 		return d.err
 	}
-	reason := e.record.refusal(d.entry.State, d.fingerprint, e.locker.cfg.rerun)
+	reason := e.run.refusal(d.entry.State, d.fingerprint, e.locker.cfg.rerun)
 	if patient && !d.unprotected && errors.Is(reason, ErrHeld) {
 		return nil
 	}

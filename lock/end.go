@@ -153,7 +153,7 @@ func (e *Lease) reportFailedEnd(ctx context.Context, err error) {
 func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 	n := &e.end
 	done := ok || n.unanswered && (!n.settles || e.claim.grantedAt.Since()-n.began >= n.keep)
-	if e.record != nil && n.settles && done {
+	if e.run != nil && n.settles && done {
 		lost = nil // the settle was late, and there was no takeover
 	}
 	if lost == nil && !done {
@@ -300,7 +300,7 @@ func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing boo
 // the outcome counts as unknown.
 func (e *Lease) maySettle() bool {
 	valid := e.validity.State()
-	if e.record != nil {
+	if e.run != nil {
 		return clock.Now() < valid.Until.Add(e.locker.cfg.keep)
 	}
 	return valid.Renews

@@ -93,7 +93,7 @@ func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
 	if errors.Is(err, errReplay) {
 		err = nil
 	}
-	v := Event{Kind: kind, Name: e.name(), Key: e.label(), Once: e.record != nil, Attempt: e.attempt(), Took: took, Err: err}
+	v := Event{Kind: kind, Name: e.name(), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
 	o := e.observed
 	if o == nil {
 		return v

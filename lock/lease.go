@@ -20,8 +20,8 @@ type Lease struct {
 	locker   *Locker
 	entry    entryName
 	owner    string       // of the entry: the process and its origin, for a guard also the request
-	record   *record      // of Once; nil for mutual exclusion
-	outer    *Lease       // of the run of Once that bounds this lease; nil without one, and over a store in this process
+	run      *Run         // of Once; nil for mutual exclusion
+	outer    *Run         // that bounds this lease; nil without one, and over a store in this process
 	set      *Set         // nil without one
 	observed *observation // nil without an observer
 
@@ -65,7 +65,7 @@ func (e *Lease) withinRun(lease time.Duration) time.Duration {
 	if e.outer == nil {
 		return lease
 	}
-	valid := e.outer.validity.State()
+	valid := e.outer.lease.validity.State()
 	if !valid.Renews {
 		return lease
 	}
@@ -79,7 +79,7 @@ func (e *Lease) withinRun(lease time.Duration) time.Duration {
 func (e *Lease) renewalDue(sent clock.Moment, lease time.Duration) clock.Moment {
 	due := sent.Add(lease / 3)
 	if e.outer != nil {
-		if at := e.outer.validity.State().RenewAt; at != clock.Never {
+		if at := e.outer.lease.validity.State().RenewAt; at != clock.Never {
 			due = min(due, max(at, clock.Now()).Add(e.locker.cfg.budget)) // by then, that renewal is answered
 		}
 	}
@@ -138,8 +138,8 @@ func (e *Lease) Key() string {
 
 // label returns the key as the caller gave it.
 func (e *Lease) label() string {
-	if e.record != nil {
-		return e.record.label
+	if e.run != nil {
+		return e.run.label
 	}
 	return string(e.entry)
 }
@@ -154,16 +154,16 @@ func (e *Lease) name() string {
 
 // fingerprint is empty for mutual exclusion.
 func (e *Lease) fingerprint() []byte {
-	if e.record != nil {
-		return e.record.fingerprint
+	if e.run != nil {
+		return e.run.fingerprint
 	}
 	return nil
 }
 
 // attempt is above 1 for a run that took over from another.
 func (e *Lease) attempt() int {
-	if e.record != nil {
-		return e.record.attempt
+	if e.run != nil {
+		return e.run.attempt
 	}
 	return 1
 }
@@ -179,7 +179,7 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 		Fenced:  cfg.fenced,
 		Longest: lease == cfg.lease && !cfg.rerun, // with rerun, Commit renews for as long as a record is kept
 	}
-	if r := e.record; r != nil {
+	if r := e.run; r != nil {
 		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.fingerprint, cfg.keep, r.scope
 		if r.forgottenOnCrash(cfg.inTx) {
 			c.Linger = 0
@@ -212,7 +212,7 @@ func (e *Lease) lossByTime() *loss {
 // outlived reports whether the end of the validity changes nothing: the work is over, and its record outlives the
 // lease. The key stays taken in this process until the settle is answered.
 func (e *Lease) outlived() bool {
-	return e.record != nil && e.validity.State().Phase == validity.Ending
+	return e.run != nil && e.validity.State().Phase == validity.Ending
 }
 
 // lose ends the lease before its work is over. Its entry no longer has a holder.
@@ -242,7 +242,7 @@ func (e *Lease) markLost(why *loss) (report func(), lost error) {
 // dropLost frees the key of a lost lease in this process, and reports the loss.
 func (e *Lease) dropLost(lost error) {
 	c := e.locker.core
-	if e.record == nil {
+	if e.run == nil {
 		// A renewal that was applied and not answered keeps the entry for up to one lease. The
 		// entry must not refuse a caller for that long, so it is removed. An entry of Once
 		// stays: it says that the outcome is unknown.

@@ -10,8 +10,6 @@ import (
 
 type leaseKey struct{}
 
-type runLeaseKey struct{} // not runKey: a lease knows no run
-
 // leaseContext is the context of a lease's work. It is a type of its own so that Lease does not
 // export its methods.
 type leaseContext Lease
@@ -66,12 +64,12 @@ func (c *leaseContext) Value(key any) any {
 	case leaseKey:
 		// The lease of Once protects no resource. Its fence, for example, would always be
 		// newer than the fence of a lock inside or outside of it.
-		if c.record == nil {
+		if c.run == nil {
 			return (*Lease)(c)
 		}
-	case runLeaseKey:
-		if c.record != nil {
-			return (*Lease)(c)
+	case runKey:
+		if c.run != nil {
+			return c.run
 		}
 	}
 	own := c.own.Load()

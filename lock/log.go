@@ -18,7 +18,7 @@ import (
 // appended to the address of package console, is the link to the record.
 func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *Lease, attrs ...slog.Attr) {
 	which := []slog.Attr{slog.String("name", e.name()), slog.String("key_sha256", keytext.Digest(e.label()))}
-	if e.record != nil {
+	if e.run != nil {
 		which = append(which, slog.String("console", "?key="+string(e.entry)))
 	}
 	l.cfg.logger.LogAttrs(ctx, level, message, append(which, attrs...)...)
@@ -31,7 +31,7 @@ func (l *Locker) logLost(ctx context.Context, e *Lease, held time.Duration, lost
 		do = why.do
 	}
 	attrs := []slog.Attr{slog.Any("error", lost), slog.Duration("held", held), attrDo(do)}
-	if e.record == nil { // package console finds a key by its hash
+	if e.run == nil { // package console finds a key by its hash
 		attrs = append(attrs, slog.String("console", "?q="+keytext.Digest(e.label())))
 	}
 	l.log(ctx, slog.LevelError, "lock: lease lost before its work had ended", e, attrs...)

@@ -69,11 +69,11 @@ var errNotReturned = errors.New("lock: the function that this call waited for pa
 // more in one that took over from a holder that had vanished, and 0 outside, and in one that runs
 // unprotected ([WithFailOpen]).
 func Attempt(ctx context.Context) int {
-	r := innermostRun(ctx)
+	r, _ := ctx.Value(runKey{}).(*Run)
 	if r == nil || r.lease.local.Unprotected() {
 		return 0
 	}
-	return r.record.attempt
+	return r.attempt
 }
 
 // Commit says that the effect has happened: from here on, an error, a panic or
@@ -91,5 +91,5 @@ func Commit(ctx context.Context) error {
 	if r == nil {
 		return errors.New("lock: Commit outside of Locker.Once")
 	}
-	return r.note(ctx, func() { r.record.effects.committed = true })
+	return r.note(ctx, func() { r.effects.committed = true })
 }

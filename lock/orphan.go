@@ -28,7 +28,7 @@ func (c *leaseClaim) mayBeOrphaned() bool {
 // lingers returns how long an entry of e outlives its lease: one of Once says for that time that the
 // outcome is unknown.
 func (e *Lease) lingers() time.Duration {
-	if e.record != nil {
+	if e.run != nil {
 		return e.locker.cfg.keep
 	}
 	return 0

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -29,11 +28,19 @@ type Submission struct {
 // Run is one execution of the work of a submission, begun by [Locker.Begin]. Its methods are safe for
 // concurrent use, and belong to the guard, not to the work.
 type Run struct {
-	lease  Lease
-	record record
-	work   runContext
-	tx     Transaction     // around the work; nil if it runs in none
-	txWork context.Context //nolint:containedctx // of work in tx
+	lease   Lease
+	effects effects
+	tx      Transaction     // around the work; nil if it runs in none
+	txWork  context.Context //nolint:containedctx // of work in tx
+
+	label       string // the key as the caller gave it
+	scope       string // whose work it is
+	fingerprint []byte // in room if it fits, as the fingerprints of package middleware do
+	room        [48]byte
+
+	// Written before the lease is granted.
+	replaces string // token of the abandoned entry to take over
+	attempt  int
 
 	mu    sync.Mutex // held during Settle: a second call waits for the outcome of the first
 	phase runPhase
@@ -48,50 +55,14 @@ const (
 	runFailed
 )
 
-func newRun(ctx context.Context, l *Locker, key string, entry entryName, s *Submission, fingerprint []byte) *Run {
-	r := new(Run)
-	rec, e := &r.record, &r.lease
-	e.record = rec
-	e.init(ctx, l, entry)
-	rec.label, rec.scope, rec.attempt = key, s.Scope, 1
-	if s.Guard != "" {
-		about := requestinfo.Request{Guard: s.Guard, Method: s.Method, Path: s.Path, Label: s.Label, Began: time.Now()}
-		e.owner = string(about.AppendTo(append(make([]byte, 0, 256), e.owner...)))
-	}
-	r.work = runContext{(*leaseContext)(e), r}
-	// A copy: the local table and calls to the store may read it after Once has returned.
-	rec.fingerprint = append(rec.room[:0], fingerprint...)
-	return r
-}
-
-// runContext is the context of the work of a run: the context of its lease, in which Attempt and
-// Commit find the run.
-type runContext struct {
-	*leaseContext
-
-	run *Run
-}
-
 type runKey struct{}
-
-func (c *runContext) Value(key any) any {
-	if key == (runKey{}) {
-		return c.run
-	}
-	return c.leaseContext.Value(key)
-}
 
 // runOf returns the innermost run around ctx that has a lease, nil if there is none.
 func runOf(ctx context.Context) *Run {
-	r := innermostRun(ctx)
-	for r != nil && r.lease.local.Unprotected() {
-		r = innermostRun(r.lease.parent)
-	}
-	return r
-}
-
-func innermostRun(ctx context.Context) *Run {
 	r, _ := ctx.Value(runKey{}).(*Run)
+	for r != nil && r.lease.local.Unprotected() {
+		r, _ = r.lease.parent.Value(runKey{}).(*Run)
+	}
 	return r
 }
 
@@ -104,7 +75,7 @@ func (r *Run) Context() context.Context {
 	case r.lease.local.Unprotected():
 		return context.WithValue(r.lease.parent, runKey{}, r)
 	}
-	return &r.work
+	return (*leaseContext)(&r.lease)
 }
 
 // Settle ends the run with receipt, and returns the results of [Locker.Once]: receipt, or with replayed
@@ -134,7 +105,7 @@ func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed
 	case r.lease.local.Unprotected():
 		r.endUnprotected()
 	default:
-		r.err = r.lease.Settle(ctx, receipt, r.kept())
+		r.err = r.lease.endWith(ctx, leaseEnd{settles: true, receipt: receipt, keep: r.kept()})
 	}
 	if !errors.Is(r.err, ErrLost) {
 		// The receipt is settled, or will be when the store answers.
@@ -162,7 +133,7 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 		r.endUnprotected()
 		return nil, false, err
 	}
-	undone := r.record.forgottenOnCrash(r.lease.locker.cfg.inTx)
+	undone := r.forgottenOnCrash(r.lease.locker.cfg.inTx)
 	end := r.fail(ctx, err)
 	if !errors.Is(end, ErrLost) {
 		return nil, false, err
@@ -176,7 +147,7 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 // fail ends a run that failed with err, and returns the error of the end of its lease. If its key is not freed, it
 // settles the receipt of a possible effect, or an empty one.
 func (r *Run) fail(ctx context.Context, err error) error {
-	freed, e := r.record.effects.free(), &r.lease
+	freed, e := r.effects.free(), &r.lease
 	if r.tx != nil {
 		// Without an answer, the server ends the transaction later.
 		_ = e.locker.call(ctx, send.Terms{Budget: e.locker.cfg.budget, Lasting: true, Once: true}, &call{do: r.tx.Rollback})
@@ -185,8 +156,8 @@ func (r *Run) fail(ctx context.Context, err error) error {
 		r.shareFailure(err)
 		return e.giveBack(ctx)
 	}
-	receipt, elsewhere := r.record.effects.now().receipt()
-	err = e.Settle(ctx, receipt, r.kept())
+	receipt, elsewhere := r.effects.now().receipt()
+	err = e.endWith(ctx, leaseEnd{settles: true, receipt: receipt, keep: r.kept()})
 	if elsewhere {
 		e.locker.warn(ctx, e, warnPossibleEffect.ofKey(e))
 	}
@@ -220,7 +191,7 @@ func (r *Run) shareFailure(err error) {
 func (r *Run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, error) {
 	l := r.lease.locker
 	entry, err := l.read(ctx, l.lastingTerms(), string(r.lease.entry))
-	if err == nil && entry.State == Settled && sameRequest(r.record.fingerprint, entry.Fingerprint) {
+	if err == nil && entry.State == Settled && sameRequest(r.fingerprint, entry.Fingerprint) {
 		return entry.Receipt, true, nil
 	}
 	return nil, false, lost
@@ -242,7 +213,7 @@ func (r *Run) Hold(ctx context.Context, receipt []byte) error {
 	if r.lease.local.Unprotected() {
 		return errBypassed
 	}
-	if !r.record.effects.note(func() { r.record.effects.begun, r.record.effects.failedReceipt = true, receipt }) {
+	if !r.effects.note(func() { r.effects.begun, r.effects.failedReceipt = true, receipt }) {
 		return errReleased
 	}
 	err := r.noteInStore(ctx)
@@ -255,7 +226,7 @@ func (r *Run) Hold(ctx context.Context, receipt []byte) error {
 // kept returns how long the receipt of r is kept. It is not forgotten before the steps of r: a new
 // submission with the same key must not find them done.
 func (r *Run) kept() time.Duration {
-	if r.record.effects.now().steps != nil {
+	if r.effects.now().steps != nil {
 		return r.lease.locker.cfg.stepKeep()
 	}
 	return r.lease.locker.cfg.keep
@@ -266,14 +237,14 @@ func (r *Run) kept() time.Duration {
 func (r *Run) InTransaction() bool { return r.tx != nil }
 
 // Committed reports whether [Commit] was called in the work.
-func (r *Run) Committed() bool { return r.record.effects.now().committed }
+func (r *Run) Committed() bool { return r.effects.now().committed }
 
 // NotePossibleEffect notes a call to another service, before it is sent. From then on, neither a failure
 // nor a crash frees the key, and a run that fails leaves receipt. none takes the note back, if
 // the call certainly had no effect. NotePossibleEffect writes to the store as [Commit] does, and returns
 // the same errors. After an error, do not send the call.
 func (r *Run) NotePossibleEffect(ctx context.Context, receipt []byte) (none func(), err error) {
-	f := &r.record.effects
+	f := &r.effects
 	if r.settled() || r.lease.local.Unprotected() { // the key will not be freed, or was never claimed
 		return func() {}, nil
 	}
@@ -297,7 +268,7 @@ func (r *Run) NotePossibleEffect(ctx context.Context, receipt []byte) (none func
 // note calls mark to note an effect that has happened, or may have happened. If a crash would
 // otherwise free the key, it also notes the effect in the store.
 func (r *Run) note(ctx context.Context, mark func()) error {
-	if !r.record.effects.note(mark) {
+	if !r.effects.note(mark) {
 		return errReleased
 	}
 	if cfg := &r.lease.locker.cfg; !cfg.rerun && !cfg.inTx {

@@ -149,8 +149,8 @@ func (c *setClaim) start(ctx context.Context, sent clock.Moment) error {
 // the entry certainly belongs to a holder and the caller does not wait for its end.
 func (c *setClaim) refusal(inTheWay *Entry) error {
 	at := slices.IndexFunc(c.leases, func(e *Lease) bool { return string(e.entry) == inTheWay.Key })
-	var record *record // a lock has none
-	reason := record.refusal(inTheWay.State, nil, false)
+	var lock *Run
+	reason := lock.refusal(inTheWay.State, nil, false)
 	own := inTheWay.State != Settled && c.core.duties.FateOf(inTheWay.Token) != duty.NotKnown
 	if at < 0 || own || c.cfg.wait > 0 && errors.Is(reason, ErrHeld) {
 		return errInOrder

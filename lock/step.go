@@ -60,7 +60,7 @@ func Step(ctx context.Context, name string, fn func(ctx context.Context) (result
 	case requestinfo.Guard(r.lease.owner) != "" && submission.Of(ctx) != nil && submission.Of(ctx).ID == "":
 		return nil, errors.New("lock: a Step behind Dedupe: its requests have no key, and tomorrow's equal request would find the step done; use Idempotent")
 	}
-	f, place := &r.record.effects, 0
+	f, place := &r.effects, 0
 	f.note(func() {
 		if !slices.Contains(f.steps, name) {
 			f.steps = append(f.steps, name)
@@ -100,11 +100,11 @@ func (s *step) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 		})
 	}
 	c := Claim{
-		Token: l.core.tokens.next(), Attempt: e.record.attempt, Owner: e.owner, Scope: e.record.scope,
+		Token: l.core.tokens.next(), Attempt: e.run.attempt, Owner: e.owner, Scope: e.run.scope,
 		Lease: l.cfg.lease, Linger: l.cfg.stepKeep() - l.cfg.lease, // it ends before the receipt of its submission: see Unfinished
 	}
 	if requestinfo.Guard(e.owner) == "" { // without a guard, operators see the key that was given to Once
-		about := requestinfo.Request{Began: e.claim.grantedAt.Wall(), Label: e.record.label}
+		about := requestinfo.Request{Began: e.claim.grantedAt.Wall(), Label: e.run.label}
 		c.Owner = string(about.AppendTo([]byte(e.owner)))
 	}
 	if of := submission.Of(ctx); of != nil {

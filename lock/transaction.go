@@ -32,7 +32,7 @@ func (r *Run) begin(ctx context.Context) error {
 func (r *Run) beginTransaction(caller context.Context) (err error) {
 	e := &r.lease
 	defer send.Recover(&err)
-	ctx, cancel := context.WithCancelCause(&r.work) // ends with the lease
+	ctx, cancel := context.WithCancelCause((*leaseContext)(e)) // ends with the lease
 	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
 	work, tx, err := e.locker.core.transactor.Begin(ctx, string(e.entry), e.claim.token)
 	if err == nil {
@@ -145,8 +145,8 @@ func (r *Run) outcome(ctx context.Context) (committed bool, err error) {
 // called.
 func (r *Run) undo(ctx context.Context) error {
 	e, end := &r.lease, leaseEnd{}
-	if !r.record.effects.free() {
-		receipt, _ := r.record.effects.now().receipt()
+	if !r.effects.free() {
+		receipt, _ := r.effects.now().receipt()
 		end = leaseEnd{settles: true, receipt: receipt, keep: r.kept()}
 	}
 	e.setEnd(end)

@@ -5,30 +5,16 @@ import (
 	"sync"
 )
 
-// record is the part of a lease that only Once has.
-type record struct {
-	label       string // the key as the caller gave it
-	scope       string // whose work it is
-	fingerprint []byte // in room if it fits, as the fingerprints of package middleware do
-	room        [48]byte
-
-	// Written before the lease is granted.
-	replaces string // token of the abandoned entry to take over
-	attempt  int
-
-	effects effects
-}
-
 // forgottenOnCrash reports whether a crash of the holder leaves no record: a transaction
 // without a receipt did not happen. There is a record once [Commit] was called, while an
 // effect elsewhere is possible, and in a takeover.
-func (r *record) forgottenOnCrash(inTx bool) bool {
+func (r *Run) forgottenOnCrash(inTx bool) bool {
 	return inTx && r.attempt == 1 && !r.effects.now().possible()
 }
 
 // refusal returns the reason for which an entry with this state and fingerprint refuses a claim
 // of r, or of a lock if r is nil. It returns nil if the claim may take the entry over.
-func (r *record) refusal(state State, fingerprint []byte, rerun bool) error {
+func (r *Run) refusal(state State, fingerprint []byte, rerun bool) error {
 	switch {
 	case r != nil && !sameRequest(r.fingerprint, fingerprint):
 		return ErrMismatch
