@@ -92,7 +92,7 @@ func (l *Locker) askLeft(ctx context.Context, s *Submission, name entryName, ear
 	if !s.AskLeft || earlier.Left != 0 {
 		return
 	}
-	if now, err := l.read(ctx, l.lastingTerms(), string(name)); err == nil && now.Token == earlier.Token {
+	if now, err := l.read(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, string(name)); err == nil && now.Token == earlier.Token {
 		earlier.Left = now.Left
 	}
 }

@@ -18,6 +18,7 @@ type call struct {
 	receipt []byte
 	keep    time.Duration
 	do      func(ctx context.Context) error // another call, which keeps its answer itself
+	quiet   bool                            // its caller logs the failure
 
 	store Store
 	entry Entry     // the answer to a claim
@@ -49,7 +50,8 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 
 // call makes the call n to the store, and returns the error for callers. A store in this process waits for
 // nothing and is never silent, and n stays on the stack of the caller.
-func (c *core) call(ctx context.Context, terms send.Terms, n *call) (err error) {
+func (l *Locker) call(ctx context.Context, terms send.Terms, n *call) (err error) {
+	c := l.core
 	n.store = c.store
 	if !c.inProcess {
 		r, sends := calls.Get().(*call), new(send.Call) //nolint:errcheck,forcetypeassert // nothing else is in it
@@ -69,13 +71,7 @@ func (c *core) call(ctx context.Context, terms send.Terms, n *call) (err error) 
 	if err == nil {
 		return nil
 	}
-	return publicError(err, n.sent.Unanswered)
-}
-
-// call makes the call n, and logs its failure.
-func (l *Locker) call(ctx context.Context, terms send.Terms, n *call) error {
-	err := l.core.call(ctx, terms, n)
-	if err != nil {
+	if err = publicError(err, n.sent.Unanswered); !n.quiet {
 		l.logFailure(ctx, err)
 	}
 	return err
@@ -88,11 +84,6 @@ func (l *Locker) read(ctx context.Context, terms send.Terms, key string) (entry 
 		return err
 	}})
 	return entry, err
-}
-
-// lastingTerms returns the terms of a call that does not end with its caller's context.
-func (l *Locker) lastingTerms() send.Terms {
-	return send.Terms{Budget: l.cfg.budget, Lasting: true}
 }
 
 // lasting is the context of a call to a store in this process that does not end with its

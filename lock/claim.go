@@ -51,20 +51,20 @@ func (m *minter) next() string {
 	return string(buf)
 }
 
-// newClaim gives e a new token, and returns the claim of it.
-func (l *Locker) newClaim(e *Lease) Claim {
-	e.claim.token, e.claim.lease = l.core.tokens.next(), l.firstLease(e)
-	return e.claimOf(e.claim.lease)
-}
-
-// firstLease returns the lease that a claim asks for. A claim of Once asks for the whole lease:
-// its record outlives the lease, and a short transaction needs no renewal.
-func (l *Locker) firstLease(e *Lease) time.Duration {
-	cfg := &l.cfg
-	if e.run != nil || l.core.inProcess {
-		return e.withinRun(cfg.lease)
+// newClaim returns a claim of e under token, which is sent after the moment at, and begins a check of the store if one
+// is due. Once asks for the whole lease: its record outlives the lease, and a short transaction needs no renewal.
+func (e *Lease) newClaim(token string, at clock.Moment) Claim {
+	l, c := e.locker, &e.claim
+	if l.core.check != nil && int64(at) >= l.core.checkDue.Load() {
+		l.startCheck(at)
 	}
-	return e.withinRun(min(cfg.lease, max(leastFirst, 4*cfg.budget)))
+	lease := l.cfg.lease
+	if e.run == nil && !l.core.inProcess {
+		lease = min(lease, max(leastFirst, 4*l.cfg.budget))
+	}
+	lease, c.until, c.renewAt = e.span(lease, at)
+	c.token, c.held, c.capped = token, at.Add(l.cfg.maxHold), lease == l.cfg.maxHold
+	return e.claimOf(lease)
 }
 
 // maxRounds bounds the claims of one attempt at a key: one, another for a takeover or after
@@ -74,14 +74,13 @@ const maxRounds = 4
 // claim asks the store for e's key until the store grants or refuses it, from the moment at
 // until deadline.
 func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment) error {
-	l.checkIfDue(at)
 	for range maxRounds {
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
 		e.claim.takeover = e.run != nil && e.run.replaces != ""
 		// Validity counts from at, before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
-		claim := call{name: callClaim, key: string(e.entry), claim: l.newClaim(e)}
+		claim := call{name: callClaim, key: string(e.entry), claim: e.newClaim(l.core.tokens.next(), at)}
 		err := l.call(ctx, send.Terms{Budget: time.Duration(deadline - at)}, &claim)
 		if e.claim.sent = claim.sent; err != nil {
 			return err
@@ -128,7 +127,12 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clo
 		// An orphan of this Locker is in the way. Its claim was never granted, so it is
 		// removed at once. Other entries stay: a token that this process does not know may
 		// belong to a living holder.
-		err = l.removeOrphan(ctx, e, entry.Token, deadline)
+		release := call{name: callRelease, key: string(e.entry), claim: Claim{Token: entry.Token}}
+		err = l.call(ctx, send.Terms{Budget: deadline.Until()}, &release)
+		if release.ok {
+			l.core.recent.note(EventReaped, e.label())
+			l.emit(ctx, e, EventReaped, 0, nil)
+		}
 		return err == nil, err
 	case fate == duty.LostTakeover && e.run.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
 		return l.adopt(ctx, e, entry, deadline)
@@ -150,21 +154,19 @@ func leftBetween(ctx context.Context) error {
 // granted makes e a running lease, unless it is over already. sent is the moment before the first send of the
 // claim, from which the validity counts. as is EventClaimed or EventResumed.
 func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment, as EventKind) error {
-	c, cfg, lease, now := l.core, &l.cfg, e.claim.lease, clock.Now()
-	took, valid := time.Duration(now-sent), lease-c.drift(lease)
-	if took >= valid {
+	c, granted := l.core, clock.Now()
+	took := time.Duration(granted - sent)
+	if granted >= e.claim.until {
 		// This process was paused. Nothing has run under the lease, so the entry is an orphan.
 		e.claim.orphaned = true
 		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
-	if cfg.detached {
+	if l.cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	e.claim.fence, e.claim.fenced = fence, cfg.fenced
-	e.claim.grantedAt, e.claim.maxHold = now, cfg.maxHold-took
-	due := e.renewalDue(sent, lease)
-	e.validity.Start(&e.local, sent.Add(valid), due, cfg.maxHold == lease)
-	e.local.Grant(due, func() local.Decision { return grantOf(e) }) // last: from now on, other goroutines read the lease
+	e.claim.fence, e.claim.grantedAt = fence, granted
+	e.validity.Start(&e.local, e.claim.until, e.claim.renewAt, e.claim.capped)
+	e.local.Grant(e.claim.renewAt, func() local.Decision { return grantOf(e) }) // last: from now on, other goroutines read the lease
 	switch {
 	case e.claim.sent.Unanswered:
 		c.recent.note(EventRecovered, e.label())
@@ -183,28 +185,14 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	return nil
 }
 
-// removeOrphan frees e's key from an orphan of this Locker.
-func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline clock.Moment) error {
-	release := call{name: callRelease, key: string(e.entry), claim: Claim{Token: token}}
-	if err := l.call(ctx, send.Terms{Budget: deadline.Until()}, &release); err != nil {
-		return err
-	}
-	if release.ok {
-		l.core.recent.note(EventReaped, e.label())
-		l.emit(ctx, e, EventReaped, 0, nil)
-	}
-	return nil
-}
-
 // adopt continues a takeover of this Locker whose claim was applied and not answered. It
 // renews the token of that claim and keeps its attempt number, since no work has begun under
 // it. If that lease is over, the key is claimed again.
 func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
 	e.cleanUpClaim()
-	e.claim.token, e.claim.takeover, e.run.attempt = entry.Token, true, entry.Attempt
-	e.claim.lease = l.firstLease(e)
+	e.claim.takeover, e.run.attempt = true, entry.Attempt
 	sent := clock.Now()
-	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
+	renew := call{name: callRenew, key: string(e.entry), claim: e.newClaim(entry.Token, sent)}
 	err = l.call(ctx, send.Terms{Budget: deadline.Until()}, &renew)
 	e.claim.sent = renew.sent
 	switch {

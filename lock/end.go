@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/duty"
 	"github.com/httplatch/httplatch/lock/internal/local"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Release frees the key. It does so even if ctx has ended, and takes at most
@@ -53,28 +55,18 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 // have been applied would lose the receipt. It goes on when ctx ends: the key must be freed even if
 // the client of the request has gone.
 func (e *Lease) endWith(ctx context.Context, end leaseEnd) error {
-	if e.local.Unprotected() {
-		if e.endBypassed() && end.settles {
-			return errBypassed
-		}
-		return nil
-	}
 	lost, first := e.validity.End(end.settles)
-	if !first {
+	switch {
+	case !first:
 		return nil
+	case !e.local.Unprotected():
+		return e.endInStore(ctx, end, lost)
 	}
-	e.setEnd(end)
-	return e.endInStore(ctx, lost)
-}
-
-// setEnd sets how the lease ends. It copies the receipt for a store outside this process: a
-// send that has not returned in time still reads it.
-func (e *Lease) setEnd(end leaseEnd) {
-	e.end = end
-	if n := &e.end; !e.locker.core.inProcess {
-		n.began = time.Duration(clock.Now() - e.claim.grantedAt)
-		n.receipt = slices.Clone(n.receipt)
+	e.close(true)
+	if end.settles {
+		return errBypassed
 	}
+	return nil
 }
 
 // endInStore ends the lease in the store, in the background if the store does not answer. lost is
@@ -82,31 +74,35 @@ func (e *Lease) setEnd(end leaseEnd) {
 //
 // After a release without an answer, the entry is a [duty.Orphan], and its removal goes on. The key is free
 // in this process: the next caller removes the entry, if it is still there. After a settle without an
-// answer, the lease keeps its key.
-func (e *Lease) endInStore(ctx context.Context, lost error) error {
+// answer, the lease keeps its key. The settle is repeated in the background until it is answered or the lease is over,
+// and a settle of Once for as long as its entry is kept. Until then other callers of this process do not get the key,
+// and each of them triggers an immediate repeat.
+func (e *Lease) endInStore(ctx context.Context, end leaseEnd, lost error) error {
 	l := e.locker
+	if !l.core.inProcess {
+		end.began = time.Duration(clock.Now() - e.claim.grantedAt)
+		end.receipt = slices.Clone(end.receipt) // a send that has not returned in time still reads it
+	}
+	e.end = end
 	if len(l.cfg.observers) > 0 {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ok, dropped, err := e.sendEnd(ctx)
 	if err == nil {
-		err = e.endAnswered(ctx, ok, lost)
-		if err == nil && dropped {
-			return errDropped
+		if err = e.endAnswered(ctx, ok, lost); err == nil && dropped {
+			err = errDropped
 		}
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
 	e.reportFailedEnd(ctx, err)
-	if e.end.settles {
-		e.settleLater(ctx)
+	if end.settles {
+		first := clock.Now()
+		e.keepKey(ctx, func(closing bool) duty.Progress { return e.settleAgain(ctx, first, closing) })
 	} else {
 		e.releaseLater()
 	}
-	if lost != nil {
-		return lost
-	}
-	return err
+	return cmp.Or(lost, err)
 }
 
 var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left in its place", ErrFull)
@@ -118,9 +114,11 @@ var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left 
 func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 	l, n := e.locker, &e.end
 	for {
-		c := call{key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
-		c.name, _ = n.call()
-		err = l.core.call(ctx, l.lastingTerms(), &c)
+		c := call{name: callRelease, key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep, quiet: true}
+		if n.settles {
+			c.name = callSettle
+		}
+		err = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, &c)
 		n.unanswered = n.unanswered || c.sent.Unanswered
 		if len(n.receipt) == 0 || !errors.Is(err, ErrFull) {
 			return c.ok, dropped, err
@@ -141,7 +139,10 @@ func (e *Lease) reportFailedEnd(ctx context.Context, err error) {
 	if !l.core.inProcess {
 		took = e.claim.grantedAt.Since() - e.end.began
 	}
-	name, _ := e.end.call()
+	name := callRelease
+	if e.end.settles {
+		name = callSettle
+	}
 	l.emitFailed(ctx, e, name, took, err)
 }
 
@@ -163,7 +164,10 @@ func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 	if lost != nil {
 		return lost
 	}
-	_, as := n.call()
+	as := EventReleased
+	if n.settles {
+		as = EventSettled
+	}
 	e.locker.emit(ctx, e, as, 0, nil)
 	return nil
 }
@@ -189,7 +193,7 @@ func (e *Lease) discard(ctx context.Context, err error) {
 	case e.local.Granted():
 		_ = e.giveBack(ctx)
 	case e.local.Unprotected():
-		e.endBypassed()
+		_ = e.Release(ctx)
 	default:
 		e.cleanUpClaim()
 		decide := func() local.Decision { return decisionOf(e, err) }
@@ -224,20 +228,7 @@ func (e *Lease) giveBackTakeover(ctx context.Context) {
 	l := e.locker
 	c := e.claimOf(time.Millisecond)
 	c.Token, c.Replaces, c.ReplacesHeld, c.Attempt = l.core.tokens.next(), c.Token, true, c.Attempt-1
-	_ = l.call(context.WithoutCancel(ctx), l.lastingTerms(), &call{name: callClaim, key: string(e.entry), claim: c})
-}
-
-// endBypassed ends a lease whose work ran unprotected. first is false if an earlier call has
-// ended it.
-func (e *Lease) endBypassed() (first bool) {
-	if _, first = e.validity.End(false); !first {
-		return false
-	}
-	defer e.locker.core.active.Leave()
-	if e.validity.Close() { // else the work took longer than a lease, and the key is free already
-		e.openKey()
-	}
-	return true
+	_ = l.call(context.WithoutCancel(ctx), send.Terms{Budget: l.cfg.budget, Lasting: true}, &call{name: callClaim, key: string(e.entry), claim: c})
 }
 
 // releaseLater leaves a release without an answer to the clean-up. It frees the key in this process last:
@@ -245,14 +236,6 @@ func (e *Lease) endBypassed() (first bool) {
 func (e *Lease) releaseLater() {
 	e.addOrphan(EventReleased, e.lingers())
 	e.close(false)
-}
-
-// settleLater repeats a settle in the background until it is answered or the lease is over, and a settle of
-// Once for as long as its entry is kept. Until then other callers of this process do not get the key, and
-// each of them triggers an immediate repeat.
-func (e *Lease) settleLater(ctx context.Context) {
-	first := clock.Now()
-	e.keepKey(ctx, func(closing bool) duty.Progress { return e.settleAgain(ctx, first, closing) })
 }
 
 // keepKey has the key kept until try has ended the lease.

@@ -57,9 +57,8 @@ func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket st
 	if !first {
 		return "", errReleased
 	}
-	e.setEnd(leaseEnd{})
 	if lost != nil {
-		return "", e.endInStore(ctx, lost)
+		return "", e.endInStore(ctx, leaseEnd{}, lost)
 	}
 	// First: once the claim of the ticket has landed, the key can be free again after patience,
 	// even if no answer says so.
@@ -87,16 +86,16 @@ var errTicketOver = fmt.Errorf("%w: the claim of the ticket was answered late, a
 func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text string, err error) {
 	l := e.locker
 	waiting := new(Lease).init(ctx, l, e.entry)
-	waiting.claim.token, waiting.claim.lease = l.core.tokens.next(), max(patience, time.Millisecond)
+	waiting.claim.token = l.core.tokens.next()
 	ticket := tickettext.Ticket{Name: string(e.entry), Token: waiting.claim.token, Until: time.Now().Add(patience)}
-	terms := l.lastingTerms()
+	terms := send.Terms{Budget: l.cfg.budget, Lasting: true}
 	// A late send of e's own claim can make e's entry again, long after the ticket was used up. A
 	// late send of the ticket's claim would replace this entry, and the ticket could be resumed
 	// a second time. So if a send of e's claim may still be late, the ticket's claim is sent only
 	// once.
-	terms.Once = e.claim.mayBeOrphaned()
+	terms.Once = e.claim.sent.Flight.Doubt() != (send.Doubt{})
 	began := clock.Now()
-	entry, err := l.replace(ctx, waiting, e.claim.token, terms)
+	entry, err := l.replace(ctx, waiting, waiting.claimOf(max(patience, time.Millisecond)), e.claim.token, terms)
 	switch ours := err == nil && entry.State == Held; {
 	case ours && entry.Token == waiting.claim.token:
 		text, _ = ticket.Write(tickettext.Lock)
@@ -107,12 +106,12 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	default:
 		if err == nil {
 			err = errTicketOver
+			l.logFailure(ctx, err)
 		}
-		l.logFailure(ctx, err)
 		l.emitFailed(ctx, e, callHandOver, began.Since(), err)
 	}
 	if err != nil && !errors.Is(err, ErrLost) {
-		if e.end.unanswered = waiting.claim.mayBeOrphaned(); e.end.unanswered {
+		if e.end.unanswered = waiting.claim.sent.Flight.Doubt() != (send.Doubt{}); e.end.unanswered {
 			waiting.addOrphan(EventReaped, patience)
 		}
 		e.releaseLater()
@@ -125,13 +124,13 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	return text, err
 }
 
-// replace claims e's key in place of token, which its holder gives away.
-func (l *Locker) replace(ctx context.Context, e *Lease, token string, terms send.Terms) (Entry, error) {
-	c := call{name: callClaim, key: string(e.entry), claim: e.claimOf(e.claim.lease)}
-	c.claim.Replaces, c.claim.ReplacesHeld = token, true
-	err := l.core.call(ctx, terms, &c)
-	e.claim.sent = c.sent
-	return c.entry, err
+// replace makes the claim c of e, in place of token, which its holder gives away.
+func (l *Locker) replace(ctx context.Context, e *Lease, c Claim, token string, terms send.Terms) (Entry, error) {
+	c.Replaces, c.ReplacesHeld = token, true
+	claim := call{name: callClaim, key: string(e.entry), claim: c}
+	err := l.call(ctx, terms, &claim)
+	e.claim.sent = claim.sent
+	return claim.entry, err
 }
 
 var (
@@ -197,12 +196,9 @@ func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
 // first: only the store knows whether the ticket is good, and callers of this process may be
 // waiting for the key.
 func (l *Locker) resume(ctx context.Context, e *Lease, t *tickettext.Ticket, began clock.Moment) error {
-	l.checkIfDue(began)
-	e.claim.token, e.claim.lease = l.core.tokens.next(), l.firstLease(e)
-	entry, err := l.replace(ctx, e, t.Token, send.Terms{Budget: l.cfg.budget})
+	entry, err := l.replace(ctx, e, e.newClaim(l.core.tokens.next(), began), t.Token, send.Terms{Budget: l.cfg.budget})
 	switch {
 	case err != nil:
-		l.logFailure(ctx, err)
 		return err
 	case entry.State != Held || entry.Token != e.claim.token:
 		e.observed.noteFound(entry.Owner)

@@ -35,55 +35,43 @@ type Lease struct {
 // lease writes it before the grant. After the grant it is only read.
 type leaseClaim struct {
 	token     string
-	lease     time.Duration // that the last claim asks for
-	sent      send.Sent     // of the last claim
+	sent      send.Sent    // of the last claim
+	until     clock.Moment // of the validity, if the claim is granted
+	renewAt   clock.Moment
+	held      clock.Moment // at most until then
 	fence     int64
 	grantedAt clock.Moment
-	maxHold   time.Duration // from the grant
-	takeover  bool          // the last claim replaces an abandoned entry
-	orphaned  bool          // the last claim was answered, and its entry has no holder
-	fenced    bool
+	takeover  bool // the last claim replaces an abandoned entry
+	orphaned  bool // the last claim was answered, and its entry has no holder
+	capped    bool // it asks for the whole WithMaxHold, so the lease is not renewed
 }
 
-// left returns the length of a renewal at the moment at: lease, or the shorter time until the
-// maximum hold is over. So a hold ends exactly at its maximum, and not up to a lease later.
-func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
-	return min(lease, c.maxHold-time.Duration(at-c.grantedAt))
-}
-
-// withinRun returns lease, or a shorter one if e is part of a run of Once: in the store, e must end
-// before the entry of the run. If this process is killed, the successor of the run would otherwise
-// be refused by a lock of the run.
+// span returns the lease for which a claim or a renewal of e asks that is sent after the moment at: lease, or
+// a shorter one if e is part of a run of Once. It returns the end of its validity and the moment of the next
+// renewal, too. The validity has a margin for the difference of two clocks, and 2 ms for rounding, as in
+// redis.io's description of Redlock. The renewal is due after a third of the lease.
 //
-// The validity of the run ends no later than its entry, and a renewal of the run without an answer
-// does not prolong it. The eighth that is left covers the time until the claim or the renewal of e
-// reaches the store, and the difference of two clocks. Each renewal of e looks again, and there is one
-// after each renewal of the run ([Lease.renewalDue]): so e survives all but the longest outages that the
-// run survives. A settled run has no successor. A lost run may have one, which e must
-// keep out while its work goes on.
-func (e *Lease) withinRun(lease time.Duration) time.Duration {
-	if e.outer == nil {
-		return lease
-	}
-	valid := e.outer.lease.validity.State()
-	if !valid.Renews {
-		return lease
-	}
-	left := valid.Until.Until()
-	return min(lease, max(left-left/8, time.Millisecond))
-}
-
-// renewalDue returns the moment of the renewal after one of the given length that was sent at sent: after
-// a third of it, or earlier if the run around e is renewed before. Otherwise e would keep the short lease
-// that it got near the end of the run's lease, and would not survive an outage that the run survives.
-func (e *Lease) renewalDue(sent clock.Moment, lease time.Duration) clock.Moment {
-	due := sent.Add(lease / 3)
+// In the store, e must end before the entry of the run. If this process is killed, the successor of the run would
+// otherwise be refused by a lock of the run. The validity of the run ends no later than its entry, and a renewal
+// of the run without an answer does not prolong it. The eighth that is left covers the time until the call reaches
+// the store, and the difference of two clocks. Each renewal of e looks again, and there is one after each
+// renewal of the run: so e survives all but the longest outages that the run survives. A settled run has no
+// successor. A lost run may have one, which e must keep out while its work goes on.
+func (e *Lease) span(lease time.Duration, at clock.Moment) (asked time.Duration, until, renewAt clock.Moment) {
+	c, renewRun := e.locker.core, clock.Never
 	if e.outer != nil {
-		if at := e.outer.lease.validity.State().RenewAt; at != clock.Never {
-			due = min(due, max(at, clock.Now()).Add(e.locker.cfg.budget)) // by then, that renewal is answered
+		run := e.outer.lease.validity.State()
+		if renewRun = run.RenewAt; run.Renews {
+			left := run.Until.Until()
+			lease = min(lease, max(left-left/8, time.Millisecond))
 		}
 	}
-	return due
+	renewAt = at.Add(lease / 3)
+	if renewRun != clock.Never {
+		renewAt = min(renewAt, max(renewRun, clock.Now()).Add(e.locker.cfg.budget)) // by then, that renewal is answered
+	}
+	margin := time.Duration(float64(lease)*c.drift) + 2*time.Millisecond
+	return lease, at.Add(lease - margin), renewAt
 }
 
 // leaseEnd is the release or the settle of a lease.
@@ -93,14 +81,6 @@ type leaseEnd struct {
 	receipt    []byte
 	keep       time.Duration
 	began      time.Duration // from the grant to before the first send; 0 for a store in this process
-}
-
-// call returns the name of the store call that makes this end, and the kind of its event.
-func (n *leaseEnd) call() (name string, as EventKind) {
-	if n.settles {
-		return callSettle, EventSettled
-	}
-	return callRelease, EventReleased
 }
 
 // Context returns a context that ends when the lease does. If the lease is lost, it ends no
@@ -122,7 +102,7 @@ func (e *Lease) Context() context.Context {
 // grant of the key. Send it with each write, and let the resource refuse a number below the highest
 // that it has seen. ok is false without [WithFencing], and for work that runs unprotected.
 func (e *Lease) Fence() (fence int64, ok bool) {
-	if e == nil || !e.claim.fenced {
+	if e == nil || !e.locker.cfg.fenced || !e.local.Granted() {
 		return 0, false
 	}
 	return e.claim.fence, true

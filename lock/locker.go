@@ -37,7 +37,7 @@ type core struct {
 	transactor Transactor                                           // the store; nil if it is none
 	sets       SetClaimer                                           // the store; nil if it is none
 	watch      func(key string) (wake <-chan struct{}, stop func()) // nil: the store has no hints
-	drift      func(lease time.Duration) time.Duration              // safety margin: the holder stops this long before the store's expiry
+	drift      float64                                              // the part of its lease that a holder gives up
 	owner      string
 	tokens     *minter
 	keys       *local.Table
@@ -83,7 +83,7 @@ func New(store Store, opts ...Option) *Locker {
 		noReceipts: about.NoReceipts,
 		noAmends:   about.NoAmends,
 		watch:      about.Watch,
-		drift:      about.drift,
+		drift:      about.Drift,
 		owner:      owner(),
 		tokens:     newMinter(about.Local),
 		keys:       local.New(),
@@ -151,13 +151,13 @@ const (
 	checkPatience = 5 * time.Second // for about ten round trips
 )
 
-// checkIfDue begins a check of the store if one is due. Claims begin checks, and there is no timer: a Locker
-// that is not closed keeps nothing alive.
-func (l *Locker) checkIfDue(at clock.Moment) {
+// startCheck begins the check of the store that is due at the moment at. Claims begin checks, and there is no timer: a
+// Locker that is not closed keeps nothing alive.
+func (l *Locker) startCheck(at clock.Moment) {
 	c := l.core
 	due := c.checkDue.Load()
-	if c.check == nil || int64(at) < due || !c.checkDue.CompareAndSwap(due, int64(at.Add(checkEvery))) {
-		return
+	if int64(at) < due || !c.checkDue.CompareAndSwap(due, int64(at.Add(checkEvery))) {
+		return // another claim has begun it
 	}
 	c.sender.Sends.Enter() // it belongs to a claim, for which Close waits
 	go func() {

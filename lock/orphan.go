@@ -14,15 +14,10 @@ import (
 // or may still leave one. A takeover is not removed: its entry shows that the outcome of the
 // earlier run is unknown. See Locker.adopt.
 func (e *Lease) cleanUpClaim() {
-	if e.claim.mayBeOrphaned() {
+	flight := e.claim.sent.Flight
+	if e.claim.orphaned || flight != nil && flight.Doubt() != (send.Doubt{}) {
 		e.addOrphan(EventReaped, e.lingers())
 	}
-}
-
-// mayBeOrphaned reports whether the last claim may have left an entry without a holder, or may
-// still leave one.
-func (c *leaseClaim) mayBeOrphaned() bool {
-	return c.orphaned || c.sent.Flight != nil && c.sent.Flight.Doubt() != (send.Doubt{})
 }
 
 // lingers returns how long an entry of e outlives its lease: one of Once says for that time that the

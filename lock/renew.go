@@ -23,8 +23,9 @@ func (h *holder) Ring() {
 		e.validity.Halt() // as it is now, another process may have it
 	case due.Expired:
 		_ = e.lose(e.lossByTime())
-	case due.Opens:
-		e.openKey()
+	case due.Opens: // it is unprotected, and has had the key for the length of a lease
+		e.cleanUpClaim()
+		e.local.Leave(nil)
 	}
 }
 
@@ -43,7 +44,6 @@ func (e *Lease) renew(ctx context.Context) {
 		}
 		// There was no answer. Until an alarm ends the lease, the store is asked again, since
 		// each answer may be in time.
-		e.locker.logFailure(ctx, err)
 		timer := time.NewTimer(min(cfg.lease/10, time.Second))
 		select {
 		case <-ctx.Done():
@@ -54,18 +54,23 @@ func (e *Lease) renew(ctx context.Context) {
 	}
 }
 
+// leaseLeft returns the length of a renewal at the moment at: WithLease, or the shorter time until the maximum hold
+// is over. So a lease ends exactly at its maximum, and not up to a lease later.
+func (e *Lease) leaseLeft(at clock.Moment) time.Duration {
+	return min(e.locker.cfg.lease, time.Duration(e.claim.held-at))
+}
+
 // renewOnce renews the lease for its full length, and returns the moment at which the next renewal
 // is due.
 func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 	l, sent := e.locker, clock.Now()
-	longest := e.claim.left(l.cfg.lease, sent)
-	lease := e.withinRun(longest)
-	next = e.renewalDue(sent, lease)
+	longest := e.leaseLeft(sent)
+	lease, until, next := e.span(longest, sent)
 	if longest < time.Millisecond {
 		return next, nil
 	}
 	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(lease)}
-	err = l.core.call(ctx, send.Terms{Budget: l.cfg.budget}, &renew)
+	err = l.call(ctx, send.Terms{Budget: l.cfg.budget}, &renew)
 	switch {
 	case err != nil:
 		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left
@@ -80,7 +85,7 @@ func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 		}
 		return next, errReleased
 	}
-	phase, lost := e.validity.Prolong(sent.Add(lease-l.core.drift(lease)), next, lease == longest && lease < l.cfg.lease)
+	phase, lost := e.validity.Prolong(until, next, lease == longest && lease < l.cfg.lease)
 	switch {
 	case lost != nil:
 		return next, lost
@@ -94,12 +99,6 @@ func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 var errReleased = fmt.Errorf("%w: it was released", ErrLost)
 
 var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
-
-// openKey lets other callers of this process claim the key of work that runs unprotected.
-func (e *Lease) openKey() {
-	e.cleanUpClaim()
-	e.local.Leave(nil)
-}
 
 // Extend renews the lease now, for a full lease, or for a shorter time if WithMaxHold or the run
 // of [Locker.Once] around it ends earlier. It returns an error that matches [ErrLost] if the lease

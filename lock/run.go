@@ -103,7 +103,7 @@ func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed
 		}
 		return kept, replayed, err
 	case r.lease.local.Unprotected():
-		r.endUnprotected()
+		r.endUnprotected(ctx)
 	default:
 		r.err = r.lease.endWith(ctx, leaseEnd{settles: true, receipt: receipt, keep: r.kept()})
 	}
@@ -130,7 +130,7 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 	case phase != running:
 		return nil, false, err
 	case r.lease.local.Unprotected():
-		r.endUnprotected()
+		r.endUnprotected(ctx)
 		return nil, false, err
 	}
 	undone := r.forgottenOnCrash(r.lease.locker.cfg.inTx)
@@ -166,14 +166,14 @@ func (r *Run) fail(ctx context.Context, err error) error {
 
 // endUnprotected ends a run whose work ran unprotected. Callers that wait for it are refused, because
 // they would run it again.
-func (r *Run) endUnprotected() {
+func (r *Run) endUnprotected(ctx context.Context) {
 	e := &r.lease
 	e.local.Share(func() local.Decision {
 		d := grantOf(e)
 		d.fingerprint, d.unprotected = e.fingerprint(), true
 		return d
 	})
-	e.endBypassed()
+	_ = e.Release(ctx)
 }
 
 // shareFailure gives err to the calls of this process that wait for r. Otherwise each of them
@@ -190,7 +190,7 @@ func (r *Run) shareFailure(err error) {
 // All callers must get the same answer, so the successor's receipt replaces this run's.
 func (r *Run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, error) {
 	l := r.lease.locker
-	entry, err := l.read(ctx, l.lastingTerms(), string(r.lease.entry))
+	entry, err := l.read(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, string(r.lease.entry))
 	if err == nil && entry.State == Settled && sameRequest(r.fingerprint, entry.Fingerprint) {
 		return entry.Receipt, true, nil
 	}
@@ -286,10 +286,11 @@ func (r *Run) noteInStore(ctx context.Context) error {
 	}
 	length, began := l.cfg.keep, time.Now()
 	if !l.cfg.rerun {
-		length = max(e.withinRun(e.claim.left(l.cfg.lease, clock.Now())), time.Millisecond) // only the linger has to change
+		length, _, _ = e.span(e.leaseLeft(clock.Now()), clock.Now())
+		length = max(length, time.Millisecond) // only the linger has to change
 	}
 	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(length)}
-	err := l.call(ctx, l.lastingTerms(), &renew)
+	err := l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, &renew)
 	switch {
 	case err != nil:
 		l.emitFailed(ctx, e, callRenew, time.Since(began), err)

@@ -67,7 +67,7 @@ func (c *setClaim) take(ctx context.Context) error {
 		return err
 	}
 	sent := clock.Now()
-	inTheWay, err := c.send(ctx)
+	inTheWay, err := c.send(ctx, sent)
 	if err == nil && c.core.outage.on.Load() {
 		c.logServed(ctx)
 	}
@@ -108,18 +108,20 @@ func (c *setClaim) enter() error {
 }
 
 // send asks the store for all keys.
-func (c *setClaim) send(ctx context.Context) (inTheWay Entry, err error) {
-	c.checkIfDue(c.began)
+func (c *setClaim) send(ctx context.Context, sent clock.Moment) (inTheWay Entry, err error) {
 	keys, claims := make([]string, len(c.leases)), make([]Claim, len(c.leases))
+	first := c.leases[0].newClaim("", sent)
 	for i, e := range c.leases {
-		keys[i], claims[i] = string(e.entry), c.newClaim(e)
-		e.claim.lease, claims[i].Lease = c.leases[0].claim.lease, claims[0].Lease // inside a run, the time left shrinks meanwhile
+		e.claim = c.leases[0].claim
+		e.claim.token = c.core.tokens.next()
+		keys[i], claims[i] = string(e.entry), first
+		claims[i].Token = e.claim.token
 	}
-	claim := call{do: func(ctx context.Context) (err error) {
+	claim := call{quiet: true, do: func(ctx context.Context) (err error) {
 		inTheWay, err = c.core.sets.ClaimSet(ctx, keys, claims)
 		return err
 	}}
-	err = c.core.call(ctx, send.Terms{Budget: c.cfg.budget}, &claim)
+	err = c.call(ctx, send.Terms{Budget: c.cfg.budget}, &claim)
 	for _, e := range c.leases {
 		e.claim.sent = claim.sent
 	}

@@ -128,7 +128,7 @@ func (s *step) do(ctx context.Context, fn func(ctx context.Context) ([]byte, err
 	}
 	receipt := append(binary.AppendUvarint([]byte{stepFormat}, uint64(s.place)), result...) //nolint:gosec // it is at least 1
 	settle := call{name: callSettle, key: s.key, claim: c, receipt: receipt, keep: l.cfg.stepKeep()}
-	if err := s.ask(ctx, l.lastingTerms(), &settle); err != nil {
+	if err := s.ask(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, &settle); err != nil {
 		return nil, fmt.Errorf("lock: the Step %q has run, and its result is not known to be kept: if it is not, the step runs again: %w", s.name, err)
 	}
 	if !settle.ok {

@@ -334,9 +334,3 @@ func Describe(store Store) Description {
 	}
 	return d
 }
-
-// drift returns the safety margin: a part of the lease for the difference of two clocks, and 2 ms
-// for rounding, as in redis.io's description of Redlock.
-func (d *Description) drift(lease time.Duration) time.Duration {
-	return time.Duration(float64(lease)*d.Drift) + 2*time.Millisecond
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/duty"
@@ -53,7 +54,7 @@ func (r *Run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	e := &r.lease
 	l := e.locker
 	lost, _ := e.validity.End(true) // the lease is renewed until there is an answer
-	e.setEnd(leaseEnd{settles: true, receipt: receipt, keep: r.kept()})
+	e.end = leaseEnd{settles: true, receipt: slices.Clone(receipt), keep: r.kept(), began: e.claim.grantedAt.Since()}
 	if len(l.cfg.observers) > 0 {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -92,7 +93,7 @@ func (r *Run) settleTransaction(ctx context.Context) (commitResult, error) {
 	l, n := e.locker, &e.end
 	var ok bool
 	var failure error
-	_ = l.core.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true}, &call{do: func(ctx context.Context) (err error) {
+	_ = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true}, &call{quiet: true, do: func(ctx context.Context) (err error) {
 		defer func() { failure = err }() // the store's own error
 		defer send.Recover(&err)
 		ok, err = r.tx.Settle(ctx, n.receipt, n.keep)
@@ -131,7 +132,7 @@ func rolledBackError(failure error) error {
 func (r *Run) outcome(ctx context.Context) (committed bool, err error) {
 	e := &r.lease
 	l := e.locker
-	err = l.core.call(ctx, l.lastingTerms(), &call{do: func(ctx context.Context) (err error) {
+	err = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, &call{do: func(ctx context.Context) (err error) {
 		committed, err = r.tx.Outcome(ctx)
 		return err
 	}})
@@ -149,7 +150,6 @@ func (r *Run) undo(ctx context.Context) error {
 		receipt, _ := r.effects.now().receipt()
 		end = leaseEnd{settles: true, receipt: receipt, keep: r.kept()}
 	}
-	e.setEnd(end)
 	switch {
 	case end.settles:
 	case e.attempt() > 1:
@@ -158,7 +158,7 @@ func (r *Run) undo(ctx context.Context) error {
 	default:
 		e.validity.Halt()
 	}
-	return e.endInStore(ctx, e.lostError())
+	return e.endInStore(ctx, end, e.lostError())
 }
 
 // decideInBackground asks for the outcome until there is an answer, and then ends the lease by it.
