@@ -111,15 +111,8 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) (err
 	began := clock.Now()
 	if terms.resume != nil {
 		err = terms.resume(began)
-	} else if at, known, here := l.takeHere(ctx, e, began, terms.wait); here != nil {
-		err = here
-	} else {
-		if err = terms.outage; err == nil {
-			err = l.takeInStore(ctx, e, known, at, began.Add(terms.wait))
-		}
-		if err != nil && !terms.refused && l.failsOpen(ctx, err) {
-			err = l.bypass(ctx, e, began, err)
-		}
+	} else if err = l.take(ctx, e, began, terms); err != nil && !terms.refused && l.failsOpen(ctx, err) {
+		err = l.bypass(ctx, e, began, err)
 	}
 	if err == nil && l.core.closing.Err() != nil {
 		err = ErrClosed // Close may have listed the leases before this one was granted
@@ -150,32 +143,6 @@ func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment
 	l.emit(ctx, e, eventOf(err), began.Since(), err)
 	if refused, is := errors.AsType[*RefusedError](err); is && e.run != nil && errors.Is(err, ErrAbandoned) {
 		l.warn(ctx, e, warnAbandoned.ofKey(e), slog.String("owner", requestinfo.Process(refused.Entry.Owner)))
-	}
-}
-
-// takeHere takes e's key in this process, or waits for the key behind another lease. at is the
-// moment at which e got the key. known is the refusal by the holder for which e has waited, nil
-// if there was none.
-func (l *Locker) takeHere(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (at clock.Moment, known, err error) {
-	for at = began; ; {
-		found := e.local.Enter(wait > 0)
-		if found.Open {
-			return at, nil, nil
-		}
-		err = l.waitHere(ctx, e, found, began, wait)
-		at = clock.Now()
-		if err == nil {
-			if w := found.Waiter; w.FoundElsewhere || w.FoundHolder && !l.cfg.failOpen {
-				known = heldBy(e, found.Owner)
-			}
-			return at, known, nil
-		}
-		if !l.failsOpen(ctx, err) {
-			return at, nil, err
-		}
-		// A caller that fails open does not share the failure of another claim. It claims the
-		// key itself: without the key, its work could run at the same time as other work of
-		// this process. The loop ends, because waitHere refuses a caller whose time is over.
 	}
 }
 

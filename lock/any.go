@@ -183,56 +183,43 @@ func (s *search) inLine(ctx context.Context) error {
 	if _, outage := place.Known(); outage {
 		s.outage = errLineOutage // of the first poll
 	}
-	for polls := 0; ; polls++ {
-		at := clock.Now()
-		hint, err := s.poll(ctx, place)
+	var known error
+	for p := (poll{until: until, longest: longestPause, asked: freed}); ; p.nth++ {
+		if s.refused, _ = place.Known(); s.refused {
+			known = heldBy(s.lease, "")
+		}
+		p.began = clock.Now()
+		err := s.try(ctx)
+		unavailable := errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
+		switch {
+		case s.outage != nil: // the store was not asked
+		case unavailable && callerGone(ctx): // other callers may get another answer
+		default:
+			place.NoteServed(!unavailable && (err != nil || !s.lease.local.Unprotected()))
+		}
 		s.outage = nil
-		remaining := until.Until()
-		if hint < 0 || remaining <= 0 {
+		if isRefusal(err) && errors.Is(err, ErrHeld) {
+			place.NoteHeld()
+		}
+		if err == nil {
+			return nil
+		}
+		if p.hint, err = s.locker.mayPoll(ctx, err, &known); p.hint == noPoll || until.Until() <= 0 {
 			return err
 		}
-		pause := min(pollPause(polls, longestPause, hint), remaining)
 		rested := clock.Now()
-		err = s.locker.awaitNextPoll(ctx, pause, nil, freed, at.Add(minPause), err)
+		err = s.locker.pause(ctx, p, err)
 		if s.waited += rested.Since(); err != nil {
 			return err
 		}
 	}
 }
 
-const noWait time.Duration = -1
-
-// poll is try for the first caller of a line. hint is noWait if err ends the wait. Otherwise it
-// is the time left of a holder, or 0 if that time is not known.
-func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Duration, err error) {
-	s.refused, _ = place.Known()
-	err = s.try(ctx)
-	refused, _ := errors.AsType[*RefusedError](err)
-	unavailable := errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
-	switch {
-	case s.outage != nil: // the store was not asked
-	case unavailable && callerGone(ctx): // other callers may get another answer
-	default:
-		place.NoteServed(!unavailable && (err != nil || !s.lease.local.Unprotected()))
-	}
-	switch {
-	case refused != nil && errors.Is(err, ErrHeld):
-		place.NoteHeld()
-		return refused.Entry.Left, err
-	case unavailable && s.refused && s.locker.cfg.failOpen:
-		return noWait, heldBy(s.lease, "") // as for a single key: see Locker.takeInStore
-	case unavailable && s.refused:
-		// The caller waits for a holder, so it polls again although the store gave no answer. A
-		// wait for a single key does the same.
-		if err = withRefusal(err, heldBy(s.lease, "")); !callerGone(ctx) {
-			return 0, err
-		}
-	}
-	return noWait, err
-}
-
 // awaitTurn waits until s is the first of its line.
-func (s *search) awaitTurn(ctx context.Context, place *local.Place, until clock.Moment) error {
+//
+// If a search has found all keys taken, the end of the wait is a refusal. The caller that searches may be about to
+// run without the store, so under WithFailOpen an unanswered first search is a refusal, too.
+func (s *search) awaitTurn(ctx context.Context, place *local.Place, until clock.Moment) (err error) {
 	queued := clock.Now()
 	defer func() { s.waited += queued.Since() }()
 	timer := time.NewTimer(until.Until())
@@ -240,26 +227,21 @@ func (s *search) awaitTurn(ctx context.Context, place *local.Place, until clock.
 	select {
 	case <-place.First:
 		return nil
-	case <-timer.C:
-		return s.turnError(place)
-	case <-ctx.Done():
-		return gaveUp(ctx, s.turnError(place))
 	case <-s.locker.core.closing.Done():
 		return ErrClosed
+	case <-timer.C:
+	case <-ctx.Done():
 	}
-}
-
-// turnError returns the error of a wait that has ended before the turn of s.
-//
-// If a search has found all keys taken, it is a refusal. The caller that searches may be about to run
-// without the store, so under WithFailOpen an unanswered first search is a refusal, too.
-func (s *search) turnError(place *local.Place) error {
-	held := heldBy(s.lease, "")
 	switch allTaken, outage := place.Known(); {
 	case outage:
-		return withRefusal(errLineOutage, held)
+		err = withRefusal(errLineOutage, heldBy(s.lease, ""))
 	case !allTaken && !s.locker.cfg.failOpen:
-		return errLinePending
+		err = errLinePending
+	default:
+		err = heldBy(s.lease, "")
 	}
-	return held
+	if ctx.Err() != nil {
+		return gaveUp(ctx, err)
+	}
+	return err
 }

@@ -105,83 +105,123 @@ func withRefusal(err, known error) error {
 
 var errPending = fmt.Errorf("%w: an earlier call of this process about the key is still unanswered", ErrUnavailable)
 
-// takeInStore claims e's key, and if another process holds it, polls until the moment until. Only
-// the first caller in the queue of a process does so. known is the refusal by an earlier
-// holder, nil if there was none. After a refusal, a poll without an answer of the store ends the
-// wait only if the work can run without the store. It does not run if the refusal was the store's.
-func (l *Locker) takeInStore(ctx context.Context, e *Lease, known error, began, until clock.Moment) error {
-	var wake <-chan struct{}
-	longest := longestPause
-	for polls := 0; ; polls++ {
-		err := l.claim(ctx, e, began, began.Add(l.cfg.budget))
-		answer, hint := err, time.Duration(0)
-		refused, _ := errors.AsType[*RefusedError](err)
-		switch {
-		case errors.Is(err, ErrHeld):
-			known, hint = err, refused.Entry.Left
-		case l.cfg.failOpen && known != nil && errors.Is(err, ErrUnavailable):
-			return known // the store has said that another process has the key
-		case known == nil || l.cfg.failOpen || !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported):
-			return err
-		default:
-			if err = withRefusal(err, known); callerGone(ctx) {
-				return err
-			}
+// take takes e's key: in this process, behind other callers, and then in the store, which it polls if another process
+// has the key. Only the first caller in the queue of a process does so.
+func (l *Locker) take(ctx context.Context, e *Lease, began clock.Moment, terms acquireTerms) error {
+	until, at := began.Add(terms.wait), began
+	var known error // the refusal by a holder for whose end e has waited; nil without one
+	for {
+		found := e.local.Enter(terms.wait > 0)
+		if found.Open {
+			break
 		}
-		remaining := until.Until()
-		if remaining <= 0 {
+		err := l.waitHere(ctx, e, found, began, terms.wait)
+		at = clock.Now()
+		if err == nil {
+			if w := found.Waiter; w.FoundElsewhere || w.FoundHolder && !l.cfg.failOpen {
+				known = heldBy(e, found.Owner)
+			}
+			break
+		}
+		if !l.failsOpen(ctx, err) {
+			return err
+		}
+		// A caller that fails open does not share the failure of another claim. It claims the
+		// key itself: without the key, its work could run at the same time as other work of
+		// this process. The loop ends, because waitHere refuses a caller whose time is over.
+	}
+	if terms.outage != nil {
+		return terms.outage
+	}
+	p := poll{until: until, longest: longestPause}
+	for ; ; p.nth++ {
+		p.began = at
+		err := l.claim(ctx, e, at, at.Add(l.cfg.budget))
+		if err == nil {
+			return nil
+		}
+		answer := err
+		if p.hint, err = l.mayPoll(ctx, err, &known); p.hint == noPoll || until.Until() <= 0 {
 			return err
 		}
 		e.cleanUpClaim()
-		asked := e.local.Rest(decisionOf(e, answer))
-		if polls == 0 && l.core.watch != nil {
+		p.asked = e.local.Rest(decisionOf(e, answer))
+		if p.nth == 0 && l.core.watch != nil {
 			// Only after the first refusal: a caller that need not wait does not pay for it.
 			var stop func()
-			wake, stop = l.core.watch(string(e.entry))
+			p.wake, stop = l.core.watch(string(e.entry))
 			defer stop()
-			if wake != nil {
-				longest = longestWatched
+			if p.wake != nil {
+				p.longest = longestWatched
 			}
 		}
-		pause := min(pollPause(polls, longest, hint), remaining)
 		rested := time.Now()
-		end := l.awaitNextPoll(ctx, pause, wake, asked, began.Add(minPause), err)
-		e.observed.addWait(rested)
-		if end != nil {
-			return end
+		err = l.pause(ctx, p, err)
+		if e.observed.addWait(rested); err != nil {
+			return err
 		}
-		began = clock.Now()
+		at = clock.Now()
 	}
+}
+
+// noPoll is the hint to a caller that does not claim its key again.
+const noPoll time.Duration = -1
+
+// mayPoll decides whether a caller that waits claims again after its claim has ended with err: then hint is the
+// time that is left of the holder's lease, 0 if that is not known. known is the latest refusal by a holder. After one, a
+// claim without an answer ends the wait only if the work can run without the store. It does not run, because the
+// store has said that another caller has the key.
+func (l *Locker) mayPoll(ctx context.Context, err error, known *error) (hint time.Duration, _ error) {
+	refused, _ := errors.AsType[*RefusedError](err)
+	switch {
+	case refused != nil && errors.Is(err, ErrHeld):
+		*known = err
+		return refused.Entry.Left, err
+	case *known == nil || !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported):
+		return noPoll, err
+	case l.cfg.failOpen:
+		return noPoll, *known
+	}
+	if err = withRefusal(err, *known); callerGone(ctx) {
+		return noPoll, err
+	}
+	return 0, err
+}
+
+// poll is a claim that was refused, and is made again.
+type poll struct {
+	nth         int // from 0
+	began       clock.Moment
+	hint        time.Duration // of mayPoll
+	longest     time.Duration // pause
+	until       clock.Moment  // when the wait ends
+	wake, asked <-chan struct{}
 }
 
 // minPause is the shortest time between two claims of a waiter that hints or other callers have
 // triggered. It bounds the load of the store, because the number of triggers has no bound.
 const minPause = 5 * time.Millisecond
 
-// awaitNextPoll returns nil when it is time to claim again: after pause, after a hint that the
-// key may be free, or when another caller asks, but not before earliest.
-func (l *Locker) awaitNextPoll(ctx context.Context, pause time.Duration, wake, asked <-chan struct{}, earliest clock.Moment, refused error) error {
-	due := clock.Now().Add(pause)
+// pause returns nil when it is time to claim again after p: after a pause, after a hint that the
+// key may be free, or when another caller asks, but not less than minPause after p.
+func (l *Locker) pause(ctx context.Context, p poll, refused error) error {
+	pause := min(pollPause(p.nth, p.longest, p.hint), p.until.Until())
+	due, earliest := clock.Now().Add(pause), p.began.Add(minPause)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	claim := func() {
-		wake, asked = nil, nil
-		if earliest < due {
-			timer.Reset(earliest.Until())
-		}
-	}
 	for {
 		select {
 		case <-timer.C:
 			return nil
-		case <-wake:
-			claim()
-		case <-asked:
-			claim()
+		case <-p.wake:
+		case <-p.asked:
 		case <-ctx.Done():
 			return gaveUp(ctx, refused)
 		case <-l.core.closing.Done():
 			return ErrClosed
+		}
+		if p.wake, p.asked = nil, nil; earliest < due {
+			timer.Reset(earliest.Until())
 		}
 	}
 }
