@@ -11,121 +11,82 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// begin begins the store's transaction around the work.
-func (r *Run) begin(ctx context.Context) error {
-	e := &r.lease
-	l := e.locker
-	began := clock.Now()
-	err := r.beginTransaction(ctx)
-	if err == nil {
-		return nil
-	}
-	if err = publicError(err, false); !callerGone(ctx) {
-		l.logFailure(ctx, err)
-	}
-	l.emitFailed(ctx, e, callBegin, began.Since(), err)
-	return fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
-}
-
-// beginTransaction makes the call to the store. It stops when the context of the caller
+// begin begins the store's transaction around the work. It stops when the context of the caller
 // ends, even if the work may outlive the caller: other work of this process may use the
 // connection for which it waits.
-func (r *Run) beginTransaction(caller context.Context) (err error) {
+func (r *Run) begin(caller context.Context) error {
 	e := &r.lease
-	defer send.Recover(&err)
+	l, began := e.locker, clock.Now()
 	ctx, cancel := context.WithCancelCause((*leaseContext)(e)) // ends with the lease
 	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
-	work, tx, err := e.locker.core.transactor.Begin(ctx, string(e.entry), e.claim.token)
-	if err == nil {
-		r.tx, r.txWork = tx, work
-	}
+	err := func() (err error) {
+		defer send.Recover(&err)
+		work, tx, err := l.core.transactor.Begin(ctx, string(e.entry), e.claim.token)
+		if err == nil {
+			r.tx, r.txWork = tx, work
+		}
+		return err
+	}()
 	if !stop() {
 		err = context.Cause(caller)
 	}
-	if err != nil {
-		cancel(err)
+	if err == nil {
+		return nil
 	}
-	return err
+	cancel(err)
+	if err = publicError(err, false); !callerGone(caller) {
+		l.logFailure(caller, err)
+	}
+	l.emitFailed(caller, e, callBegin, began.Since(), err)
+	return fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
 }
 
 // commit ends a run whose function has returned receipt: the store commits the transaction
-// together with the receipt.
+// together with the receipt. The commit is sent once. If it has no answer, the store is asked for its outcome,
+// within a budget of its own, and in the background if that has no answer either.
 func (r *Run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) {
 	e := &r.lease
-	l := e.locker
+	l, n := e.locker, &e.end
 	lost, _ := e.validity.End(true) // the lease is renewed until there is an answer
-	e.end = leaseEnd{settles: true, receipt: slices.Clone(receipt), keep: r.kept(), began: e.claim.grantedAt.Since()}
+	*n = leaseEnd{settles: true, receipt: slices.Clone(receipt), keep: r.kept(), began: e.claim.grantedAt.Since()}
 	if len(l.cfg.observers) > 0 {
 		ctx = context.WithoutCancel(ctx)
 	}
-	result, err := r.settleTransaction(ctx)
-	switch result {
-	case committed:
-		return receipt, false, e.endAnswered(ctx, true, lost)
-	case taken:
-		return r.successorReceipt(ctx, e.endAnswered(ctx, false, lost))
-	case rolledBack:
-		e.reportFailedEnd(ctx, err)
-		if errors.Is(r.undo(ctx), ErrLost) {
-			return r.successorReceipt(ctx, err)
-		}
-	case unknown:
-		e.reportFailedEnd(ctx, err)
-		r.decideInBackground(ctx)
-	}
-	return nil, false, err
-}
-
-// commitResult is the result of a commit.
-type commitResult uint8
-
-const (
-	unknown    commitResult = iota
-	committed               // with its receipt
-	taken                   // another caller has the key, so everything was rolled back
-	rolledBack              // everything was rolled back for another reason
-)
-
-// settleTransaction sends the commit once, and asks for its outcome if there was no answer. The
-// question has its own budget, because the budget of the commit is over by then.
-func (r *Run) settleTransaction(ctx context.Context) (commitResult, error) {
-	e := &r.lease
-	l, n := e.locker, &e.end
-	var ok bool
-	var failure error
+	var committed bool
+	var failure, err error
 	_ = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true}, &call{quiet: true, do: func(ctx context.Context) (err error) {
 		defer func() { failure = err }() // the store's own error
 		defer send.Recover(&err)
-		ok, err = r.tx.Settle(ctx, n.receipt, n.keep)
+		committed, err = r.tx.Settle(ctx, n.receipt, n.keep)
 		return err
 	}})
 	switch {
-	case failure == nil && ok:
-		return committed, nil
-	case failure == nil:
-		return taken, nil
+	case failure == nil && committed:
+		return receipt, false, e.endAnswered(ctx, true, lost)
+	case failure == nil: // another caller has the key, so everything was rolled back
+		return r.successorReceipt(ctx, e.endAnswered(ctx, false, lost))
+	case errors.Is(failure, ErrNotApplied) && errors.Is(failure, ErrUnavailable):
+		err = fmt.Errorf("lock: the transaction of the work was rolled back: %w", failure)
 	case errors.Is(failure, ErrNotApplied):
-		return rolledBack, rolledBackError(failure)
-	}
-	ok, err := r.outcome(ctx)
-	switch {
-	case err != nil:
-		// A question that was not sent says nothing about the commit.
-		return unknown, &TransactionError{Err: fmt.Errorf("%w: the commit got no answer, nor did the question for its outcome: %s",
-			ErrUnknown, errors.Join(failure, err).Error())}
-	case ok:
-		return committed, nil
+		err = &TransactionError{Err: failure, Aborted: true}
 	default:
-		return rolledBack, fmt.Errorf("%w: %w: the commit got no answer, and all was rolled back: %w", ErrNotApplied, ErrUnavailable, failure)
+		switch committed, unasked := r.outcome(ctx); {
+		case unasked != nil: // a question that was not sent says nothing about the commit
+			err = &TransactionError{Err: fmt.Errorf("%w: the commit got no answer, nor did the question for its outcome: %s",
+				ErrUnknown, errors.Join(failure, unasked).Error())}
+			e.reportFailedEnd(ctx, err)
+			r.decideInBackground(ctx)
+			return nil, false, err
+		case committed:
+			return receipt, false, e.endAnswered(ctx, true, lost)
+		}
+		err = fmt.Errorf("%w: %w: the commit got no answer, and all was rolled back: %w", ErrNotApplied, ErrUnavailable, failure)
 	}
-}
-
-// rolledBackError returns the error of Once if failure says that everything was rolled back.
-func rolledBackError(failure error) error {
-	if errors.Is(failure, ErrUnavailable) {
-		return fmt.Errorf("lock: the transaction of the work was rolled back: %w", failure)
+	e.reportFailedEnd(ctx, err)
+	if errors.Is(r.undo(ctx), ErrLost) {
+		return r.successorReceipt(ctx, err)
 	}
-	return &TransactionError{Err: failure, Aborted: true}
+	return nil, false, err
 }
 
 // outcome asks for the outcome of a commit without an answer, within a budget.
