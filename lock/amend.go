@@ -23,8 +23,8 @@ func (l *Locker) Amend(ctx context.Context, ticket string, change func(receipt [
 	switch {
 	case err != nil:
 		return fmt.Errorf("lock: this is no ticket of Later: %w", err)
-	case l.core.noAmends != nil:
-		return l.core.noAmends
+	case l.core.about.NoAmends != nil:
+		return l.core.about.NoAmends
 	case ctx.Err() != nil:
 		return fmt.Errorf("lock: not amended: %w", context.Cause(ctx))
 	case !l.core.active.Enter():
@@ -32,7 +32,7 @@ func (l *Locker) Amend(ctx context.Context, ticket string, change func(receipt [
 	}
 	defer l.core.active.Leave()
 	a := amendment{locker: l, ticket: t, change: change}
-	return a.run(ctx)
+	return a.make(ctx)
 }
 
 // Ticket returns a ticket for [Locker.Amend]: at most 512 bytes of A to Z, a to z, 0 to 9, "-" and "_".
@@ -45,8 +45,8 @@ func (r *Run) Ticket() (string, error) {
 		return "", errNotAmended
 	case e.local.Unprotected():
 		return "", errBypassed
-	case e.locker.core.noAmends != nil:
-		return "", e.locker.core.noAmends
+	case e.locker.core.about.NoAmends != nil:
+		return "", e.locker.core.about.NoAmends
 	}
 	t := tickettext.Ticket{Name: string(e.entry), Token: e.claim.token, Until: time.Now().Add(e.locker.cfg.keep)}
 	ticket, ok := t.Write(tickettext.Answer)
@@ -77,15 +77,19 @@ var (
 // amendPause is the time between two reads of a record whose run has not ended.
 const amendPause = 10 * time.Millisecond
 
-// run reads the entry and replaces its receipt. Another amendment may come between the two calls. So the
-// second call compares the receipt, and if it differs, run reads the entry again, until the budget is over.
-func (a *amendment) run(ctx context.Context) error {
+// make reads the entry and replaces its receipt. Another amendment may come between the two calls. So the
+// second call compares the receipt, and if it differs, make reads the entry again, until the budget is over.
+func (a *amendment) make(ctx context.Context) error {
 	until := clock.Now().Add(a.locker.cfg.budget)
 	for {
-		entry, err := a.read(ctx)
-		if err != nil {
+		entry, err := a.locker.read(ctx, a.ticket.Name, false)
+		switch {
+		case errors.Is(err, ErrUnknown): // a read has no effect, so its outcome does not matter
+			return fmt.Errorf("%w: the record was not read: %s", ErrUnavailable, err.Error())
+		case err != nil:
 			return err
 		}
+		entry.Key = "" // the name of a record is not the key that the caller gave
 		inTheWay := errAmended
 		claims := a.ticket.Until.Unix() <= 0 // the entry of such a token has no run
 		switch {
@@ -131,16 +135,6 @@ func (a *amendment) run(ctx context.Context) error {
 func inTransaction(ctx context.Context) bool {
 	r := runOf(ctx)
 	return r != nil && r.tx != nil
-}
-
-func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
-	l := a.locker
-	entry, err = l.read(ctx, send.Terms{Budget: l.cfg.budget}, a.ticket.Name)
-	entry.Key = ""                  // the name of a record is not the key that the caller gave
-	if errors.Is(err, ErrUnknown) { // a read has no effect, so its outcome does not matter
-		err = fmt.Errorf("%w: the record was not read: %s", ErrUnavailable, err.Error())
-	}
-	return entry, err
 }
 
 // answer claims a free key for the token of the ticket, and settles an entry that has no receipt because the process

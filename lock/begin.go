@@ -43,7 +43,7 @@ func (l *Locker) Begin(ctx context.Context, key string, fingerprint []byte, s *S
 	if err := validKey(key); err != nil {
 		return nil, Entry{}, err
 	}
-	if err := l.core.noReceipts; err != nil {
+	if err := l.core.about.NoReceipts; err != nil {
 		return nil, Entry{}, err
 	}
 	if s == nil {
@@ -92,7 +92,7 @@ func (l *Locker) askLeft(ctx context.Context, s *Submission, name entryName, ear
 	if !s.AskLeft || earlier.Left != 0 {
 		return
 	}
-	if now, err := l.read(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, string(name)); err == nil && now.Token == earlier.Token {
+	if now, err := l.read(ctx, string(name), true); err == nil && now.Token == earlier.Token {
 		earlier.Left = now.Left
 	}
 }

@@ -78,8 +78,8 @@ func (l *Locker) call(ctx context.Context, terms send.Terms, n *call) (err error
 }
 
 // read reads the entry of key.
-func (l *Locker) read(ctx context.Context, terms send.Terms, key string) (entry Entry, err error) {
-	err = l.call(ctx, terms, &call{do: func(ctx context.Context) (err error) {
+func (l *Locker) read(ctx context.Context, key string, lasting bool) (entry Entry, err error) {
+	err = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: lasting}, &call{do: func(ctx context.Context) (err error) {
 		entry, err = l.core.store.Get(ctx, key)
 		return err
 	}})

@@ -45,7 +45,7 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
-	if why := e.locker.core.noReceipts; why != nil && len(receipt) > 0 {
+	if why := e.locker.core.about.NoReceipts; why != nil && len(receipt) > 0 {
 		return why
 	}
 	return e.endWith(ctx, leaseEnd{settles: true, receipt: receipt, keep: keep})

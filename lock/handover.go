@@ -68,10 +68,10 @@ func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket st
 
 // handsOver returns an error if the store cannot replace a holder.
 func (c *core) handsOver() error {
-	if c.noReceipts == nil {
+	if c.about.NoReceipts == nil {
 		return nil
 	}
-	return fmt.Errorf("lock: this store cannot replace a holder, so no key is handed over: %w", c.noReceipts)
+	return fmt.Errorf("lock: this store cannot replace a holder, so no key is handed over: %w", c.about.NoReceipts)
 }
 
 var errKeepsHolder = fmt.Errorf("lock: the store does not know Claim.ReplacesHeld, so no key is handed over: %w", errors.ErrUnsupported)

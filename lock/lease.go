@@ -70,7 +70,7 @@ func (e *Lease) span(lease time.Duration, at clock.Moment) (asked time.Duration,
 	if renewRun != clock.Never {
 		renewAt = min(renewAt, max(renewRun, clock.Now()).Add(e.locker.cfg.budget)) // by then, that renewal is answered
 	}
-	margin := time.Duration(float64(lease)*c.drift) + 2*time.Millisecond
+	margin := time.Duration(float64(lease)*c.about.Drift) + 2*time.Millisecond
 	return lease, at.Add(lease - margin), renewAt
 }
 

@@ -32,13 +32,10 @@ type core struct {
 	inProcess bool // its calls wait for nothing
 	sender    *send.Sender
 
-	noReceipts error                                                // the reason if the store keeps no receipts, else nil
-	noAmends   error                                                // the reason if the store cannot replace a receipt, else nil
-	transactor Transactor                                           // the store; nil if it is none
-	sets       SetClaimer                                           // the store; nil if it is none
-	watch      func(key string) (wake <-chan struct{}, stop func()) // nil: the store has no hints
-	drift      float64                                              // the part of its lease that a holder gives up
-	owner      string
+	about      Description
+	transactor Transactor // the store; nil if it is none
+	sets       SetClaimer // the store; nil if it is none
+	owner      string     // of entries: this process, for operators
 	tokens     *minter
 	keys       *local.Table
 	lines      local.Lines // of callers that wait for one of several keys
@@ -77,17 +74,18 @@ func New(store Store, opts ...Option) *Locker {
 	}.with(opts)
 	about := Describe(store)
 	cfg.require(&about)
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
 	c := &core{
-		store:      store,
-		inProcess:  about.Local,
-		noReceipts: about.NoReceipts,
-		noAmends:   about.NoAmends,
-		watch:      about.Watch,
-		drift:      about.Drift,
-		owner:      owner(),
-		tokens:     newMinter(about.Local),
-		keys:       local.New(),
-		check:      about.Check,
+		store:     store,
+		inProcess: about.Local,
+		about:     about,
+		owner:     fmt.Sprintf("%s:%d", host, os.Getpid()),
+		tokens:    newMinter(about.Local),
+		keys:      local.New(),
+		check:     about.Check,
 	}
 	c.closing, c.close = context.WithCancel(context.Background()) //nolint:forbidigo // Close ends it
 	c.transactor, _ = store.(Transactor)
@@ -114,8 +112,7 @@ func (c *core) newLocker(cfg config) *Locker {
 // returns an error.
 func (l *Locker) With(opts ...Option) *Locker {
 	cfg := l.cfg.with(opts)
-	about := Describe(l.core.store)
-	cfg.require(&about)
+	cfg.require(&l.core.about)
 	return l.core.newLocker(cfg)
 }
 
@@ -124,15 +121,6 @@ func (l *Locker) With(opts ...Option) *Locker {
 func (l *Locker) Validate(opts ...Option) error {
 	cfg := l.cfg.with(opts)
 	return cfg.validate()
-}
-
-// owner names this process to operators.
-func owner() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown-host"
-	}
-	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
 // Store returns the store of l, for an operator's tools. They can list the entries of a store that

@@ -190,7 +190,7 @@ func (r *Run) shareFailure(err error) {
 // All callers must get the same answer, so the successor's receipt replaces this run's.
 func (r *Run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, error) {
 	l := r.lease.locker
-	entry, err := l.read(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, string(r.lease.entry))
+	entry, err := l.read(ctx, string(r.lease.entry), true)
 	if err == nil && entry.State == Settled && sameRequest(r.fingerprint, entry.Fingerprint) {
 		return entry.Receipt, true, nil
 	}

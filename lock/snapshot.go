@@ -67,8 +67,12 @@ func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
 	for _, k := range c.keys.Keys() {
 		if e := leaseOf(k.Holder); match(string(e.entry), e.owner) {
-			h := holdOf(e)
-			h.Waiting, h.Ending = k.Waiting, k.Settling
+			h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.owner, Set: e.set.Keys(), Waiting: k.Waiting, Ending: k.Settling}
+			if e.local.Granted() { // until then, the token belongs to the goroutine that claims
+				valid := e.validity.State()
+				h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
+				h.Until, h.Renewed = valid.Until.Wall(), valid.RenewAt != clock.Never
+			}
 			all = append(all, h)
 		}
 	}
@@ -85,17 +89,6 @@ func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 func first[T any](limit int, all []T, order func(a, b T) int) []T {
 	slices.SortFunc(all, order)
 	return slices.Clone(all[:min(max(limit, 0), len(all))])
-}
-
-// holdOf describes e. Until it is granted, its token belongs to the goroutine that claims.
-func holdOf(e *Lease) Hold {
-	h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.owner, Set: e.set.Keys()}
-	if e.local.Granted() {
-		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
-		valid := e.validity.State()
-		h.Until, h.Renewed = valid.Until.Wall(), valid.RenewAt != clock.Never
-	}
-	return h
 }
 
 // cleanups lists the first of the clean-ups that match accepts.

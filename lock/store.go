@@ -126,15 +126,8 @@ const (
 
 // String returns "free", "held", "abandoned" or "settled".
 func (s State) String() string {
-	switch s {
-	case Free:
-		return "free"
-	case Held:
-		return "held"
-	case Abandoned:
-		return "abandoned"
-	case Settled:
-		return "settled"
+	if names := [...]string{"free", "held", "abandoned", "settled"}; int(s) < len(names) {
+		return names[s]
 	}
 	return "unknown"
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/internal/tickettext"
-	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Unfinished is a submission that was begun, and is neither answered nor running: the process of its
@@ -142,7 +141,7 @@ func (u *unfinished) add(record string, entry Entry, owners ...string) *Unfinish
 
 // get reads an entry. A receipt that another process has sealed, and that cannot be read here, is empty.
 func (u *unfinished) get(ctx context.Context, key string) (Entry, error) {
-	there, err := u.locker.read(ctx, send.Terms{Budget: u.locker.cfg.budget}, key)
+	there, err := u.locker.read(ctx, key, false)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return Entry{State: Settled}, nil
 	}

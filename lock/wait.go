@@ -146,10 +146,10 @@ func (l *Locker) take(ctx context.Context, e *Lease, began clock.Moment, terms a
 		}
 		e.cleanUpClaim()
 		p.asked = e.local.Rest(decisionOf(e, answer))
-		if p.nth == 0 && l.core.watch != nil {
+		if p.nth == 0 && l.core.about.Watch != nil {
 			// Only after the first refusal: a caller that need not wait does not pay for it.
 			var stop func()
-			p.wake, stop = l.core.watch(string(e.entry))
+			p.wake, stop = l.core.about.Watch(string(e.entry))
 			defer stop()
 			if p.wake != nil {
 				p.longest = longestWatched
