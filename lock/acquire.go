@@ -55,7 +55,7 @@ func releaseAfter(ctx context.Context, release func(context.Context) error, err 
 // claim is in flight, Acquire returns with the answer, or after a third of the budget. If that
 // answer grants the key, Acquire returns the lease, and the context of the lease has ended.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
-	if err := validLock(key); err != nil {
+	if err := validKey(key, false); err != nil {
 		return nil, err
 	}
 	e := new(Lease).init(ctx, l, entryName(key))
@@ -68,7 +68,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 // init makes e a lease that is not claimed yet, for work in ctx.
 func (e *Lease) init(ctx context.Context, l *Locker, entry entryName) *Lease {
 	e.locker, e.entry, e.owner, e.parent = l, entry, l.core.owner, ctx
-	l.core.keys.Prepare(&e.local, (*holder)(e), string(entry))
+	l.core.keys.Prepare(&e.local, (*localLease)(e), string(entry))
 	if len(l.cfg.observers) > 0 {
 		e.observed = &observation{began: time.Now()}
 	}
@@ -140,22 +140,18 @@ func isRefusal(err error) bool {
 // reportRefusal reports an acquire that began at began and ended with err, to observers and the
 // log.
 func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment, err error) {
-	l.emit(ctx, e, eventOf(err), began.Since(), err)
-	if refused, is := errors.AsType[*RefusedError](err); is && e.run != nil && errors.Is(err, ErrAbandoned) {
-		l.warn(ctx, e, warnAbandoned.ofKey(e), slog.String("owner", requestinfo.Process(refused.Entry.Owner)))
-	}
-}
-
-func eventOf(err error) EventKind {
+	kind := EventRefused
 	switch {
 	case errors.Is(err, errReplay):
-		return EventReplayed
+		kind = EventReplayed
 	case errors.Is(err, ErrUnknown):
-		return EventUnknown
+		kind = EventUnknown
 	case errors.Is(err, ErrUnavailable):
-		return EventUnavailable
-	default:
-		return EventRefused
+		kind = EventUnavailable
+	}
+	l.emit(ctx, e, kind, began.Since(), err)
+	if refused, is := errors.AsType[*RefusedError](err); is && e.run != nil && errors.Is(err, ErrAbandoned) {
+		l.warn(ctx, e, warnAbandoned.ofKey(e), slog.String("owner", requestinfo.Process(refused.Entry.Owner)))
 	}
 }
 

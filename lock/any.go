@@ -94,45 +94,46 @@ var errLineOutage = fmt.Errorf("%w: it did not serve the claim of a caller befor
 
 var errLinePending = fmt.Errorf("%w: the claim of a caller before this one is still unanswered", ErrUnavailable)
 
-// try claims the first free key. The lease is granted if there is no error.
+// try claims the first free key. The lease is granted if there is no error. A key whose claim or release by
+// another caller is under way comes last, because it may be free by then. It waits for no holder, and for no longer than
+// the budget.
 func (s *search) try(ctx context.Context) error {
 	s.tried = true
 	refusal := &RefusedError{Reason: ErrSettled}
-	var undecided []string      // the claim or the release of another caller is under way, and may leave these free
+	var undecided []string
+	var until clock.Moment
 	from := rand.N(len(s.keys)) //nolint:gosec // spreading callers needs no secrecy
-	for i := range s.keys {
-		key := s.keys[(from+i)%len(s.keys)]
-		taken := s.locker.core.keys.Taken(key)
-		if taken == local.TakenUndecided {
-			undecided = append(undecided, key)
-			continue
+	for i := 0; i < len(s.keys)+len(undecided); i++ {
+		var key string
+		var held bool
+		if i < len(s.keys) {
+			key = s.keys[(from+i)%len(s.keys)]
+			taken := s.locker.core.keys.Taken(key)
+			if taken == local.TakenUndecided {
+				undecided = append(undecided, key)
+				continue
+			}
+			held = taken == local.TakenHeld
+		} else {
+			if key = undecided[i-len(s.keys)]; i == len(s.keys) {
+				until = clock.Now().Add(s.locker.cfg.budget)
+			}
+			held = until.Until() <= 0
 		}
-		if err := s.claim(ctx, key, taken == local.TakenHeld, &refusal); err == nil || !isRefusal(err) {
+		s.lease = s.newLease(ctx, key)
+		var err error
+		if held {
+			err = heldBy(s.lease, "")
+		} else {
+			err = s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, refused: s.refused, outage: s.outage})
+		}
+		refused, is := errors.AsType[*RefusedError](err)
+		if !is {
 			return err
 		}
-	}
-	until := clock.Now().Add(s.locker.cfg.budget)
-	for _, key := range undecided {
-		if err := s.claim(ctx, key, until.Until() <= 0, &refusal); err == nil || !isRefusal(err) {
-			return err
-		}
+		refusal = soonerRefusal(refusal, refused)
 	}
 	return refusal
-}
-
-// claim claims key, unless it is known to be held, and does not wait for a holder. It combines a refusal with the
-// refusals of other keys.
-func (s *search) claim(ctx context.Context, key string, held bool, refusal **RefusedError) (err error) {
-	s.lease = s.newLease(ctx, key)
-	if held {
-		err = heldBy(s.lease, "")
-	} else {
-		err = s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, refused: s.refused, outage: s.outage})
-	}
-	if refused, is := errors.AsType[*RefusedError](err); is {
-		*refusal = soonerRefusal(*refusal, refused)
-	}
-	return err
 }
 
 func (s *search) newLease(ctx context.Context, key string) *Lease {

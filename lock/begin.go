@@ -40,7 +40,7 @@ import (
 // With [WithFailOpen], the work of a run may be unprotected: [Attempt] of its Context is then 0, and
 // [Run.Hold] and [Run.Ticket] return an error that matches [ErrUnavailable].
 func (l *Locker) Begin(ctx context.Context, key string, fingerprint []byte, s *Submission) (run *Run, earlier Entry, err error) {
-	if err := validKey(key); err != nil {
+	if err := validKey(key, true); err != nil {
 		return nil, Entry{}, err
 	}
 	if err := l.core.about.NoReceipts; err != nil {

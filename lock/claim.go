@@ -55,7 +55,7 @@ func (m *minter) next() string {
 // is due. Once asks for the whole lease: its record outlives the lease, and a short transaction needs no renewal.
 func (e *Lease) newClaim(token string, at clock.Moment) Claim {
 	l, c := e.locker, &e.claim
-	if l.core.check != nil && int64(at) >= l.core.checkDue.Load() {
+	if l.core.about.Check != nil && int64(at) >= l.core.checkDue.Load() {
 		l.startCheck(at)
 	}
 	lease := l.cfg.lease
@@ -82,7 +82,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 		// applied, its lease did not begin before this moment.
 		claim := call{name: callClaim, key: string(e.entry), claim: e.newClaim(l.core.tokens.next(), at)}
 		err := l.call(ctx, send.Terms{Budget: time.Duration(deadline - at)}, &claim)
-		if e.claim.sent = claim.sent; err != nil {
+		if e.claim.flight, e.claim.unanswered = claim.sent.Flight, claim.sent.Unanswered; err != nil {
 			return err
 		}
 		if l.core.outage.on.Load() {
@@ -168,7 +168,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	e.validity.Start(&e.local, e.claim.until, e.claim.renewAt, e.claim.capped)
 	e.local.Grant(e.claim.renewAt, func() local.Decision { return grantOf(e) }) // last: from now on, other goroutines read the lease
 	switch {
-	case e.claim.sent.Unanswered:
+	case e.claim.unanswered:
 		c.recent.note(EventRecovered, e.label())
 		if as == EventClaimed {
 			as = EventRecovered
@@ -194,7 +194,7 @@ func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clo
 	sent := clock.Now()
 	renew := call{name: callRenew, key: string(e.entry), claim: e.newClaim(entry.Token, sent)}
 	err = l.call(ctx, send.Terms{Budget: deadline.Until()}, &renew)
-	e.claim.sent = renew.sent
+	e.claim.flight, e.claim.unanswered = renew.sent.Flight, renew.sent.Unanswered
 	switch {
 	case err != nil:
 		return false, err

@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
-// decision is the result of a claim or of a run, for callers of this process that have waited
+// decision is a local.Decision: the result of a claim or of a run, for callers of this process that have waited
 // for it. A waiter takes it over if the store would give the waiter the same answer.
 type decision struct {
 	entry       Entry         // refused the claim, or refuses the waiters
@@ -65,15 +65,12 @@ func (d *decision) refusalFor(e *Lease, patient bool) error {
 	return reason
 }
 
-// Answers implements local.Decision.
 func (d *decision) Answers(e local.Lease, patient bool) bool {
 	return d.refusalFor(leaseOf(e), patient) != nil
 }
 
-// Unserved implements local.Decision.
 func (d *decision) Unserved() bool { return d.err != nil }
 
-// FoundHolder implements local.Decision.
 func (d *decision) FoundHolder() bool { return d.entry.State == Held }
 
 // errorFor returns the error with which e's acquire ends. It shares nothing with other callers.

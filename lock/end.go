@@ -94,11 +94,11 @@ func (e *Lease) endInStore(ctx context.Context, end leaseEnd, lost error) error 
 		}
 		return err
 	}
-	ctx = context.WithoutCancel(ctx)
-	e.reportFailedEnd(ctx, err)
+	later := context.WithoutCancel(ctx)
+	e.reportFailedEnd(later, err)
 	if end.settles {
 		first := clock.Now()
-		e.keepKey(ctx, func(closing bool) duty.Progress { return e.settleAgain(ctx, first, closing) })
+		e.keepKey(later, func(closing bool) duty.Progress { return e.settleAgain(later, first, closing) })
 	} else {
 		e.releaseLater()
 	}
@@ -259,11 +259,17 @@ func (e *Lease) keepKey(ctx context.Context, try func(closing bool) duty.Progres
 	c.duties.Add(d)
 }
 
-// settleAgain sends the settle again. first is the moment of the first send. ErrFull and
+// settleAgain sends the settle again. first is the moment of the first time. ErrFull and
 // errors.ErrUnsupported are answers of the store, so Close does not wait for another one. When the keep
-// is over, settleAgain stops: by then the receipt has no use.
+// is over, settleAgain stops: by then the receipt has no use. It also stops when the entry is no longer there. An
+// entry of Once outlives its lease: until it is settled, the outcome counts as unknown.
 func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing bool) duty.Progress {
 	ok, dropped, err := e.sendEnd(ctx)
+	valid := e.validity.State()
+	there := valid.Renews
+	if e.run != nil {
+		there = clock.Now() < valid.Until.Add(e.locker.cfg.keep)
+	}
 	refused := errors.Is(err, ErrFull) || errors.Is(err, errors.ErrUnsupported)
 	switch {
 	case err == nil:
@@ -272,19 +278,9 @@ func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing boo
 	case refused && closing: // the entry ends by itself; an entry of Once says until then that the outcome is unknown
 	case refused && first.Since() >= e.end.keep:
 		e.addOrphan(EventReaped, e.lingers()) // first: once the key is free, the entry must not refuse a caller
-	case e.maySettle():
+	case there:
 		return duty.Progress{Shrunk: dropped}
 	}
 	e.close(false)
 	return duty.Progress{Done: true}
-}
-
-// maySettle reports whether the entry can still be there. An entry of Once outlives its lease: until it is settled,
-// the outcome counts as unknown.
-func (e *Lease) maySettle() bool {
-	valid := e.validity.State()
-	if e.run != nil {
-		return clock.Now() < valid.Until.Add(e.locker.cfg.keep)
-	}
-	return valid.Renews
 }

@@ -93,7 +93,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	// late send of the ticket's claim would replace this entry, and the ticket could be resumed
 	// a second time. So if a send of e's claim may still be late, the ticket's claim is sent only
 	// once.
-	terms.Once = e.claim.sent.Flight.Doubt() != (send.Doubt{})
+	terms.Once = e.claim.flight.Doubt() != (send.Doubt{})
 	began := clock.Now()
 	entry, err := l.replace(ctx, waiting, waiting.claimOf(max(patience, time.Millisecond)), e.claim.token, terms)
 	switch ours := err == nil && entry.State == Held; {
@@ -101,7 +101,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 		text, _ = ticket.Write(tickettext.Lock)
 	case ours && entry.Token == e.claim.token:
 		err = errKeepsHolder
-	case err == nil && !waiting.claim.sent.Unanswered:
+	case err == nil && !waiting.claim.unanswered:
 		err = e.lose(errTaken)
 	default:
 		if err == nil {
@@ -111,7 +111,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 		l.emitFailed(ctx, e, callHandOver, began.Since(), err)
 	}
 	if err != nil && !errors.Is(err, ErrLost) {
-		if e.end.unanswered = waiting.claim.sent.Flight.Doubt() != (send.Doubt{}); e.end.unanswered {
+		if e.end.unanswered = waiting.claim.flight.Doubt() != (send.Doubt{}); e.end.unanswered {
 			waiting.addOrphan(EventReaped, patience)
 		}
 		e.releaseLater()
@@ -129,7 +129,7 @@ func (l *Locker) replace(ctx context.Context, e *Lease, c Claim, token string, t
 	c.Replaces, c.ReplacesHeld = token, true
 	claim := call{name: callClaim, key: string(e.entry), claim: c}
 	err := l.call(ctx, terms, &claim)
-	e.claim.sent = claim.sent
+	e.claim.flight, e.claim.unanswered = claim.sent.Flight, claim.sent.Unanswered
 	return claim.entry, err
 }
 
@@ -139,18 +139,6 @@ var (
 	errTicketGone = errors.New("lock: the key of the ticket is free, and the time of the ticket is not over: it was resumed and that lease has ended, " +
 		"an operator has freed it, or this Locker has another store or prefix than the one that handed it over")
 )
-
-// unresumed returns the error of a ticket whose entry was not found. The entry there is another one.
-func unresumed(there State, t *tickettext.Ticket) error {
-	switch {
-	case !time.Now().Before(t.Until):
-		return errTicketLate
-	case there == Free:
-		return errTicketGone
-	default:
-		return errTicketUsed
-	}
-}
 
 // Resume continues the lease that [Lease.HandOver] gave away with ticket. Of all calls with one
 // ticket, in all processes, one is granted. The lease is like one of [Locker.Acquire]: it is
@@ -181,7 +169,7 @@ func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock: this is no ticket of HandOver: %w", err)
 	}
-	if err = cmp.Or(validLock(t.Name), l.core.handsOver()); err != nil {
+	if err = cmp.Or(validKey(t.Name, false), l.core.handsOver()); err != nil {
 		return nil, err
 	}
 	e := new(Lease).init(ctx, l, entryName(t.Name))
@@ -202,7 +190,13 @@ func (l *Locker) resume(ctx context.Context, e *Lease, t *tickettext.Ticket, beg
 		return err
 	case entry.State != Held || entry.Token != e.claim.token:
 		e.observed.noteFound(entry.Owner)
-		return unresumed(entry.State, t)
+		switch {
+		case !time.Now().Before(t.Until):
+			return errTicketLate
+		case entry.State == Free:
+			return errTicketGone
+		}
+		return errTicketUsed
 	}
 	e.local.Admit(e.claim.token)
 	if err = l.granted(ctx, e, entry.Fence, began, EventResumed); err != nil {

@@ -19,22 +19,18 @@ func Key(name string, parts ...string) string {
 	return keytext.Compose(name, parts...)
 }
 
-func validKey(key string) error {
+// validKey returns an error for a key that cannot be claimed. A lock must not have the key of a record. The key of a run
+// is hashed.
+func validKey(key string, ofRun bool) error {
 	switch {
 	case key == "":
 		return errors.New("lock: empty key: compose it with lock.Key")
+	case !ofRun && keytext.IsRecord(key):
+		return fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	case len(key) > keytext.MaxBytes:
 		return fmt.Errorf("lock: key of %d bytes: at most %d are allowed; hash what is long", len(key), keytext.MaxBytes)
 	}
 	return nil
-}
-
-// validLock is validKey for a lock, which must not have the key of a receipt.
-func validLock(key string) error {
-	if keytext.IsRecord(key) {
-		return fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
-	}
-	return validKey(key)
 }
 
 // entryName is the name of a key in the store: the key itself, or a hash of it for Once.

@@ -2,8 +2,10 @@ package lock
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/cancelctx"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/internal/clock"
@@ -15,8 +17,6 @@ import (
 // Lease is a key that this process holds. Its methods are safe for concurrent
 // use, and safe on nil.
 type Lease struct {
-	workContext
-
 	locker   *Locker
 	entry    entryName
 	owner    string       // of the entry: the process and its origin, for a guard also the request
@@ -25,25 +25,42 @@ type Lease struct {
 	set      *Set         // nil without one
 	observed *observation // nil without an observer
 
+	parent context.Context //nolint:containedctx // of the work's context and of renewals, long after Acquire returned
+	// own ends with the lease, and is made when it is first needed. Most work never needs it, and it costs more than
+	// the rest of a lease: it has to register with its parent, and to deregister.
+	own atomic.Pointer[cancelctx.Context]
+
 	claim    leaseClaim    // written before the grant, and only read after it
 	local    local.Holding // locked with the shard of the key
 	validity validity.Validity
 	end      leaseEnd // belongs to the goroutine that ended the work, and later to the one of a duty
 }
 
+// The states of a lease. Callers for its key see the first three in its Holding, and its work sees the others in
+// its validity. A loss is no state: it is noted when a lease is held or ending, at the end of its validity or when another
+// caller has the entry. It ends the context of the work, and frees the key here.
+//
+//	state        until
+//	claiming     granted: held; bypass, without an answer: unprotected; else discard: over
+//	held         endWith, by Release, Settle or HandOver: ending
+//	unprotected  endWith: over. After the length of a lease, Ring frees its key here, and its work goes on
+//	ending       endAnswered, or what is left is a duty: over. A settle without an answer is renewed, and is not lost in Once
+//	over         no more
+
 // leaseClaim is the claim of a lease, and the store's grant. The goroutine that acquires the
 // lease writes it before the grant. After the grant it is only read.
 type leaseClaim struct {
-	token     string
-	sent      send.Sent    // of the last claim
-	until     clock.Moment // of the validity, if the claim is granted
-	renewAt   clock.Moment
-	held      clock.Moment // at most until then
-	fence     int64
-	grantedAt clock.Moment
-	takeover  bool // the last claim replaces an abandoned entry
-	orphaned  bool // the last claim was answered, and its entry has no holder
-	capped    bool // it asks for the whole WithMaxHold, so the lease is not renewed
+	token      string
+	flight     *send.Flight // of the last claim
+	until      clock.Moment // of the validity, if the claim is granted
+	renewAt    clock.Moment
+	held       clock.Moment // at most until then
+	fence      int64
+	grantedAt  clock.Moment
+	unanswered bool // a send of the last claim had no answer
+	takeover   bool // the last claim replaces an abandoned entry
+	orphaned   bool // the last claim was answered, and its entry has no holder
+	capped     bool // it asks for the whole WithMaxHold, so the lease is not renewed
 }
 
 // span returns the lease for which a claim or a renewal of e asks that is sent after the moment at: lease, or
@@ -238,18 +255,16 @@ func (e *Lease) dropLost(lost error) {
 // lostError returns the loss of the lease, nil if there was none.
 func (e *Lease) lostError() error { return e.validity.State().Lost }
 
-// holder is a lease as a local.Lease. It is a type of its own so that Lease does not export
+// localLease is a lease as a local.Lease. It is a type of its own so that Lease does not export
 // these methods.
-type holder Lease
+type localLease Lease
 
 func leaseOf(l local.Lease) *Lease {
-	return (*Lease)(l.(*holder)) //nolint:errcheck,forcetypeassert // the table has no other leases
+	return (*Lease)(l.(*localLease)) //nolint:errcheck,forcetypeassert // the table has no other leases
 }
 
-// Owner implements local.Lease.
-func (h *holder) Owner() string { return requestinfo.Process(h.owner) }
+func (h *localLease) Owner() string { return requestinfo.Process(h.owner) }
 
-// SameRequest implements local.Lease.
-func (h *holder) SameRequest(other local.Lease) bool {
+func (h *localLease) SameRequest(other local.Lease) bool {
 	return sameRequest((*Lease)(h).fingerprint(), leaseOf(other).fingerprint())
 }

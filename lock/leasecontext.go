@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/cancelctx"
@@ -13,14 +12,6 @@ type leaseKey struct{}
 // leaseContext is the context of a lease's work. It is a type of its own so that Lease does not
 // export its methods.
 type leaseContext Lease
-
-// workContext ends the context of a lease's work. Its cancelable part, own, is made when it is
-// first needed. Most work is short and never needs it, and it costs more than the rest of a
-// lease: it has to register with its parent, and to deregister.
-type workContext struct {
-	parent context.Context                   //nolint:containedctx // of the work's context and of renewals, long after Acquire returned
-	own    atomic.Pointer[cancelctx.Context] // nil until it is first needed, or ends
-}
 
 // released is the own context of all leases that ended before they needed one. They share it,
 // so it has no values.
@@ -92,22 +83,22 @@ func (c *leaseContext) Value(key any) any {
 func (c *leaseContext) String() string { return "lock.Lease.Context" }
 
 // ownContext returns the context that ends with the lease.
-func (w *workContext) ownContext() *cancelctx.Context {
-	if own := w.own.Load(); own != nil {
+func (e *Lease) ownContext() *cancelctx.Context {
+	if own := e.own.Load(); own != nil {
 		return own
 	}
-	own := cancelctx.New(w.parent)
-	if !w.own.CompareAndSwap(nil, own) {
+	own := cancelctx.New(e.parent)
+	if !e.own.CompareAndSwap(nil, own) {
 		own.Cancel(nil) // another goroutine was faster; the parent forgets this one
 	}
-	return w.own.Load()
+	return e.own.Load()
 }
 
 // cancel ends the context of the work. The cause is the loss of the lease, or nil because the work
 // is over. The first call decides the cause, unless the parent context ended before.
-func (w *workContext) cancel(cause error) {
-	if cause == nil && w.parent.Err() == nil && w.own.CompareAndSwap(nil, released) {
+func (e *Lease) cancel(cause error) {
+	if cause == nil && e.parent.Err() == nil && e.own.CompareAndSwap(nil, released) {
 		return
 	}
-	w.ownContext().Cancel(cause)
+	e.ownContext().Cancel(cause)
 }

@@ -42,9 +42,8 @@ type core struct {
 	duties     *duty.Queue
 	active     send.Counter // leases and acquires that their callers have not ended
 
-	check    func(ctx context.Context) error // of the store; nil: it has none
-	checkDue atomic.Int64                    // the moment of the next check
-	trouble  atomic.Pointer[string]          // the class of the failure that the last check has found, "" for none
+	checkDue atomic.Int64           // the moment of the next check of the store
+	trouble  atomic.Pointer[string] // the class of the failure that the last check has found, "" for none
 
 	logged ratelog.Log
 	outage outage
@@ -85,7 +84,6 @@ func New(store Store, opts ...Option) *Locker {
 		owner:     fmt.Sprintf("%s:%d", host, os.Getpid()),
 		tokens:    newMinter(about.Local),
 		keys:      local.New(),
-		check:     about.Check,
 	}
 	c.closing, c.close = context.WithCancel(context.Background()) //nolint:forbidigo // Close ends it
 	c.transactor, _ = store.(Transactor)
@@ -154,7 +152,7 @@ func (l *Locker) startCheck(at clock.Moment) {
 		defer cancel()
 		l.logCheck(ctx, func() (err error) {
 			defer send.Recover(&err)
-			return c.check(ctx)
+			return c.about.Check(ctx)
 		}())
 	}()
 }

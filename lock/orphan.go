@@ -14,7 +14,7 @@ import (
 // or may still leave one. A takeover is not removed: its entry shows that the outcome of the
 // earlier run is unknown. See Locker.adopt.
 func (e *Lease) cleanUpClaim() {
-	flight := e.claim.sent.Flight
+	flight := e.claim.flight
 	if e.claim.orphaned || flight != nil && flight.Doubt() != (send.Doubt{}) {
 		e.addOrphan(EventReaped, e.lingers())
 	}
@@ -41,7 +41,7 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 	}
 	o := &duty.Orphan{
 		Subject:  e.subject(as),
-		Flight:   e.claim.sent.Flight,
+		Flight:   e.claim.flight,
 		Answered: e.claim.orphaned || as == EventReleased,
 		Takeover: e.claim.takeover,
 		Lease:    l.cfg.lease,

@@ -13,7 +13,7 @@ import (
 
 // Ring implements local.Lease. It does the action that is due: it renews the lease, ends a lost
 // lease, or admits the next caller. The local table calls it on the table's own goroutine.
-func (h *holder) Ring() {
+func (h *localLease) Ring() {
 	e := (*Lease)(h)
 	due := e.validity.Ring(e.parent, clock.Now())
 	switch {
@@ -31,7 +31,7 @@ func (h *holder) Ring() {
 
 // renew renews the lease, under ctx, the context of all its renewals. The first renewal is due a
 // third of the first lease after the claim was sent, and each further one a third of a whole
-// lease after the renewal before it, or earlier ([Lease.renewalDue]).
+// lease after the renewal before it, or earlier ([Lease.span]).
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
 	next := clock.Now().Add(cfg.lease / 3)
@@ -54,17 +54,11 @@ func (e *Lease) renew(ctx context.Context) {
 	}
 }
 
-// leaseLeft returns the length of a renewal at the moment at: WithLease, or the shorter time until the maximum hold
-// is over. So a lease ends exactly at its maximum, and not up to a lease later.
-func (e *Lease) leaseLeft(at clock.Moment) time.Duration {
-	return min(e.locker.cfg.lease, time.Duration(e.claim.held-at))
-}
-
-// renewOnce renews the lease for its full length, and returns the moment at which the next renewal
-// is due.
+// renewOnce renews the lease for its full length, or until the maximum hold is over. It returns the moment at which
+// the next renewal is due.
 func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 	l, sent := e.locker, clock.Now()
-	longest := e.leaseLeft(sent)
+	longest := min(l.cfg.lease, time.Duration(e.claim.held-sent))
 	lease, until, next := e.span(longest, sent)
 	if longest < time.Millisecond {
 		return next, nil

@@ -115,7 +115,7 @@ func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed
 }
 
 // Fail ends the run without a receipt, unless it may have had an effect ([Commit],
-// [Run.NotePossibleEffect], [Run.Hold]). It returns the results of [Locker.Once] for work that has
+// [Run.NotePossibleEffect], [Run.Hold]): then it leaves the receipt of that, or an empty one. It returns the results of [Locker.Once] for work that has
 // returned err. Calls of this process that wait for the run get err as a [*FailedRunError], and do
 // not run. If err is nil, or concerns this caller alone because its context has ended or its lease was
 // lost, the next of them runs. After Settle or Fail, Fail does nothing and returns err.
@@ -133,8 +133,27 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 		r.endUnprotected(ctx)
 		return nil, false, err
 	}
-	undone := r.forgottenOnCrash(r.lease.locker.cfg.inTx)
-	end := r.fail(ctx, err)
+	e := &r.lease
+	l := e.locker
+	undone := r.forgottenOnCrash(l.cfg.inTx)
+	freed := r.effects.free()
+	if r.tx != nil {
+		// Without an answer, the server ends the transaction later.
+		_ = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true}, &call{do: r.tx.Rollback})
+	}
+	var end error
+	if freed {
+		// Each of the calls that wait would repeat work that has just failed.
+		if err != nil && e.parent.Err() == nil && e.lostError() == nil {
+			e.local.Share(func() local.Decision { return &decision{failure: err} })
+		}
+		end = e.giveBack(ctx)
+	} else {
+		kept, elsewhere := r.effects.now().receipt()
+		if end = e.endWith(ctx, leaseEnd{settles: true, receipt: kept, keep: r.kept()}); elsewhere {
+			l.warn(ctx, e, warnPossibleEffect.ofKey(e))
+		}
+	}
 	if !errors.Is(end, ErrLost) {
 		return nil, false, err
 	}
@@ -142,26 +161,6 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 		return r.successorReceipt(ctx, &TransactionError{Err: err})
 	}
 	return nil, false, err
-}
-
-// fail ends a run that failed with err, and returns the error of the end of its lease. If its key is not freed, it
-// settles the receipt of a possible effect, or an empty one.
-func (r *Run) fail(ctx context.Context, err error) error {
-	freed, e := r.effects.free(), &r.lease
-	if r.tx != nil {
-		// Without an answer, the server ends the transaction later.
-		_ = e.locker.call(ctx, send.Terms{Budget: e.locker.cfg.budget, Lasting: true, Once: true}, &call{do: r.tx.Rollback})
-	}
-	if freed {
-		r.shareFailure(err)
-		return e.giveBack(ctx)
-	}
-	receipt, elsewhere := r.effects.now().receipt()
-	err = e.endWith(ctx, leaseEnd{settles: true, receipt: receipt, keep: r.kept()})
-	if elsewhere {
-		e.locker.warn(ctx, e, warnPossibleEffect.ofKey(e))
-	}
-	return err
 }
 
 // endUnprotected ends a run whose work ran unprotected. Callers that wait for it are refused, because
@@ -174,16 +173,6 @@ func (r *Run) endUnprotected(ctx context.Context) {
 		return d
 	})
 	_ = e.Release(ctx)
-}
-
-// shareFailure gives err to the calls of this process that wait for r. Otherwise each of them
-// would repeat work that has just failed. It does not share an error that may concern only this
-// caller.
-func (r *Run) shareFailure(err error) {
-	e := &r.lease
-	if err != nil && e.parent.Err() == nil && e.lostError() == nil {
-		e.local.Share(func() local.Decision { return &decision{failure: err} })
-	}
 }
 
 // successorReceipt returns the receipt of the run that took over after this run lost its lease.
@@ -286,7 +275,7 @@ func (r *Run) noteInStore(ctx context.Context) error {
 	}
 	length, began := l.cfg.keep, time.Now()
 	if !l.cfg.rerun {
-		length, _, _ = e.span(e.leaseLeft(clock.Now()), clock.Now())
+		length, _, _ = e.span(min(l.cfg.lease, e.claim.held.Until()), clock.Now())
 		length = max(length, time.Millisecond) // only the linger has to change
 	}
 	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(length)}

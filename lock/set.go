@@ -71,7 +71,7 @@ func sortedKeys(keys []string) ([]string, error) {
 		return nil, errors.New("lock: no keys")
 	}
 	for _, key := range keys {
-		if err := validLock(key); err != nil {
+		if err := validKey(key, false); err != nil {
 			return nil, err
 		}
 	}

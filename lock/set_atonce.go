@@ -86,7 +86,7 @@ func (l *Locker) claimSet(ctx context.Context, s *Set, leases []*Lease) (refused
 	}}
 	err = l.call(ctx, send.Terms{Budget: l.cfg.budget}, &claim)
 	for _, e := range leases {
-		e.claim.sent = claim.sent
+		e.claim.flight, e.claim.unanswered = claim.sent.Flight, claim.sent.Unanswered
 	}
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):

@@ -67,7 +67,7 @@ type Holding struct {
 	confirm func() // asks the store to confirm the settle of the lease; nil until its work is over
 }
 
-// The states of a lease.
+// The states of a lease as far as other callers for its key see them. All are listed beside lock.Lease.
 const (
 	pending uint32 = iota // its claim may still be granted or refused
 	granted

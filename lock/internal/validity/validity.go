@@ -9,12 +9,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
-// Validity is the validity of one lease:
-//
-//	            Start           End             Close
-//	(claiming) ─────▶ Holding ─────▶ Ending ───────────▶ Over
-//	                     │              │ a settle without an answer is renewed
-//	                     └─────Lose─────┴─▶ lost: no renewals; End and Close follow
+// Validity is the validity of one lease, whose states are listed beside lock.Lease. It is Holding from Start,
+// Ending from End, and Over from Close, and Lose may come before each of the last two.
 //
 // A record outlives its lease: at the end of its validity, an Ending one is halted and not lost.
 // The work of a lease that was not granted is Holding from Bypass on, and opens its key later.
