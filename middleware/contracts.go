@@ -69,7 +69,12 @@ func UCP() Option {
 //
 // docs/payments.md compares Stripe's rules with the rules of this package.
 func Stripe() Option {
-	return option(func(c *config) { c.onError, c.contract, c.answers.Final = stripeError, true, stripeFinal })
+	return option(func(c *config) {
+		c.onError, c.contract = stripeError, true
+		c.answers.Final = func(status int) bool {
+			return status != http.StatusBadRequest && status != http.StatusUnauthorized && status != http.StatusForbidden && status != http.StatusTooManyRequests
+		}
+	})
 }
 
 // acpBody is the fingerprint function of ACP: the meaning of the JSON body. A request to cancel has
@@ -79,14 +84,6 @@ func acpBody(r *http.Request) (string, error) {
 		return "no body", nil // no JSON begins like that
 	}
 	return keyfunc.CanonicalJSON(r)
-}
-
-func stripeFinal(status int) bool {
-	switch status {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
-		return false
-	}
-	return true
 }
 
 // contractError is the body of a refusal of ACP, and part of the body of Stripe.

@@ -58,9 +58,6 @@ func DeriveKey(ctx context.Context, name string) (string, error) {
 	return key, nil
 }
 
-// minSecret is the shortest secret that cannot be guessed.
-const minSecret = 16
-
 // WithKeySecret sets the secret of the keys that handlers under [Idempotent] derive for their
 // calls ([DeriveKey]). There is none unless set, and then no key can be derived. Other guards
 // ignore it, so that it can be in the defaults of an application ([With]).
@@ -70,7 +67,7 @@ const minSecret = 16
 // secret, a handler that runs again makes its calls with other keys. So change it only while no
 // client repeats a failed request. WithKeySecret panics if secret has less than 16 bytes.
 func WithKeySecret(secret []byte) Option {
-	mustNot(len(secret) < minSecret, "WithKeySecret: a secret has at least 16 bytes, from a random source")
+	mustNot(len(secret) < 16, "WithKeySecret: a secret has at least 16 bytes, from a random source")
 	secret = bytes.Clone(secret)
 	return option(func(c *config) { c.secret = secret })
 }

@@ -110,26 +110,10 @@
 //
 // # When it refuses
 //
-//	another request has the key                409, Retry-After: 1
-//	inside the cool-down                       429, Retry-After: its time left; or 409
-//	the first request runs longer than a wait  409, Retry-After: 1; or 503
-//	the key was used for another request       422
-//	the first request vanished in the middle   409
-//	it failed with a call in doubt (Upstream)  409
-//	its answer cannot be replayed              409, Location if it had one
-//	it has failed, and this one waited for it  its answer; 503, Retry-After: 1 if it cannot be sent again
-//	the body is over the limit                 413
-//	the body cannot be read                    400
-//	the body was read outside, and is gone     500
-//	no key, a malformed or too long one        400, or the status of its keyfunc.Error
-//	a key function failed                      500
-//	the store does not answer                  503, Retry-After: 1
-//	the Locker was closed                      503, Retry-After: 1, Connection: close
-//
-// Each but an answer that was waited for is application/problem+json with a stable type, fixed texts, Cache-Control: no-store
-// and the kind in Latch-Problem, or a [Page] for a client that prefers text/html, as a browser does that sends
-// a form. [ProblemKind] lists all kinds. See [Problem] for other answers, and docs/problems.md for what each type asks
-// of the client, and what each page says.
+// A refusal is application/problem+json with a stable type, fixed texts, Cache-Control: no-store and the kind in
+// Latch-Problem, or a [Page] for a client that prefers text/html, as a browser does that sends a form. [ProblemKind]
+// lists all kinds, and docs/problems.md has the status of each, what it asks of the client, and what its page says.
+// See [Problem] for other answers.
 //
 // # Order of middleware
 //

@@ -147,8 +147,7 @@ func rpcError(err error) error {
 
 // call returns the call of r, or [keyfunc.ErrSkip] if it has no effect.
 func (o *rpc) call(r *http.Request, limit int64) (*jsonrpc.Call, error) {
-	data, err := bodybuf.Bytes(r, limit)
-	if err == nil && len(data) == 0 && r.Method != http.MethodPost { // such as the end of a session of MCP
+	if data, err := bodybuf.Bytes(r, limit); err == nil && len(data) == 0 && r.Method != http.MethodPost { // such as the end of a session of MCP
 		return nil, keyfunc.ErrSkip
 	}
 	c, err := readCall(r, limit)
@@ -177,22 +176,16 @@ func (o *rpc) key(c *jsonrpc.Call, f keyfunc.Func, r *http.Request) (string, err
 	case missing && key == "" && o.keyless != nil && o.keyless(c.Tool):
 		return "", keyfunc.ErrSkip
 	case missing && key == "":
-		return "", o.missing(err)
+		if own, ok := errors.AsType[*keyfunc.Error](err); ok && own.Detail != "" { // for clients that can set no header
+			with := *own
+			with.Detail += " A key can be at " + o.places + "."
+			err = &with
+		}
+		return "", err
 	case key == "" || !missing && !errors.Is(err, keyfunc.ErrSkip):
 		return "", err
 	}
 	return string(record.AppendText(record.AppendText(nil, c.Method), c.Tool)) + key, nil
-}
-
-// missing returns err with the places of a key in the body, for clients that can set no header.
-func (o *rpc) missing(err error) error {
-	own, ok := errors.AsType[*keyfunc.Error](err)
-	if !ok || own.Detail == "" {
-		return err
-	}
-	with := *own
-	with.Detail += " A key can be at " + o.places + "."
-	return &with
 }
 
 // outcome returns the receipt of an answer to the call with this id, or an unknown outcome in its place if the answer

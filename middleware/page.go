@@ -1,13 +1,16 @@
 package middleware
 
 import (
+	"cmp"
 	"html"
+	"mime"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
 // Page is a [Problem] for people to read, for clients that prefer text/html. It is an
@@ -55,10 +58,10 @@ type Page struct {
 // At equal weights, r prefers the page if the header names text/html, and covers JSON only by
 // */*. Page may read up to 16 KiB of the body of r, which can be read again afterwards.
 func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
-	if !refusal.PrefersPage(r) {
+	if !prefersPage(r) {
 		return nil, false
 	}
-	page = &Page{Kind: p.Kind(), Lang: "en", Back: "Go back", BackTo: refusal.WayBack(r), problem: p}
+	page = &Page{Kind: p.Kind(), Lang: "en", Back: "Go back", BackTo: wayBack(r), problem: p}
 	words, once := p.words(), p.once || lock.Attempt(r.Context()) > 0
 	page.Title = words.title
 	if words.again != "" && once {
@@ -133,4 +136,95 @@ func inWords(d time.Duration) string {
 		unit, of = time.Minute, "minute"
 	}
 	return plural(int64((d+unit-1)/unit), of)
+}
+
+// prefersPage reports whether the Accept header of r prefers text/html to
+// application/problem+json and application/json (RFC 9110, section 12.5.1). At equal
+// weights the more specific range decides: a client that names text/html, and JSON only by
+// */*, prefers the page. Without a preference it gets JSON. A comma in a quoted parameter ends an
+// element too, and a parameter behind a weight counts: no client sends either.
+func prefersPage(r *http.Request) bool {
+	if r == nil || len(r.Header["Accept"]) == 0 {
+		return false
+	}
+	var page, json, problem match
+	for element := range strings.SplitSeq(strings.Join(r.Header["Accept"], ","), ",") {
+		media, parameters, err := mime.ParseMediaType(element)
+		weight := 1.0
+		if q, weighed := parameters["q"]; err == nil && weighed {
+			weight, err = strconv.ParseFloat(q, 64)
+			delete(parameters, "q")
+			if len(q) > len("0.123") || strings.Trim(q, "0123456789.") != "" || weight > 1 {
+				continue
+			}
+		}
+		if err != nil {
+			continue
+		}
+		// The page has no parameter but its charset. Parameters of JSON are ignored.
+		if charset, has := parameters["charset"]; len(parameters) == 0 || has && len(parameters) == 1 && strings.EqualFold(charset, "utf-8") {
+			page.meet(media, weight, "text/html", "text/*")
+		}
+		problem.meet(media, weight, "application/problem+json", "application/*")
+		json.meet(media, weight, "application/json", "application/*")
+	}
+	if json.compare(problem) < 0 {
+		json = problem
+	}
+	return page.weight > 0 && page.compare(json) > 0
+}
+
+// match is the most specific range so far that contains a media type, with its highest weight.
+type match struct {
+	specific int // 0: none, 1: */*, 2: type/*, 3: type/subtype
+	weight   float64
+}
+
+func (m match) compare(n match) int {
+	return cmp.Or(cmp.Compare(m.weight, n.weight), cmp.Compare(m.specific, n.specific))
+}
+
+// meet notes the range media, in small letters, if it is one of those that contain the type.
+func (m *match) meet(media string, weight float64, exact, ofKind string) {
+	specific := 0
+	switch media {
+	case exact:
+		specific = 3
+	case ofKind:
+		specific = 2
+	case "*/*":
+		specific = 1
+	}
+	if specific > m.specific || specific == m.specific && weight > m.weight && specific > 0 {
+		*m = match{specific, weight}
+	}
+}
+
+// maxBack is the longest path that a page links to.
+const maxBack = 2 << 10
+
+// wayBack returns path and query of the page that sent r, if the page has the origin of r, and
+// otherwise "/". It never returns the address of a refusal page, because a GET of that address may
+// get another answer: the form of such a page sends only its origin.
+func wayBack(r *http.Request) string {
+	from, err := url.Parse(r.Header.Get("Referer"))
+	if err != nil || from.Host == "" || from.Scheme != "http" && from.Scheme != "https" {
+		return "/"
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin":
+	case "": // an older browser; behind a proxy that changes the host, the hosts differ
+		// The ports are compared as they are: browsers omit a default one in both, and behind a
+		// proxy that ends TLS, the scheme of r is not known.
+		if !strings.EqualFold(from.Host, r.Host) {
+			return "/"
+		}
+	default:
+		return "/"
+	}
+	back := (&url.URL{Path: from.Path, RawPath: from.RawPath, RawQuery: from.RawQuery, ForceQuery: from.ForceQuery}).RequestURI()
+	if len(back) > maxBack || !strings.HasPrefix(back, "/") || strings.HasPrefix(back, "//") { // "//" begins a host
+		return "/"
+	}
+	return back
 }

@@ -4,11 +4,12 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
-	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
 // Limits of a form that a page sends again. Each field becomes an element.
@@ -75,7 +76,7 @@ func parseFields(body string) (fields []Field, ok bool) {
 			return nil, false
 		}
 		f := Field{name, value}
-		if len(fields) == maxFormFields || !f.survives() || refusal.Secret(f.Name) {
+		if len(fields) == maxFormFields || !f.survives() || secretField(f.Name) {
 			return nil, false
 		}
 		again.WriteString("&" + url.QueryEscape(name) + "=" + url.QueryEscape(value))
@@ -103,3 +104,47 @@ func (f Field) survives() bool {
 // asBrowsers makes an encoded form one as browsers encode it (URL Standard, section
 // application/x-www-form-urlencoded).
 var asBrowsers = strings.NewReplacer("~", "%7E", "%2A", "*")
+
+// Names of secret fields: secretWords match a word of the name, secretParts a part of the
+// name without separators.
+var (
+	secretWords = []string{"pass", "pw", "pin", "cvv", "cvc", "csc", "cvn", "otp", "totp", "token", "ssn"}
+	secretParts = []string{
+		"passw", "passphrase", "passcode", "pwd", "kennwort", "motdepasse", "secret", "apikey", "privatekey", "onetimecode",
+		"cardnumber", "cardno", "cardnum", "creditcard", "ccnumber", "ccnum", "securitycode", "verificationcode",
+	}
+	// The page of the form shows these tokens, too.
+	crossSiteParts = []string{"csrf", "xsrf", "authenticity", "requestverification"}
+)
+
+// secretField reports whether a field with this name must not be repeated in a page. Only the name can
+// decide: the server does not see whether the form hides the field.
+func secretField(name string) bool {
+	words := wordsOf(name)
+	joined := strings.Join(words, "")
+	has := func(part string) bool { return strings.Contains(joined, part) }
+	if slices.ContainsFunc(secretParts, has) {
+		return true
+	}
+	return slices.ContainsFunc(words, func(word string) bool {
+		return slices.Contains(secretWords, word) && (word != "token" || !slices.ContainsFunc(crossSiteParts, has))
+	})
+}
+
+// wordsOf splits a name at each character that is not a letter, and before each capital that follows
+// a small letter: "cardCvc2" has the words card and cvc.
+func wordsOf(name string) []string {
+	var spaced strings.Builder
+	small := false
+	for _, c := range name {
+		switch {
+		case !unicode.IsLetter(c):
+			c = ' '
+		case small && unicode.IsUpper(c):
+			spaced.WriteByte(' ')
+		}
+		small = unicode.IsLower(c)
+		spaced.WriteRune(unicode.ToLower(c))
+	}
+	return strings.Fields(spaced.String())
+}

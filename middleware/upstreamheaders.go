@@ -76,17 +76,14 @@ func (u *upstream) commitmentOf(answer *http.Response) commitment {
 	return notCommitted
 }
 
-// ofClient reports whether a client has set a header of this name that only a gateway may set.
-// CGI and WSGI make one name of Latch-Key and Latch_Key.
-func ofClient(name string) bool {
-	const prefix = "latch-"
-	return len(name) >= len(prefix) && strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix)
-}
-
-// withoutLatch returns r without the headers that only a gateway may set.
+// withoutLatch returns r without the headers that only a gateway may set. CGI and WSGI make one name of Latch-Key and
+// Latch_Key.
 func withoutLatch(r *http.Request) *http.Request {
+	const prefix = "latch-"
 	sent := maps.Clone(r.Header)
-	maps.DeleteFunc(sent, func(name string, _ []string) bool { return ofClient(name) })
+	maps.DeleteFunc(sent, func(name string, _ []string) bool {
+		return len(name) >= len(prefix) && strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix)
+	})
 	if len(sent) < len(r.Header) {
 		r = r.WithContext(r.Context())
 		r.Header = sent
