@@ -32,17 +32,12 @@
 // middle, it is unknown whether there was an effect, and repeats are answered with 409
 // (outcome-unknown).
 //
-// The answer is held back until its record is settled. It is sent even if the store does
-// not confirm the settle: the record is then completed in the background, and the key stays
-// taken until then. An answer without a Content-Length that is flushed is a stream: it is recorded
-// while it is sent, and repeats get all of it when it has ended. If its client hangs up, the handler
-// goes on: writes succeed, and its context ends when its lease and its client are gone.
-// Two kinds of answers are neither held back nor recorded: an answer that is longer than
-// [WithBodyLimits] allows, and a hijacked connection. The record says so before their first byte is
-// sent, or at the limit of a stream. Even so, no request runs twice after a part of an answer was
-// sent: if the answer would have been kept, repeats get 409. An answer with trailers of the handler,
-// or shorter than its Content-Length, is not replayed either. Trailers that outer middleware
-// announces are its own, and come with each answer.
+// The answer is held back until its record is settled. It is sent even if the store does not confirm the settle: the
+// record is then completed in the background, and the key stays taken until then. An answer without a Content-Length
+// that is flushed is a stream: it is recorded while it is sent, and repeats get all of it when it has ended. Some answers
+// cannot be recorded, such as one that is longer than [WithBodyLimits] allows, or a hijacked connection: docs/semantics.md
+// lists them. Even so, no request runs twice after a part of an answer was sent: if the answer would have been kept,
+// repeats get 409.
 //
 // With [lock.WithTransaction] the handler's effect and the record of its answer are committed
 // together, and the answer is sent after the commit. A failure, a crash, or a lost lease has no effect,
@@ -62,23 +57,16 @@
 // one if the status depends on the caller, such as 401 or 412.
 //
 // The whole request body is read before the key is claimed, and the handler finds it as
-// the client sent it. A body whose Content-Encoding is gzip or deflate is compared by its content,
-// and so is its key ([keyfunc.JSON], [keyfunc.Form]). If outer middleware has parsed a form out of
-// the body, the form counts as the content of the request. If outer middleware has read the body,
-// or a part of it, and not put it back, the request is refused, because it cannot be compared with
-// its repeats.
+// the client sent it. If outer middleware has parsed a form out of the body, the form counts as the content of the
+// request. If outer middleware has read the body, or a part of it, and not put it back, the request is refused, because
+// it cannot be compared with its repeats.
 //
-// [WithFinal] lists the answers that are sent, and not kept.
-//
-// A repeat gets the headers that the handler set or changed, and the headers that
-// describe the body, whichever code has set them: ETag, Last-Modified, and all of Content-*
-// except Content-Encoding. Other headers that outer middleware sets belong to the current
-// request. If the handler has added values to such a header, only those values are replayed.
-// [WithKeepHeaders] names exceptions. A page of another
-// origin than the first gets no Access-Control headers of the first answer, unless they are for all
-// origins. Never replayed are Set-Cookie, Date, headers of
-// authentication and of the connection, and headers whose name is no token, which net/http does not
-// send. A value with control characters is sent to a repeat as net/http does over its version of HTTP.
+// [WithFinal] lists the answers that are sent, and not kept. A repeat gets the headers that the handler set or changed,
+// and the headers that describe the body, whichever code has set them: ETag, Last-Modified, and all of Content-*
+// except Content-Encoding. Other headers that outer middleware sets belong to the current request. If the handler has
+// added values to such a header, only those values are replayed. [WithKeepHeaders] names exceptions. A page of another
+// origin than the first gets no Access-Control headers of the first answer, unless they are for all origins.
+// docs/semantics.md lists the headers that are never replayed.
 //
 // The script of package form sets a cookie for the key of a form, the field "once" of the body.
 // A request with this cookie gets it back, set to "1", with each final answer. Other requests

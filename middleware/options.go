@@ -205,14 +205,10 @@ func WithUnknownHold(d time.Duration) LockOption {
 // free the key, so that the next request runs the handler again. It panics if final is
 // nil.
 //
-// Unless set, all answers below 500 are kept except these:
-//
-//   - 401, 403, 406, 407, 411, 412, 415, 416, 417, 419, 421, 423, 426, 428, 431 and 499: they depend
-//     on the headers of the request or on its connection, which are not compared. A repeat with a
-//     corrected header gets another answer.
-//   - 408, 425, 429, and answers of 400 and above with a Retry-After header: the same request may
-//     well succeed later. A 202 or 303 with Retry-After is kept: it says when to look for the
-//     result of work that has begun. That work must not begin again.
+// Unless set, all answers below 500 are kept except 401, 403, 406, 407, 408, 411, 412, 415, 416, 417, 419, 421, 423, 425,
+// 426, 428, 429, 431 and 499, and answers of 400 and above with a Retry-After header: they depend on what is not compared,
+// or the same request may well succeed later. A 202 or 303 with Retry-After is kept: it says when to look for the result
+// of work that has begun. That work must not begin again.
 //
 // A handler that answers 400 or 404 because of a header that is not compared calls [DoNotKeep].
 //
