@@ -128,8 +128,8 @@ func (s *Server) Do(ctx context.Context, c *Command) (any, error) {
 	if err := c.abandoned(); err != nil {
 		return nil, failure.NotApplied("cancelled", err)
 	}
-	now := time.Now()
 	s.mu.Lock()
+	now := time.Now()
 	if err := s.admit(c, now); err != nil {
 		s.mu.Unlock()
 		return nil, err
