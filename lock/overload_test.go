@@ -123,7 +123,6 @@ func TestOverload(t *testing.T) {
 	testmain.SkipIn(t, testmain.Quick, "measures time")
 	for name, load := range overloads {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			require.Empty(t, undisturbed(t, func() ([]string, time.Duration) { return underLoad(t, load, limited) }))
 		})
 	}
