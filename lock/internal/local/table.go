@@ -59,10 +59,10 @@ type Holding struct {
 	clock.Schedule // of the next alarm
 
 	state   atomic.Uint32 // written with the shard locked, and read without
+	ticket  bool          // name is not the key, but the key, ticketMark and more
 	shard   *shard
 	lease   Lease
 	name    string // under which the table has it
-	ticket  bool   // it has a name of its own, which is the key, ticketMark and more
 	slot    *slot  // nil if the lease does not have the key, or the slot would be empty
 	confirm func() // asks the store to confirm the settle of the lease; nil until its work is over
 }

@@ -16,11 +16,9 @@ import (
 // The work of a lease that was not granted is Holding from Bypass on, and opens its key later.
 // The zero Validity is not started.
 type Validity struct {
-	mu       sync.Mutex
-	alarm    Alarm
-	state    State // RenewAt counts only if the lease renews, and is not capped
-	renewing bool
-	opens    bool // the work is unprotected, and the key opens at the end
+	mu    sync.Mutex
+	alarm Alarm
+	state State // RenewAt counts only if the lease renews, and is not capped
 
 	renewals context.Context //nolint:containedctx // of all renewals; nil until the first
 	end      context.CancelFunc
@@ -45,12 +43,16 @@ const (
 
 // State is the state of a [Validity] at one moment.
 type State struct {
-	Phase   Phase
-	Lost    error        // nil if the lease was not lost
-	Renews  bool         // it is renewed until its end, or until the maximum hold, and its end is a loss
-	Capped  bool         // Until is as late as the maximum hold allows
+	Phase  Phase
+	Renews bool // it is renewed until its end, or until the maximum hold, and its end is a loss
+	Capped bool // Until is as late as the maximum hold allows
+
+	renewing bool
+	opens    bool // the work is unprotected, and the key opens at the end
+
 	Until   clock.Moment // it is valid until then
 	RenewAt clock.Moment // of the next renewal, in the past while one is under way; Never if there is none
+	Lost    error        // nil if the lease was not lost
 }
 
 // Start begins a validity. No other goroutine knows of it yet, so Start takes no lock.
@@ -64,7 +66,7 @@ func (v *Validity) Start(alarm Alarm, until, renewAt clock.Moment, capped bool) 
 func (v *Validity) Bypass(alarm Alarm, until clock.Moment) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.alarm, v.state, v.opens = alarm, State{Until: until}, true
+	v.alarm, v.state = alarm, State{Until: until, opens: true}
 	v.setAlarm()
 }
 
@@ -83,16 +85,16 @@ func (v *Validity) Ring(parent context.Context, at clock.Moment) (d Due) {
 	defer v.mu.Unlock()
 	switch {
 	case !v.state.Renews && at >= v.state.Until:
-		d.Opens, v.opens = v.opens, false
+		d.Opens, v.state.opens = v.state.opens, false
 	case !v.state.Renews:
 	case at >= v.state.Until:
 		d.Expired = true
 		return d
-	case at >= v.state.RenewAt && !v.renewing && !v.state.Capped:
+	case at >= v.state.RenewAt && !v.state.renewing && !v.state.Capped:
 		if v.renewals == nil {
 			v.renewals, v.end = context.WithCancel(context.WithoutCancel(parent))
 		}
-		v.renewing, d.Renewal = true, v.renewals
+		v.state.renewing, d.Renewal = true, v.renewals
 	}
 	v.setAlarm()
 	return d
@@ -101,8 +103,8 @@ func (v *Validity) Ring(parent context.Context, at clock.Moment) (d Due) {
 // setAlarm sets the alarm if an action is due later. v.mu is held, as in all unexported methods.
 func (v *Validity) setAlarm() {
 	switch s := &v.state; {
-	case !s.Renews && !v.opens:
-	case !s.Renews, s.Capped, v.renewing:
+	case !s.Renews && !v.state.opens:
+	case !s.Renews, s.Capped, v.state.renewing:
 		v.alarm.SetAlarm(s.Until)
 	default:
 		v.alarm.SetAlarm(min(s.RenewAt, s.Until))
@@ -114,7 +116,7 @@ func (v *Validity) setAlarm() {
 func (v *Validity) EndRenewal(next clock.Moment) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.renewing, v.state.RenewAt = false, next
+	v.state.renewing, v.state.RenewAt = false, next
 	v.setAlarm()
 }
 
@@ -186,7 +188,7 @@ func (v *Validity) Close() (opens bool) {
 	defer v.mu.Unlock()
 	v.state.Phase = Over
 	v.stop()
-	opens, v.opens = v.opens, false
+	opens, v.state.opens = v.state.opens, false
 	return opens
 }
 
