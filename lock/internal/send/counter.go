@@ -6,8 +6,7 @@ import (
 )
 
 // Counter counts the activities that must end before a Close may return. Unlike a WaitGroup,
-// it has a Wait with a context, may grow during a Wait, and can be closed to newcomers. The
-// zero Counter is ready for use.
+// it has a Wait with a context, may grow during a Wait, and can be closed to newcomers.
 type Counter struct {
 	state atomic.Int64                  // the number, and counterClosed
 	zero  atomic.Pointer[chan struct{}] // not nil during a Wait; closed when the number is 0

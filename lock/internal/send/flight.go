@@ -9,13 +9,11 @@ import (
 // Landing is the possible effect of a send in the store.
 type Landing uint8
 
+// The effects of a send.
 const (
-	// Nothing says that the send was not applied, and will not be applied later.
-	Nothing Landing = iota
-	// Answered says that the send may have been applied, and will not be applied later.
-	Answered
-	// Lost says that the send may have been applied, or may be applied later.
-	Lost
+	Nothing  Landing = iota // it was not applied, and will not be applied later
+	Answered                // it may have been applied, and will not be applied later
+	Lost                    // it may have been applied, or may be applied later
 )
 
 // Flight follows the sends of one call that are in flight or in doubt. A call has a Flight as

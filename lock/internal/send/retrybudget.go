@@ -59,10 +59,8 @@ func (b *RetryBudget) Tokens() int {
 
 // fill adds the tokens for the time that has passed.
 func (b *RetryBudget) fill() {
-	at, last := milli(), b.filled.Load()
+	at, last := int64(clock.Now())/1e6, b.filled.Load()
 	if at > last && b.filled.CompareAndSwap(last, at) {
 		b.add((at-last)*perMilli, reserve)
 	}
 }
-
-func milli() int64 { return int64(clock.Now()) / 1e6 }

@@ -16,6 +16,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // Sender makes the calls to one store.
@@ -33,20 +35,18 @@ type Sender struct {
 // Verdict is the meaning of a store's error for its call.
 type Verdict uint8
 
+// The meanings of an error.
 const (
-	// Unknown says that the send may have been applied.
-	Unknown Verdict = iota
-	// NotApplied says that the send was not applied, and that another send may be.
-	NotApplied
-	// Final says that the send was not applied, and that another send would end the same way.
-	Final
+	Unknown    Verdict = iota // the send may have been applied
+	NotApplied                // it was not applied, and another send may be
+	Final                     // it was not applied, and another send would end the same way
 )
 
 // New returns a Sender. judge returns the meaning of an error of the store.
 func New(judge func(error) Verdict) *Sender {
 	s := &Sender{judge: judge}
 	s.Retries.saved.Store(reserve)
-	s.Retries.filled.Store(milli())
+	s.Retries.filled.Store(int64(clock.Now()) / 1e6)
 	return s
 }
 
@@ -73,13 +73,12 @@ type Sent struct {
 	Flight     *Flight // nil if none is in flight or in doubt
 }
 
-// Call is one call to a store. It is used once, and is part of a larger struct, so that it
-// costs no allocation. Except for mu, and what mu guards, its fields belong to the goroutine that calls Do.
+// Call is one call to a store. It is used once. Except for mu, and what mu guards, its fields belong to the goroutine
+// that calls Do.
 type Call struct {
 	Sent
 
 	sender   *Sender
-	parent   context.Context //nolint:containedctx // of a call, which ends with Do
 	terms    Terms
 	began    time.Time
 	deadline time.Time
@@ -93,7 +92,7 @@ type Call struct {
 // Do makes the call r. It returns the error of the last send that failed, or an error that
 // says that there was no answer. Sent says whether the call may have been applied.
 func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
-	c.sender, c.parent, c.terms, c.began = s, ctx, terms, time.Now()
+	c.sender, c.terms, c.began = s, terms, time.Now()
 	c.deadline = c.began.Add(terms.Budget)
 	if end, ok := ctx.Deadline(); ok && !terms.Lasting && end.Before(c.deadline) {
 		c.deadline = end
@@ -166,7 +165,7 @@ func (c *Call) gone() error {
 	if c.terms.Lasting {
 		return nil
 	}
-	return Gone(c.parent)
+	return Gone(c.first.Caller)
 }
 
 // Gone returns the cause if the caller with this context no longer waits, nil if it waits. It compares the deadline
@@ -181,9 +180,8 @@ func Gone(ctx context.Context) error {
 	return nil
 }
 
-// pause waits after a send that failed: 5 ms, then twice as long each time. The upper half is
-// random, so that callers which failed together do not come back together. It reports false if
-// the time is over by then, or the caller has left.
+// pause waits after a send that failed: 5 ms, then twice as long each time, half of it random, because the callers
+// that fail together must not return together. It reports false if the time is over by then, or the caller has left.
 func (c *Call) pause() bool {
 	d := 5 * time.Millisecond << (c.sends - 1)
 	d = d/2 + rand.N(d/2+1) //nolint:gosec // spreading retries needs no secrecy

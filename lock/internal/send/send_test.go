@@ -149,7 +149,7 @@ func TestTokenOfASendThatIsNotRepeated(t *testing.T) {
 			sends := 0
 			_ = send.Do(ctx, s, new(send.Call), send.Terms{Budget: budget}, request(func(ctx context.Context) error {
 				sends++
-				require.True(t, ctx.(*send.Try).GiveUp(budget/3))
+				require.True(t, ctx.(*send.Try).GiveUp(budget/3, false))
 				leave()
 				return err
 			}))
@@ -223,7 +223,7 @@ func TestTrueTimeOfASilence(t *testing.T) {
 	virtual.Run(t, func(t *testing.T) {
 		err := send.Do(t.Context(), newSender(), new(send.Call), send.Terms{Budget: budget}, request(func(ctx context.Context) error {
 			time.Sleep(budget * 94 / 100)
-			require.True(t, ctx.(*send.Try).GiveUp(budget/3))
+			require.True(t, ctx.(*send.Try).GiveUp(budget/3, false))
 			time.Sleep(budget * 2 / 100)
 			return errLost
 		}))

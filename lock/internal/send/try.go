@@ -47,17 +47,11 @@ func Dead(ctx context.Context, token string) bool {
 }
 
 // GiveUp reports whether to give up the send for another one: a third of the budget has passed
-// since it was written, it has no answer, and there is a token. GiveUp takes the token. The other
-// send has the rest of the budget. It is the last one if answers take longer than a third of the
-// budget.
-func (t *Try) GiveUp(written time.Duration) bool {
-	return written >= t.call.terms.Budget/3 && t.GiveUpEarly()
-}
-
-// GiveUpEarly is GiveUp for a send whose connection is known to stall.
-func (t *Try) GiveUpEarly() bool {
+// since it was written, or its connection is known to stall, and there is a token. GiveUp takes the token.
+// The other send has the rest of the budget. It is the last one if answers take longer than a third of it.
+func (t *Try) GiveUp(written time.Duration, stalled bool) bool {
 	c := t.call
-	if c.terms.Once || t.nth > 1 || !c.worthwhile(0) {
+	if written < c.terms.Budget/3 && !stalled || c.terms.Once || t.nth > 1 || !c.worthwhile(0) {
 		return false
 	}
 	c.mu.Lock()
@@ -101,7 +95,7 @@ func (t *Try) AfterFunc(f func()) (stop func() bool) {
 // ring ends t if its time is over.
 func (t *Try) ring() {
 	c := t.call
-	if left := time.Until(c.deadline); left > 0 && c.gone() == nil && !t.GiveUp(time.Since(t.began)) {
+	if left := time.Until(c.deadline); left > 0 && c.gone() == nil && !t.GiveUp(time.Since(t.began), false) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if t.over == nil {

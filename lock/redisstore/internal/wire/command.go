@@ -115,7 +115,7 @@ func (c *Command) mustLeave(now time.Time, stalled bool) error {
 		return err
 	}
 	try, ok := c.ctx.(*send.Try)
-	if !now.Before(c.deadline) || ok && (try.GiveUp(now.Sub(c.written)) || stalled && try.GiveUpEarly()) {
+	if !now.Before(c.deadline) || ok && try.GiveUp(now.Sub(c.written), stalled) {
 		return send.ErrGivenUp
 	}
 	return nil
