@@ -40,14 +40,9 @@ type Orphan struct {
 }
 
 const (
-	// firstPause is the pause between the first removal and the second.
-	firstPause = time.Second
-
-	// maxAwaited bounds how long a send in flight delays the first removal.
-	maxAwaited = time.Second
-
-	// maxOrphans bounds the removals, and with it the tokens that are kept: twice as many.
-	maxOrphans = 1 << 16
+	firstPause = time.Second // between the first removal and the second
+	maxAwaited = time.Second // for a send in flight, before the first removal
+	maxOrphans = 1 << 16     // bounds the removals, and with it the tokens that are kept: twice as many
 )
 
 // tokens are the tokens of orphans. A token is kept for longer than its entry is
@@ -71,17 +66,15 @@ type token struct {
 // Fate is the state of a token's claim, as far as this process knows.
 type Fate uint8
 
+// The fates of a token.
 const (
-	// NotKnown says that the token does not belong to an orphan.
-	NotKnown Fate = iota
-	// Dead says that the claim has no holder, and that its entry may be removed.
-	Dead
-	// LostTakeover says that a takeover had no answer, and that the next claim of its key
-	// adopts it.
-	LostTakeover
+	NotKnown     Fate = iota // it does not belong to an orphan
+	Dead                     // its claim has no holder, and its entry may be removed
+	LostTakeover             // its takeover had no answer, and the next claim of the key adopts it
 )
 
-// AddOrphan lets the queue remove the entry of o, unless its token is known already.
+// AddOrphan keeps the token of o, and lets the queue remove its entry, unless o is a takeover or its token is
+// known already. It may give up another removal.
 func (q *Queue) AddOrphan(o *Orphan) {
 	wait, doubt := time.Duration(0), o.Flight.Doubt()
 	if doubt.InFlight > 0 && !o.Answered {
@@ -90,40 +83,24 @@ func (q *Queue) AddOrphan(o *Orphan) {
 	}
 	o.began = time.Now()
 	q.mu.Lock()
-	d, dropped := q.keep(o, wait)
-	q.mu.Unlock()
-	if dropped {
-		o.Dropped()
+	t, old := &q.tokens, q.tokens.known[o.Token]
+	if old != nil && old.fate == LostTakeover {
+		old.orphan = o // the adopting claim may have renewed it
 	}
-	if d != nil && doubt.InFlight > 0 {
-		o.Flight.WhenLanded(func() { q.Now(d) })
-	}
-	q.wake()
-}
-
-// keep keeps the token of o, and starts its removal, unless o is a takeover or its token is known. It may
-// give up another removal. q.mu is held.
-func (q *Queue) keep(o *Orphan, wait time.Duration) (started *Duty, dropped bool) {
-	t := &q.tokens
-	switch k := t.known[o.Token]; {
-	case q.stage == stopped:
-		return nil, false
-	case k != nil:
-		if k.fate == LostTakeover { // the adopting claim may have renewed it
-			k.orphan = o
-		}
-		return nil, false
+	if old != nil || q.stage == stopped {
+		q.mu.Unlock()
+		return
 	}
 	for range 2 {
 		q.visit()
 	}
-	k := &token{name: o.Token, fate: Dead, orphan: o}
+	k := &token{name: o.Token, fate: LostTakeover, orphan: o}
 	t.known[k.name], t.all = k, append(t.all, k)
 	if o.Takeover {
-		k.fate = LostTakeover
-		return nil, false
+		q.mu.Unlock()
+		return
 	}
-	k.duty = &Duty{Subject: o.Subject, token: k, GiveUp: func() {}, Try: func(closing bool) Progress {
+	d := &Duty{Subject: o.Subject, token: k, GiveUp: func() {}, Try: func(closing bool) Progress {
 		p := o.try(q.maxLag, closing)
 		if p.Done {
 			q.mu.Lock()
@@ -132,14 +109,22 @@ func (q *Queue) keep(o *Orphan, wait time.Duration) (started *Duty, dropped bool
 		}
 		return p
 	}}
+	k.fate, k.duty = Dead, d
 	t.removing++
-	q.start(k.duty, removals, wait)
-	if t.removing <= maxOrphans {
-		return k.duty, false
+	q.start(d, removals, wait)
+	dropped := t.removing > maxOrphans
+	if dropped {
+		q.giveUp(q.kinds[removals].Pop()) // in an outage, the one that has waited longest
+		q.stats.Dropped++
 	}
-	q.giveUp(q.kinds[removals].Pop()) // in an outage, the one that has waited longest
-	q.stats.Dropped++
-	return k.duty, true
+	q.mu.Unlock()
+	if dropped {
+		o.Dropped()
+	}
+	if doubt.InFlight > 0 {
+		o.Flight.WhenLanded(func() { q.Now(d) })
+	}
+	q.wake()
 }
 
 // visit forgets the next token, unless its removal goes on or its entry can still be in the store. Two visits for

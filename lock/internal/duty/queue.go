@@ -20,11 +20,8 @@ const (
 	// each. An outage may last longer, and must not end the process.
 	maxBytes = 64 << 20
 
-	// tokenPause is the pause of the queue when the retry budget is spent. The budget gains at
-	// least one token in that time.
-	tokenPause = 100 * time.Millisecond
-
-	longPause = 5 * time.Second
+	tokenPause = 100 * time.Millisecond // when the retry budget is spent, which gains a token meanwhile
+	longPause  = 5 * time.Second
 )
 
 // Subject describes a [Duty] to operators.
@@ -102,20 +99,15 @@ type kind struct {
 // Stage is the progress of the Locker's Close.
 type Stage uint8
 
+// The stages of a Close.
 const (
-	// Working is the stage before Close.
-	Working Stage = iota
-	// Expedited says that Close waits for the holders: pauses are short, and attempts take
-	// no tokens.
-	Expedited
-	// Draining says that the holders are done: an orphan is removed once.
-	Draining
-
-	stopped // nothing is tried
+	Working   Stage = iota // before it
+	Expedited              // it waits for the holders: pauses are short, and attempts take no tokens
+	Draining               // the holders are done: an orphan is removed once
+	stopped                // nothing is tried
 )
 
-// New returns a Queue without duties. maxLag is the longest time after the return of a call in
-// which its command may still take effect.
+// New returns a Queue without duties.
 func New(sender *send.Sender, maxLag time.Duration) *Queue {
 	q := &Queue{sender: sender, maxLag: maxLag, all: make(map[*Duty]struct{})}
 	q.tokens.known = make(map[string]*token)
