@@ -1,27 +1,14 @@
-// Package admission estimates how long a call would wait in a queue before a
-// store, so that a call which cannot be served in its time is refused when it
-// arrives: certainly not applied, and long before its caller's time is over. It
-// does not depend on the store.
+// Package admission estimates how long a call would wait in a queue before a store, so that a call which cannot be
+// served in its time is refused when it arrives: certainly not applied, and long before its caller's time is over.
 package admission
 
 import "time"
 
 const (
-	// memory is the measured time after which older measurements count half.
-	memory = 500 * time.Millisecond
-
-	// enough is the time that has to be measured before the rate counts. The first
-	// answers of a burst come late, because connections are dialled for them.
-	enough = 200 * time.Millisecond
-
-	// silence is the longest time between two answers that is measured. During a longer time, the
-	// store does not serve at all. Such a time does not show the rate, and must not refuse calls
-	// when the store serves again.
-	silence = 100 * time.Millisecond
-
-	// stale is the time without a queue after which a rate is forgotten: the store was
-	// overloaded when the rate was measured, and keeps up now.
-	stale = 100 * time.Millisecond
+	memory  = 500 * time.Millisecond // measured time, after which older measurements count half
+	enough  = 200 * time.Millisecond // measured time before the rate counts: at first, connections are dialled
+	silence = 100 * time.Millisecond // longest time between two answers that is measured: in a longer one, nothing is served
+	stale   = 100 * time.Millisecond // without a queue, after which a rate is forgotten: the store keeps up now
 )
 
 // Gauge measures how many claims a second leave a queue, while there is one: an idle store

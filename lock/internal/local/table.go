@@ -14,8 +14,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
-// Lease is what a [Table] asks a lease. Its methods may be called with the shard of its key locked,
-// except for Ring.
+// Lease is what a [Table] asks a lease, except for Ring with the shard of its key locked.
 type Lease interface {
 	Owner() string                // for operators
 	SameRequest(other Lease) bool // false if the fingerprints differ
@@ -175,8 +174,7 @@ func (h *Holding) Grant(due clock.Moment, decide func() Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.state.Store(granted)
-	h.Due = due
-	if due < s.nextLook {
+	if h.Due = due; due < s.nextLook {
 		s.nextLook = due
 		s.alarms.Arm(due)
 	}
@@ -203,9 +201,8 @@ func (h *Holding) MarkSettling(confirm func()) {
 	h.confirm = confirm
 }
 
-// Leave frees the key of h if h has it. It may be called again: at the loss of a lease and
-// at its end. There is no renewal after the first call. decide, if it is not nil, returns the
-// decision for the callers behind h. It is called if there are such callers.
+// Leave frees the key of h if h has it, and drops its alarm. It is called at the loss of a lease and again at
+// its end. decide, if it is not nil, returns the decision for the callers behind h, if there are any.
 func (h *Holding) Leave(decide func() Decision) {
 	s := h.shard
 	s.mu.Lock()
@@ -281,13 +278,10 @@ func (t *Table) Keys() (all []Key) {
 // Taken is the state of a key in this process.
 type Taken uint8
 
+// The states of a key.
 const (
-	// NotTaken says that no lease has the key.
-	NotTaken Taken = iota
-	// TakenUndecided says that the key is pending, or that its work is over and the store has not
-	// confirmed the end. Both end within a budget, or when the store answers again.
-	TakenUndecided
-	// TakenHeld says that the key is held.
+	NotTaken       Taken = iota // no lease has it
+	TakenUndecided              // see [Holding.undecided]
 	TakenHeld
 )
 
@@ -310,12 +304,9 @@ func (s *shard) taken(key string) Taken {
 	}
 }
 
-// ring rings the leases that are due, for example when a renewal is. If a look is due, it first
-// looks through all leases, and queues the new ones.
-//
-// Most leases end long before an alarm. A timer for each would be the largest part of their
-// cost, and even a place in a queue costs much. So all share one timer, and a new lease is in no
-// queue: the look comes before the first alarm of a new lease, and most have ended by then.
+// ring rings the leases that are due, for example when a renewal is. Most leases end long before. A timer for
+// each would be the largest part of their cost, and even a place in a queue costs much. So all share one timer,
+// and a new lease is in no queue until a look through all leases, which comes before its first alarm.
 func (s *shard) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,13 +28,9 @@ type Waiter struct {
 // Decision is the end of a claim or of a run, for the callers that have waited for it. It is their
 // answer too, if the store would give them the same answer. It shares no bytes with its first caller.
 type Decision interface {
-	// Answers reports whether the decision ends the acquire of h. patient says that h waits for
-	// holders.
-	Answers(h Lease, patient bool) bool
-	// Unserved reports whether the store did not serve the claim.
-	Unserved() bool
-	// FoundHolder reports whether the key has a holder.
-	FoundHolder() bool
+	Answers(h Lease, patient bool) bool // it ends the acquire of h, which waits for holders if patient
+	Unserved() bool                     // the store did not serve the claim
+	FoundHolder() bool                  // the key has a holder
 }
 
 // slot has the callers that wait for a key. It belongs to the lease that has the key, and is made
@@ -162,15 +158,12 @@ func (sl *slot) decide(w *Waiter, d Decision) {
 // Stopped is the result of [Waiter.Stop].
 type Stopped uint8
 
+// The results of a stop.
 const (
-	// StillWaiting says that the wait goes on, for the answer to a claim.
-	StillWaiting Stopped = iota
-	// FoundHeld says that another caller holds the key.
-	FoundHeld
-	// FoundUndecided says that a claim or a settle of this process is still unanswered.
-	FoundUndecided
-	// FoundReady says that the waiter has the key, or that there is a decision.
-	FoundReady
+	StillWaiting   Stopped = iota // for the answer to a claim
+	FoundHeld                     // by another caller
+	FoundUndecided                // a claim or a settle of this process is still unanswered
+	FoundReady                    // the waiter has the key, or there is a decision
 )
 
 // Stop ends the wait of w. With forAnswer, w goes on to wait for the answer to a pending claim,

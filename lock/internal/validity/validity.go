@@ -32,12 +32,10 @@ type Alarm interface{ SetAlarm(due clock.Moment) }
 // Phase is the progress of the end of a lease.
 type Phase uint8
 
+// The phases of a lease.
 const (
-	// Holding is the phase before Release or Settle was called.
-	Holding Phase = iota
-	// Ending is the phase after Release or Settle was called.
-	Ending
-	// Over is the phase after that call was answered, or was given up.
+	Holding Phase = iota // until Release or Settle is called
+	Ending               // until that call is answered, or given up
 	Over
 )
 
@@ -55,8 +53,7 @@ type State struct {
 	Lost    error        // nil if the lease was not lost
 }
 
-// Start begins a validity. No other goroutine knows of it yet, so Start takes no lock.
-// capped says that it cannot be renewed.
+// Start begins a validity, which no other goroutine knows yet. capped says that it cannot be renewed.
 func (v *Validity) Start(alarm Alarm, until, renewAt clock.Moment, capped bool) {
 	v.alarm, v.state = alarm, State{Renews: true, Capped: capped, Until: until, RenewAt: renewAt}
 }
@@ -83,18 +80,18 @@ type Due struct {
 func (v *Validity) Ring(parent context.Context, at clock.Moment) (d Due) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch {
-	case !v.state.Renews && at >= v.state.Until:
-		d.Opens, v.state.opens = v.state.opens, false
-	case !v.state.Renews:
-	case at >= v.state.Until:
+	switch s := &v.state; {
+	case !s.Renews && at >= s.Until:
+		d.Opens, s.opens = s.opens, false
+	case !s.Renews:
+	case at >= s.Until:
 		d.Expired = true
 		return d
-	case at >= v.state.RenewAt && !v.state.renewing && !v.state.Capped:
+	case at >= s.RenewAt && !s.renewing && !s.Capped:
 		if v.renewals == nil {
 			v.renewals, v.end = context.WithCancel(context.WithoutCancel(parent))
 		}
-		v.state.renewing, d.Renewal = true, v.renewals
+		s.renewing, d.Renewal = true, v.renewals
 	}
 	v.setAlarm()
 	return d
@@ -103,8 +100,8 @@ func (v *Validity) Ring(parent context.Context, at clock.Moment) (d Due) {
 // setAlarm sets the alarm if an action is due later. v.mu is held, as in all unexported methods.
 func (v *Validity) setAlarm() {
 	switch s := &v.state; {
-	case !s.Renews && !v.state.opens:
-	case !s.Renews, s.Capped, v.state.renewing:
+	case !s.Renews && !s.opens:
+	case !s.Renews, s.Capped, s.renewing:
 		v.alarm.SetAlarm(s.Until)
 	default:
 		v.alarm.SetAlarm(min(s.RenewAt, s.Until))
@@ -141,9 +138,8 @@ func (v *Validity) stop() {
 	}
 }
 
-// Gone notes that a renewal did not find the entry. holding says that the lease is lost with
-// it. Otherwise a settle without an answer was applied, or another caller has the key. The answer
-// to the settle will show which of the two, and there is nothing left to renew.
+// Gone notes that a renewal did not find the entry. holding says that the lease is lost with it. Otherwise there is
+// nothing to renew: the answer to the settle will show whether it was applied, or another caller has the key.
 func (v *Validity) Gone() (holding bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -154,8 +150,7 @@ func (v *Validity) Gone() (holding bool) {
 	return false
 }
 
-// Lose notes that the lease is lost. first reports that no earlier call did, and that the
-// lease was not over.
+// Lose notes that the lease is lost. first reports that no earlier call did, and that it was not over.
 func (v *Validity) Lose(why error) (lost error, first bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -192,8 +187,7 @@ func (v *Validity) Close() (opens bool) {
 	return opens
 }
 
-// Halt ends renewals and alarms: the lease is released, or lapses since its Locker was
-// closed, or because its settle waits for the store.
+// Halt ends renewals and alarms of a lease that lapses, or whose end is not a Release or a Settle.
 func (v *Validity) Halt() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
