@@ -268,7 +268,7 @@ type Description struct {
 	NoAmends error
 
 	// Check, unless nil, returns an error if the server, or a setting of it, is unfit. The error says
-	// how to fix it. A Locker calls Check once in every minute of use.
+	// how to fix it. A Locker calls Check once in every minute of use. Check returns when its ctx ends, after 5 s.
 	Check func(ctx context.Context) error
 
 	// Watch, unless nil, gives hints that a key may have become free or settled. It is called for a
