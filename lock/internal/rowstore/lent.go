@@ -102,7 +102,7 @@ func (w *Work) Connect(ctx context.Context, db *sql.DB, known func(conn any) err
 
 // Lend makes the *sql.Tx of the work, whose one connection is lent by its session s.
 func (w *Work) Lend(ctx context.Context, out *sql.DB, l Lender, s Session) (err error) {
-	w.cut, w.Stop = context.WithCancel(context.WithoutCancel(ctx))
+	w.cut, w.Stop = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // its session calls Stop
 	if w.Tx, err = Lend(w.cut, out, lent{l, s, w}); err != nil {
 		_ = w.User.Close()
 		return fmt.Errorf("lending the connection: %w", err)

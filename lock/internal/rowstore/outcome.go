@@ -10,6 +10,7 @@ import (
 // Found is the state of the row of a claim, as a question for the outcome of its COMMIT has found it.
 type Found uint8
 
+// The states.
 const (
 	Locked  Found = iota // written by a transaction in progress: the one of the COMMIT, unless another call writes at this moment
 	Taken                // taken from the claim, without a receipt: nothing was committed, and no transaction can settle the claim from now on

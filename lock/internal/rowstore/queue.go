@@ -79,6 +79,7 @@ func (q *Queue) wait() time.Duration {
 // Rank is the priority with which a call gets one of the store's own connections.
 type Rank int
 
+// The ranks.
 const (
 	First Rank = iota // for renewals and ends of leases, and the later statements of a claim
 	Later             // for claims, queries and clean-up
