@@ -66,8 +66,7 @@ func (s *Store) take(ctx context.Context, key string, c *lock.Claim, r *rowstore
 	return granted && err == nil, fence, err
 }
 
-// fenced draws the fence after the claim has won the key: a fence that was drawn before could be
-// lower than the fence of an earlier holder for which the claim has waited.
+// fenced draws the fence of a claim that has won the key.
 func (s *Store) fenced(ctx context.Context, conn *sql.Conn, key, token string) (fence int64, err error) {
 	if fence, err = s.draw(ctx, conn); err == nil {
 		_, err = conn.ExecContext(ctx, text(s.statements.fence, key, token, fence))
@@ -100,7 +99,9 @@ func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *r
 }
 
 // readAll calls each with the rows of keys. If COMMITs wait for a replica, readAll returns when the
-// replica has the receipts, too.
+// replica has the receipts, too: it commits an unused fence, for which the server waits. Without it, a
+// reader could see a commit that no replica has: on a server that has recovered from a crash, or after a
+// COMMIT was killed while it waited.
 func (s *Store) readAll(ctx context.Context, conn *sql.Conn, keys list, each func(*rowstore.Row)) error {
 	var await bool
 	err := s.withServer(ctx, conn, func(is *server) error {
@@ -116,10 +117,13 @@ func (s *Store) readAll(ctx context.Context, conn *sql.Conn, keys list, each fun
 			return nil
 		})
 	})
-	if err == nil && await {
-		err = s.awaitReplica(ctx, conn)
+	if err != nil || !await {
+		return err
 	}
-	return err
+	return inTx(ctx, conn, func() error {
+		_, err := s.draw(ctx, conn)
+		return err
+	})
 }
 
 // changesRow runs a statement, and reports whether it has changed a row. If it has not, an earlier

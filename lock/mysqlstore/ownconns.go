@@ -269,13 +269,3 @@ func variables(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
 		return err
 	})
 }
-
-// awaitReplica returns when the replica has all earlier commits: it commits an unused fence, for
-// which the server waits. Without it, a reader could see a commit that no replica has: on a server
-// that has recovered from a crash, or after a COMMIT was killed while it waited.
-func (s *Store) awaitReplica(ctx context.Context, conn *sql.Conn) error {
-	return inTx(ctx, conn, func() error {
-		_, err := s.draw(ctx, conn)
-		return err
-	})
-}

@@ -193,7 +193,7 @@ func (w *session) settled(ctx context.Context) error {
 		w.endErr = failure.Transient(errSessionEnded)
 	case w.stmtErr == nil:
 		return nil
-	case rollsBack(w.stmtErr):
+	case slices.Contains([]uint16{errDeadlock, errRecordChanged, 1206}, number(w.stmtErr)): // it has rolled back
 		w.endErr = failure.Transient(fmt.Errorf("%w: %w", errUndone, failure.Classed(w.stmtErr)))
 	case w.open(ctx):
 		switch committed, err := w.markCommitted(ctx); {
@@ -211,12 +211,6 @@ func (w *session) settled(ctx context.Context) error {
 		}
 	}
 	return w.endErr
-}
-
-// rollsBack reports whether err is an error with which the server rolls back the transaction.
-func rollsBack(err error) bool {
-	n := number(err)
-	return n == errDeadlock || n == errRecordChanged || n == 1206
 }
 
 // open reports whether a transaction is open. Without one, the server forgets a savepoint at once.

@@ -144,9 +144,6 @@ func notCommitted(err error) error {
 	return failure.Permanent(failure.Explain(err))
 }
 
-// Outcome is part of [lock.Transaction]. It asks by a write. When the write is committed, the
-// answer is final: the server is not a replica, and if COMMITs wait for a replica, the replica has
-// both commits.
 func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case t.unexplained:
@@ -204,10 +201,8 @@ func (t *workTransaction) TakeClaim(ctx context.Context) (found rowstore.Found, 
 	return found, err
 }
 
-// EndIdle is part of [rowstore.Question]. Ending an idle session is safe: a session that waits for its
-// client in the middle of a transaction is not executing a COMMIT. Servers count their sessions, so
-// after a restart, or on another server, the number may belong to another session, which has not been
-// idle since the COMMIT was sent.
+// EndIdle is part of [rowstore.Question]. Servers count their sessions, so after a restart, or on another
+// server, the number may belong to another session, which has not been idle since the COMMIT was sent.
 func (t *workTransaction) EndIdle(ctx context.Context) {
 	_ = t.store.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		atLeast := time.Since(t.sent)

@@ -66,23 +66,16 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, ended, wor
 	case ended:
 		return s.overtake(ctx, s.statements.reclaim, append(args, c.Fenced))
 	case c.Fenced:
-		return s.claimFenced(ctx, args)
+		batch := new(pgx.Batch) // one transaction, in one round trip
+		batch.Queue(s.planned(s.statements.claim), args...)
+		batch.Queue(s.planned(s.statements.fence), args[0], args[1])
+		return s.grantedBy(ctx, batch, 1)
 	}
 	err = s.each(ctx, rowstore.Later, s.statements.claim, func(rows pgx.Rows) error {
 		granted = true
 		return rows.Scan(&fence, nil)
 	}, args...)
 	return granted, fence, err
-}
-
-// claimFenced draws the fence after the claim has won the key: a fence that was drawn before could
-// be lower than the fence of an earlier holder for which the claim has waited. Both statements are
-// one transaction, in one round trip.
-func (s *Store) claimFenced(ctx context.Context, args []any) (granted bool, fence int64, err error) {
-	batch := new(pgx.Batch)
-	batch.Queue(s.planned(s.statements.claim), args...)
-	batch.Queue(s.planned(s.statements.fence), args[0], args[1])
-	return s.grantedBy(ctx, batch, 1)
 }
 
 // overtake replaces the claim of an unsettled row, which it locks in a statement of its own: see

@@ -95,7 +95,6 @@ WHERE key = $1 AND receipt IS NULL AND `
 	get := func(columns string) string {
 		return n.in(`SELECT ` + confirmed + `, ` + columns + `, e.receipt FROM latch_entries e WHERE key = $1`)
 	}
-	// A session that waits for its client in the middle of a transaction executes no COMMIT.
 	const idle = ` FROM pg_stat_activity WHERE pid = $1::bigint AND usename = current_user AND state <> 'idle' AND wait_event = 'ClientRead'`
 	return statements{
 		// The claim does not lock a row that its snapshot shows as taken: locking a row writes to it.

@@ -132,10 +132,9 @@ func notCommitted(err error) error {
 	}
 }
 
-// Outcome is part of [lock.Transaction]. It asks by a write. When the write is committed, the
-// answer is final: the server is not a standby, and if COMMITs wait for a standby, the standby has
-// both commits. If the entry is gone, or belongs to another claim, it was not settled: the server
-// has lost claim and COMMIT in a crash, the lease was over, or an operator has freed the key.
+// Outcome is part of [lock.Transaction]. If the entry is gone, or belongs to another claim, it was not
+// settled: the server has lost claim and COMMIT in a crash, the lease was over, or an operator has freed
+// the key.
 func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case t.leave != nil:

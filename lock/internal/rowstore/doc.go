@@ -22,12 +22,14 @@
 // If the clock is set back, leases last longer by the difference, and nothing is granted twice. If it is
 // set forward, leases end earlier than their holders expect. lock.WithFencing guards against that, and
 // work in a transaction is not affected: its receipt is refused with the claim. A fence is drawn after
-// its claim has won the key, so that the fences of a key rise in the order of its grants.
+// its claim has won the key, so that the fences of a key rise in the order of its grants: one that was
+// drawn before could be lower than the fence of an earlier holder for which the claim has waited.
 //
 // # COMMIT
 //
 // A COMMIT is never cancelled, neither when its caller's time is over nor when its connection fails. After
-// one without an answer, the store asks for the outcome by a write, which no standby can answer.
+// one without an answer, the store asks for the outcome by a write, which no standby can answer. When the
+// write is committed, the answer is final: if COMMITs wait for a standby, the standby has both commits.
 //
 // # Where they differ
 //
