@@ -77,12 +77,10 @@ func (f *files) openClaims(ctx context.Context, path string, s *statements) erro
 		err = migrate(ctx, f.claims, s.present, s.schema+s.fences)
 	}
 	err = f.note(err, "-wal", "-shm")
-	err = f.prepare(ctx, err, &f.begin, f.claims, "BEGIN IMMEDIATE")
-	err = f.prepare(ctx, err, &f.commit, f.claims, "COMMIT")
-	err = f.prepare(ctx, err, &f.get, f.claims, s.get)
-	err = f.prepare(ctx, err, &f.put, f.claims, s.put)
-	err = f.prepare(ctx, err, &f.drop, f.claims, s.drop)
-	if err = f.prepare(ctx, err, &f.fence, f.claims, s.fence); err != nil {
+	for stmt, text := range map[**sql.Stmt]string{&f.begin: "BEGIN IMMEDIATE", &f.commit: "COMMIT", &f.get: s.get, &f.put: s.put, &f.drop: s.drop, &f.fence: s.fence} {
+		err = f.prepare(ctx, err, stmt, f.claims, text)
+	}
+	if err != nil {
 		return err
 	}
 	return f.exec(ctx, "PRAGMA busy_timeout = 0") // begin waits itself
