@@ -44,10 +44,8 @@ func ACP() Option {
 // requests get 503, even if the Locker fails open. Refusals are a JSON object with code and
 // content. Bodies are compared byte by byte, as without an option.
 //
-// In the protocol, 409 says that the body is another one, and there is no status for a repeat
-// while the first request is in flight. So a repeat that has waited for it in vain gets 503 with
-// Retry-After ([WithInProgressStatus]), and the client sends the same key again. If the outcome
-// is unknown or cannot be replayed, a repeat gets 500, and the client looks at the checkout.
+// A repeat that has waited for the first request in vain gets 503 with Retry-After ([WithInProgressStatus]),
+// and one whose outcome is unknown or cannot be replayed gets 500: docs/contracts.md says why.
 // A [Lock] with UCP() refuses in the same way, with 503 for a key that is held.
 // Later options override these. The protocol demands 24 hours of [lock.WithKeep], and recommends
 // 48: with less than 24, Idempotent panics.

@@ -31,10 +31,8 @@ import (
 //     id, _meta with its progress token, and the keys themselves do not count. The method and the
 //     tool are part of the record's key, as a path is: one key for two tools is two calls.
 //   - The key is that of the key function, or else a string or an integer in the body: at keys, which
-//     are JSON pointers, or unless given, where contracts have it: /params/idempotencyKey (MCP,
-//     SEP-3182), /params/arguments/idempotency_key (AdCP), and idempotency-key or idempotency_key in
-//     /params/arguments/meta (UCP, ACP). Two keys that differ are refused. With [keyfunc.Optional],
-//     calls without a key run unguarded.
+//     are JSON pointers, or unless given, where contracts have it (docs/agents.md). Two keys that differ are
+//     refused. With [keyfunc.Optional], calls without a key run unguarded.
 //   - A replay has the id of the repeated call, byte by byte, in JSON and in each event of a stream.
 //     The events lose their own ids, with which a client would resume the stream of the first call.
 //   - A refusal is a JSON-RPC error with this id. Its HTTP status is that of the [Problem], and

@@ -30,10 +30,9 @@ func (o upstreamOption) applyUpstream(u *upstream) { o(u) }
 //	Latch-Commit: yes    from the upstream: the effect has happened
 //	Latch-Commit: no     from the upstream: there was no effect
 //
-// A whole answer with yes is kept, whatever its status, as after [lock.Commit]. After an answer
-// with no, the request had no effect, whatever the status: if the guard does not keep the answer,
-// a repeat is sent. Any other value is ignored. The value is trusted, so the upstream must send no
-// only if its work was rolled back.
+// A whole answer with yes is kept, whatever its status, as after [lock.Commit]. After an answer with no, a repeat is
+// sent, unless the guard keeps the answer. Any other value is ignored. The value is trusted, so the upstream must send
+// no only if its work was rolled back.
 //
 // The option is for the Transport of a proxy, which sends each request on once. If a handler makes
 // several calls, all of them would have the same Latch-Key.
