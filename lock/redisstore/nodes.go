@@ -169,8 +169,6 @@ func (c *cluster) serverOf(master *redis.Client) *server {
 	return s
 }
 
-var errNoMasters = errors.New("the node that was asked knows no master")
-
 func (c *cluster) all(ctx context.Context) ([]*server, error) {
 	found, err := untilEnd(ctx, func() (found []*redis.Client, err error) {
 		var mu sync.Mutex
@@ -186,7 +184,7 @@ func (c *cluster) all(ctx context.Context) ([]*server, error) {
 	case err != nil:
 		return nil, err
 	case len(found) == 0: // a node that was reset, or has lost its disk, answers so
-		return nil, failure.NotApplied("CLUSTERDOWN", errNoMasters)
+		return nil, failure.NotApplied("CLUSTERDOWN", errors.New("the node that was asked knows no master"))
 	}
 	slices.SortFunc(found, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
 	all := make([]*server, len(found))

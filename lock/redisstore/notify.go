@@ -95,14 +95,8 @@ type notices struct {
 
 func newNotices(n *nodes) *notices {
 	open, shut := context.WithCancel(context.Background()) //nolint:forbidigo // see open
-	return &notices{
-		nodes:      n,
-		open:       open,
-		shut:       shut,
-		waiting:    make(map[string]map[chan struct{}]struct{}),
-		subscribed: make(map[string]bool),
-		changed:    make(chan struct{}, 1),
-	}
+	waiting, subscribed := make(map[string]map[chan struct{}]struct{}), make(map[string]bool)
+	return &notices{nodes: n, open: open, shut: shut, waiting: waiting, subscribed: subscribed, changed: make(chan struct{}, 1)}
 }
 
 func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
