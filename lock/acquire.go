@@ -58,7 +58,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := validKey(key, false); err != nil {
 		return nil, err
 	}
-	e := new(Lease).init(ctx, l, entryName(key))
+	e := new(Lease).init(ctx, l, key)
 	if err := l.acquire(ctx, e, acquireTerms{wait: l.cfg.wait}); err != nil {
 		return nil, err
 	}
@@ -66,9 +66,9 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 }
 
 // init makes e a lease that is not claimed yet, for work in ctx.
-func (e *Lease) init(ctx context.Context, l *Locker, entry entryName) *Lease {
+func (e *Lease) init(ctx context.Context, l *Locker, entry string) *Lease {
 	e.locker, e.entry, e.owner, e.parent = l, entry, l.core.owner, ctx
-	l.core.keys.Prepare(&e.local, (*localLease)(e), string(entry))
+	l.core.keys.Prepare(&e.local, (*localLease)(e), entry)
 	if len(l.cfg.observers) > 0 {
 		e.observed = &observation{began: time.Now()}
 	}
@@ -104,7 +104,7 @@ type acquireTerms struct {
 func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) (err error) {
 	switch {
 	case ctx.Err() != nil:
-		return notAcquired(ctx)
+		return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 	case !l.core.active.Enter():
 		return ErrClosed
 	}
@@ -125,11 +125,6 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) (err
 		l.reportRefusal(ctx, e, began, err)
 	}
 	return err
-}
-
-// notAcquired returns the error of a caller that had left before its first claim.
-func notAcquired(ctx context.Context) error {
-	return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 }
 
 func isRefusal(err error) bool {

@@ -48,7 +48,7 @@ func (r *Run) Ticket() (string, error) {
 	case e.locker.core.about.NoAmends != nil:
 		return "", e.locker.core.about.NoAmends
 	}
-	t := tickettext.Ticket{Name: string(e.entry), Token: e.claim.token, Until: time.Now().Add(e.locker.cfg.keep)}
+	t := tickettext.Ticket{Name: e.entry, Token: e.claim.token, Until: time.Now().Add(e.locker.cfg.keep)}
 	ticket, ok := t.Write(tickettext.Answer)
 	if !ok {
 		return "", errTicketLength

@@ -58,7 +58,7 @@ func (l *Locker) AcquireAny(ctx context.Context, keys []string) (*Lease, error) 
 	}
 	switch {
 	case ctx.Err() != nil:
-		return nil, notAcquired(ctx)
+		return nil, fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 	case l.core.closing.Err() != nil: // also if no key is asked for, since this process has all
 		return nil, ErrClosed
 	}
@@ -137,7 +137,7 @@ func (s *search) try(ctx context.Context) error {
 }
 
 func (s *search) newLease(ctx context.Context, key string) *Lease {
-	e := new(Lease).init(ctx, s.locker, entryName(key))
+	e := new(Lease).init(ctx, s.locker, key)
 	if e.observed != nil {
 		e.observed.began, e.observed.waited = s.began.Wall(), s.waited
 	}

@@ -49,7 +49,7 @@ func (l *Locker) Begin(ctx context.Context, key string, fingerprint []byte, s *S
 	if s == nil {
 		s = &Submission{}
 	}
-	name := entryName(keytext.Record(key))
+	name := keytext.Record(key)
 	if l.findReceipt(ctx, s, key, name, fingerprint, &earlier) {
 		return nil, earlier, nil
 	}
@@ -88,11 +88,11 @@ func (l *Locker) Begin(ctx context.Context, key string, fingerprint []byte, s *S
 
 // askLeft sets the time for which the receipt of earlier is still kept, if the caller asks for it.
 // With some stores, the answer to a claim does not contain this time.
-func (l *Locker) askLeft(ctx context.Context, s *Submission, name entryName, earlier *Entry) {
+func (l *Locker) askLeft(ctx context.Context, s *Submission, name string, earlier *Entry) {
 	if !s.AskLeft || earlier.Left != 0 {
 		return
 	}
-	if now, err := l.read(ctx, string(name), true); err == nil && now.Token == earlier.Token {
+	if now, err := l.read(ctx, name, true); err == nil && now.Token == earlier.Token {
 		earlier.Left = now.Left
 	}
 }
@@ -104,7 +104,7 @@ func (l *Locker) askLeft(ctx context.Context, s *Submission, name entryName, ear
 //
 // findReceipt need not ask the local table first. A settled record stays settled until its keep
 // is over, so a lease that still has the key is about to end.
-func (l *Locker) findReceipt(ctx context.Context, s *Submission, key string, name entryName, fingerprint []byte, entry *Entry) bool {
+func (l *Locker) findReceipt(ctx context.Context, s *Submission, key string, name string, fingerprint []byte, entry *Entry) bool {
 	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.closing.Err() != nil {
 		return false
 	}
@@ -114,7 +114,7 @@ func (l *Locker) findReceipt(ctx context.Context, s *Submission, key string, nam
 	}
 	var err error
 	defer send.Recover(&err) // of the store: there may still be a receipt
-	*entry, err = l.core.store.Get(ctx, string(name))
+	*entry, err = l.core.store.Get(ctx, name)
 	if err != nil || entry.State != Settled || !sameRequest(fingerprint, entry.Fingerprint) {
 		return false
 	}

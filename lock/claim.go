@@ -28,7 +28,7 @@ func (e *Lease) newClaim(token string, at clock.Moment) Claim {
 		lease = min(lease, max(leastFirst, 4*l.cfg.budget))
 	}
 	lease, c.until, c.renewAt = e.span(lease, at)
-	c.token, c.held, c.capped = token, at.Add(l.cfg.maxHold), lease == l.cfg.maxHold
+	c.token, c.lastEnd, c.capped = token, at.Add(l.cfg.maxHold), lease == l.cfg.maxHold
 	return e.claimOf(lease)
 }
 
@@ -45,7 +45,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 		e.claim.takeover = e.run != nil && e.run.replaces != ""
 		// Validity counts from at, before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
-		claim := call{name: callClaim, key: string(e.entry), claim: e.newClaim(l.core.tokens.next(), at)}
+		claim := call{name: callClaim, key: e.entry, claim: e.newClaim(l.core.tokens.next(), at)}
 		err := l.call(ctx, send.Terms{Budget: time.Duration(deadline - at)}, &claim)
 		if e.claim.flight, e.claim.unanswered = claim.sent.Flight, claim.sent.Unanswered; err != nil {
 			return err
@@ -92,7 +92,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clo
 		// An orphan of this Locker is in the way. Its claim was never granted, so it is
 		// removed at once. Other entries stay: a token that this process does not know may
 		// belong to a living holder.
-		release := call{name: callRelease, key: string(e.entry), claim: Claim{Token: entry.Token}}
+		release := call{name: callRelease, key: e.entry, claim: Claim{Token: entry.Token}}
 		err = l.call(ctx, send.Terms{Budget: deadline.Until()}, &release)
 		if release.ok {
 			l.core.recent.note(EventReaped, e.label())
@@ -144,7 +144,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 		l.logTakenOver(ctx, e)
 	}
 	if e.run == nil {
-		c.names.note(string(e.entry))
+		c.names.note(e.entry)
 	}
 	l.emit(ctx, e, as, took, nil)
 	return nil
@@ -157,7 +157,7 @@ func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clo
 	e.cleanUpClaim()
 	e.claim.takeover, e.run.attempt = true, entry.Attempt
 	sent := clock.Now()
-	renew := call{name: callRenew, key: string(e.entry), claim: e.newClaim(entry.Token, sent)}
+	renew := call{name: callRenew, key: e.entry, claim: e.newClaim(entry.Token, sent)}
 	err = l.call(ctx, send.Terms{Budget: deadline.Until()}, &renew)
 	e.claim.flight, e.claim.unanswered = renew.sent.Flight, renew.sent.Unanswered
 	switch {

@@ -61,6 +61,7 @@
 //	claim       the call that asks a store for a key; its answer is a grant or a refusal
 //	lease       the time for which a grant is valid, and what its caller gets (Lease)
 //	holder      the caller that has a lease; its process is the owner of the entry
+//	hold        in a Snapshot, a key that this process has or claims
 //	token       the random name of one claim, and the right to change its entry
 //	fence       a number that grows with every grant of a key
 //	run         the work of Once under one lease; a record's runs are its attempts

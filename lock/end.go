@@ -100,7 +100,8 @@ func (e *Lease) endInStore(ctx context.Context, end leaseEnd, lost error) error 
 		first := clock.Now()
 		e.keepKey(later, func(closing bool) duty.Progress { return e.settleAgain(later, first, closing) })
 	} else {
-		e.releaseLater()
+		e.addOrphan(EventReleased, e.lingers())
+		e.close(false) // last: by then, the entry refuses no caller
 	}
 	return cmp.Or(lost, err)
 }
@@ -114,7 +115,7 @@ var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left 
 func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 	l, n := e.locker, &e.end
 	for {
-		c := call{name: callRelease, key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep, quiet: true}
+		c := call{name: callRelease, key: e.entry, claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep, quiet: true}
 		if n.settles {
 			c.name = callSettle
 		}
@@ -228,14 +229,7 @@ func (e *Lease) giveBackTakeover(ctx context.Context) {
 	l := e.locker
 	c := e.claimOf(time.Millisecond)
 	c.Token, c.Replaces, c.ReplacesHeld, c.Attempt = l.core.tokens.next(), c.Token, true, c.Attempt-1
-	_ = l.call(context.WithoutCancel(ctx), send.Terms{Budget: l.cfg.budget, Lasting: true}, &call{name: callClaim, key: string(e.entry), claim: c})
-}
-
-// releaseLater leaves a release without an answer to the clean-up. It frees the key in this process last:
-// by then, the entry refuses no caller.
-func (e *Lease) releaseLater() {
-	e.addOrphan(EventReleased, e.lingers())
-	e.close(false)
+	_ = l.call(context.WithoutCancel(ctx), send.Terms{Budget: l.cfg.budget, Lasting: true}, &call{name: callClaim, key: e.entry, claim: c})
 }
 
 // keepKey has the key kept until try has ended the lease.
@@ -259,7 +253,7 @@ func (e *Lease) keepKey(ctx context.Context, try func(closing bool) duty.Progres
 	c.duties.Add(d)
 }
 
-// settleAgain sends the settle again. first is the moment of the first time. ErrFull and
+// settleAgain sends the settle again. first is the moment after the first send. ErrFull and
 // errors.ErrUnsupported are answers of the store, so Close does not wait for another one. When the keep
 // is over, settleAgain stops: by then the receipt has no use. It also stops when the entry is no longer there. An
 // entry of Once outlives its lease: until it is settled, the outcome counts as unknown.
@@ -283,4 +277,68 @@ func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing boo
 	}
 	e.close(false)
 	return duty.Progress{Done: true}
+}
+
+// cleanUpClaim gives the claim to the clean-up if it may have left an entry without a holder,
+// or may still leave one. A takeover is not removed: its entry shows that the outcome of the
+// earlier run is unknown. See Locker.adopt.
+func (e *Lease) cleanUpClaim() {
+	flight := e.claim.flight
+	if e.claim.orphaned || flight != nil && flight.Doubt() != (send.Doubt{}) {
+		e.addOrphan(EventReaped, e.lingers())
+	}
+}
+
+// lingers returns how long an entry of e outlives its lease: one of Once says for that time that the
+// outcome is unknown.
+func (e *Lease) lingers() time.Duration {
+	if e.run != nil {
+		return e.locker.cfg.keep
+	}
+	return 0
+}
+
+// addOrphan lets the clean-up remove the entry of e's last claim, which has no holder and outlives its lease
+// by linger. It reports the removal as an event of this kind. A release without an answer may have removed the
+// entry already. It reads nothing of e later, because e may be on its next claim by then.
+func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
+	l, ctx, event := e.locker, context.WithoutCancel(e.parent), e.event(as, 0, nil)
+	event.Left = 0
+	began := time.Now()
+	if as == EventReleased {
+		began = e.claim.grantedAt.Wall()
+	}
+	o := &duty.Orphan{
+		Subject:  e.subject(as),
+		Flight:   e.claim.flight,
+		Answered: e.claim.orphaned || as == EventReleased,
+		Takeover: e.claim.takeover,
+		Lease:    l.cfg.lease,
+		Linger:   linger,
+		Dropped:  func() { l.warn(ctx, nil, warnDropped, slog.Int("backlog", l.core.duties.Stats().Count)) },
+	}
+	unanswered := as == EventReleased && e.end.unanswered
+	o.Remove = func() (found bool, err error) {
+		terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
+		release := call{name: callRelease, key: o.Entry, claim: Claim{Token: o.Token}}
+		if err = l.call(ctx, terms, &release); err != nil {
+			unanswered = unanswered || event.Kind == EventReleased && errors.Is(err, ErrUnknown)
+			return false, err
+		}
+		if release.ok || unanswered {
+			if unanswered = false; event.Kind == EventReaped {
+				l.core.recent.note(EventReaped, o.Key)
+			}
+			event.Took = time.Since(began)
+			l.Report(ctx, event)
+			event.Kind = EventReaped // if an entry lands later
+		}
+		return release.ok, nil
+	}
+	l.core.duties.AddOrphan(o)
+}
+
+// subject describes a clean-up of e that will end with an event of this kind.
+func (e *Lease) subject(kind EventKind) duty.Subject {
+	return duty.Subject{Key: e.label(), Entry: e.entry, Token: e.claim.token, Owner: e.owner, Kind: string(kind)}
 }

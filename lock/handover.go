@@ -87,7 +87,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	l := e.locker
 	waiting := new(Lease).init(ctx, l, e.entry)
 	waiting.claim.token = l.core.tokens.next()
-	ticket := tickettext.Ticket{Name: string(e.entry), Token: waiting.claim.token, Until: time.Now().Add(patience)}
+	ticket := tickettext.Ticket{Name: e.entry, Token: waiting.claim.token, Until: time.Now().Add(patience)}
 	terms := send.Terms{Budget: l.cfg.budget, Lasting: true}
 	// A late send of e's own claim can make e's entry again, long after the ticket was used up. A
 	// late send of the ticket's claim would replace this entry, and the ticket could be resumed
@@ -114,7 +114,8 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 		if e.end.unanswered = waiting.claim.flight.Doubt() != (send.Doubt{}); e.end.unanswered {
 			waiting.addOrphan(EventReaped, patience)
 		}
-		e.releaseLater()
+		e.addOrphan(EventReleased, e.lingers())
+		e.close(false)
 		return "", err
 	}
 	e.close(true)
@@ -127,7 +128,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 // replace makes the claim c of e, in place of token, which its holder gives away.
 func (l *Locker) replace(ctx context.Context, e *Lease, c Claim, token string, terms send.Terms) (Entry, error) {
 	c.Replaces, c.ReplacesHeld = token, true
-	claim := call{name: callClaim, key: string(e.entry), claim: c}
+	claim := call{name: callClaim, key: e.entry, claim: c}
 	err := l.call(ctx, terms, &claim)
 	e.claim.flight, e.claim.unanswered = claim.sent.Flight, claim.sent.Unanswered
 	return claim.entry, err
@@ -172,7 +173,7 @@ func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
 	if err = cmp.Or(validKey(t.Name, false), l.core.handsOver()); err != nil {
 		return nil, err
 	}
-	e := new(Lease).init(ctx, l, entryName(t.Name))
+	e := new(Lease).init(ctx, l, t.Name)
 	resume := func(began clock.Moment) error { return l.resume(ctx, e, &t, began) }
 	if err := l.acquire(ctx, e, acquireTerms{resume: resume}); err != nil {
 		return nil, err

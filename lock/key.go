@@ -32,6 +32,3 @@ func validKey(key string, ofRun bool) error {
 	}
 	return nil
 }
-
-// entryName is the name of a key in the store: the key itself, or a hash of it for Once.
-type entryName string

@@ -18,7 +18,7 @@ import (
 // use, and safe on nil.
 type Lease struct {
 	locker   *Locker
-	entry    entryName
+	entry    string       // the name of the key in the store: the key itself, or a hash of it for Once
 	owner    string       // of the entry: the process and its origin, for a guard also the request
 	run      *Run         // of Once; nil for mutual exclusion
 	outer    *Run         // that bounds this lease; nil without one, and over a store in this process
@@ -54,7 +54,7 @@ type leaseClaim struct {
 	flight     *send.Flight // of the last claim
 	until      clock.Moment // of the validity, if the claim is granted
 	renewAt    clock.Moment
-	held       clock.Moment // at most until then
+	lastEnd    clock.Moment // by WithMaxHold; a renewal is shorter, so that the lease ends then
 	fence      int64
 	grantedAt  clock.Moment
 	unanswered bool // a send of the last claim had no answer
@@ -138,7 +138,7 @@ func (e *Lease) label() string {
 	if e.run != nil {
 		return e.run.label
 	}
-	return string(e.entry)
+	return e.entry
 }
 
 // name returns the guard's name, or the name part of the key.
@@ -193,17 +193,9 @@ func (e *Lease) checkValidity() {
 	case valid.Lost != nil:
 		e.cancel(valid.Lost) // the goroutine that noted the loss may not have cancelled it yet
 	case valid.Renews && clock.Now() >= valid.Until && !e.outlived():
-		report, _ := e.markLost(e.lossByTime())
+		report, _ := e.markLost(nil)
 		go report()
 	}
-}
-
-// lossByTime returns the loss of e, whose validity is over.
-func (e *Lease) lossByTime() *loss {
-	if e.validity.State().Capped {
-		return heldTooLong(e.locker.cfg.maxHold)
-	}
-	return errExpired
 }
 
 // outlived reports whether the end of the validity changes nothing: the work is over, and its record outlives the
@@ -219,41 +211,38 @@ func (e *Lease) lose(why *loss) error {
 	return lost
 }
 
-// markLost notes the loss and ends the lease's context. report follows: it frees the key, unless an earlier call
-// has noted a loss. That call may not have ended the context yet.
+// markLost notes the loss and ends the lease's context. Without a reason, the validity is over. report follows: it frees
+// the key, and reports the loss, unless an earlier call has noted one. That call may not have ended the context yet.
 func (e *Lease) markLost(why *loss) (report func(), lost error) {
-	active := &e.locker.core.active
-	active.Join() // first: once the loss is noted the work may end, and Close return
+	l := e.locker
+	if why == nil {
+		if why = errExpired; e.validity.State().Capped {
+			why = heldTooLong(l.cfg.maxHold)
+		}
+	}
+	l.core.active.Join() // first: once the loss is noted the work may end, and Close return
 	lost, first := e.validity.Lose(why)
 	if lost != nil {
 		e.cancel(lost)
 	}
 	return func() {
-		defer active.Leave()
-		if first {
-			e.dropLost(lost)
+		defer l.core.active.Leave()
+		if !first {
+			return
 		}
+		if e.run == nil {
+			// A renewal that was applied and not answered keeps the entry for up to one lease. The
+			// entry must not refuse a caller for that long, so it is removed. An entry of Once
+			// stays: it says that the outcome is unknown.
+			e.addOrphan(EventReaped, 0)
+		}
+		e.local.Leave(nil)
+		l.core.recent.note(EventLost, e.label())
+		ctx, held := e.Context(), e.claim.grantedAt.Since()
+		l.emit(ctx, e, EventLost, held, lost)
+		l.logLost(ctx, e, held, lost)
 	}, lost
 }
-
-// dropLost frees the key of a lost lease in this process, and reports the loss.
-func (e *Lease) dropLost(lost error) {
-	c := e.locker.core
-	if e.run == nil {
-		// A renewal that was applied and not answered keeps the entry for up to one lease. The
-		// entry must not refuse a caller for that long, so it is removed. An entry of Once
-		// stays: it says that the outcome is unknown.
-		e.addOrphan(EventReaped, 0)
-	}
-	e.local.Leave(nil)
-	c.recent.note(EventLost, e.label())
-	ctx := e.Context()
-	e.locker.emit(ctx, e, EventLost, e.claim.grantedAt.Since(), lost)
-	e.locker.logLost(ctx, e, e.claim.grantedAt.Since(), lost)
-}
-
-// lostError returns the loss of the lease, nil if there was none.
-func (e *Lease) lostError() error { return e.validity.State().Lost }
 
 // localLease is a lease as a local.Lease. It is a type of its own so that Lease does not export
 // these methods.
@@ -267,4 +256,100 @@ func (h *localLease) Owner() string { return requestinfo.Process(h.owner) }
 
 func (h *localLease) SameRequest(other local.Lease) bool {
 	return sameRequest((*Lease)(h).fingerprint(), leaseOf(other).fingerprint())
+}
+
+type leaseKey struct{}
+
+// leaseContext is the context of a lease's work. It is a type of its own so that Lease does not
+// export its methods.
+type leaseContext Lease
+
+// released is the own context of all leases that ended before they needed one. They share it,
+// so it has no values.
+var released = func() *cancelctx.Context {
+	own := cancelctx.New(context.Background()) //nolint:forbidigo // nothing can end it later
+	own.Cancel(nil)
+	return own
+}()
+
+// FromContext returns the lease of the innermost [Locker.Do] or middleware.Lock around the code
+// that was given ctx. ok is false if no lease protects this code: there is no such call, or the
+// store was down and the work runs unprotected ([WithFailOpen]). Under a [Set] it is the lease
+// on the last of the sorted keys; see [SetFromContext].
+func FromContext(ctx context.Context) (lease *Lease, ok bool) {
+	lease, ok = ctx.Value(leaseKey{}).(*Lease)
+	return lease, ok
+}
+
+// Done and Err check the clock, and do not rely on the timer alone: in a process that was
+// paused for longer than its lease, the work may continue before any timer runs, and must find
+// that its context has ended.
+func (c *leaseContext) Done() <-chan struct{} {
+	e := (*Lease)(c)
+	e.checkValidity()
+	return e.ownContext().Done()
+}
+
+func (c *leaseContext) Err() error {
+	e := (*Lease)(c)
+	e.checkValidity()
+	if own := e.own.Load(); own != nil {
+		return own.Err()
+	}
+	return e.parent.Err()
+}
+
+func (c *leaseContext) Deadline() (deadline time.Time, ok bool) { return c.parent.Deadline() }
+
+func (c *leaseContext) Value(key any) any {
+	switch key.(type) {
+	case leaseKey:
+		// The lease of Once protects no resource. Its fence, for example, would always be
+		// newer than the fence of a lock inside or outside of it.
+		if c.run == nil {
+			return (*Lease)(c)
+		}
+	case runKey:
+		if c.run != nil {
+			return c.run
+		}
+	}
+	own := c.own.Load()
+	switch own {
+	case nil:
+	case released:
+		// It has values for package context only, which asks Value for a cancelable parent
+		// and its cause.
+		if v := own.Value(key); v != nil {
+			return v
+		}
+	default:
+		return own.Value(key)
+	}
+	return c.parent.Value(key)
+}
+
+// String is for code that prints a context, as mocks do with their arguments. Without it, such
+// code would read the fields of a lease in use.
+func (c *leaseContext) String() string { return "lock.Lease.Context" }
+
+// ownContext returns the context that ends with the lease.
+func (e *Lease) ownContext() *cancelctx.Context {
+	if own := e.own.Load(); own != nil {
+		return own
+	}
+	own := cancelctx.New(e.parent)
+	if !e.own.CompareAndSwap(nil, own) {
+		own.Cancel(nil) // another goroutine was faster; the parent forgets this one
+	}
+	return e.own.Load()
+}
+
+// cancel ends the context of the work. The cause is the loss of the lease, or nil because the work
+// is over. The first call decides the cause, unless the parent context ended before.
+func (e *Lease) cancel(cause error) {
+	if cause == nil && e.parent.Err() == nil && e.own.CompareAndSwap(nil, released) {
+		return
+	}
+	e.ownContext().Cancel(cause)
 }

@@ -19,7 +19,7 @@ import (
 func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *Lease, attrs ...slog.Attr) {
 	which := []slog.Attr{slog.String("name", e.name()), slog.String("key_sha256", keytext.Digest(e.label()))}
 	if e.run != nil {
-		which = append(which, slog.String("console", "?key="+string(e.entry)))
+		which = append(which, slog.String("console", "?key="+e.entry))
 	}
 	l.cfg.logger.LogAttrs(ctx, level, message, append(which, attrs...)...)
 }

@@ -22,7 +22,7 @@ func (h *localLease) Ring() {
 	case due.Expired && e.outlived():
 		e.validity.Halt() // as it is now, another process may have it
 	case due.Expired:
-		_ = e.lose(e.lossByTime())
+		_ = e.lose(nil)
 	case due.Opens: // it is unprotected, and has had the key for the length of a lease
 		e.cleanUpClaim()
 		e.local.Leave(nil)
@@ -58,12 +58,12 @@ func (e *Lease) renew(ctx context.Context) {
 // the next renewal is due.
 func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 	l, sent := e.locker, clock.Now()
-	longest := min(l.cfg.lease, time.Duration(e.claim.held-sent))
+	longest := min(l.cfg.lease, time.Duration(e.claim.lastEnd-sent))
 	lease, until, next := e.span(longest, sent)
 	if longest < time.Millisecond {
 		return next, nil
 	}
-	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(lease)}
+	renew := call{name: callRenew, key: e.entry, claim: e.claimOf(lease)}
 	err = l.call(ctx, send.Terms{Budget: l.cfg.budget}, &renew)
 	switch {
 	case err != nil:

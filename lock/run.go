@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -115,9 +116,9 @@ func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed
 }
 
 // Fail ends the run without a receipt, unless it may have had an effect ([Commit],
-// [Run.NotePossibleEffect], [Run.Hold]): then it leaves the receipt of that, or an empty one. It returns the results of [Locker.Once] for work that has
-// returned err. Calls of this process that wait for the run get err as a [*FailedRunError], and do
-// not run. If err is nil, or concerns this caller alone because its context has ended or its lease was
+// [Run.NotePossibleEffect], [Run.Hold]): then it leaves the receipt of the effect, or an empty one. It
+// returns the results of [Locker.Once] for work that has returned err. Calls of this process that wait
+// for the run get err as a [*FailedRunError], and do not run. If err is nil, or concerns this caller alone because its context has ended or its lease was
 // lost, the next of them runs. After Settle or Fail, Fail does nothing and returns err.
 func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed bool, _ error) {
 	r.mu.Lock()
@@ -144,7 +145,7 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 	var end error
 	if freed {
 		// Each of the calls that wait would repeat work that has just failed.
-		if err != nil && e.parent.Err() == nil && e.lostError() == nil {
+		if err != nil && e.parent.Err() == nil && e.validity.State().Lost == nil {
 			e.local.Share(func() local.Decision { return &decision{failure: err} })
 		}
 		end = e.giveBack(ctx)
@@ -179,7 +180,7 @@ func (r *Run) endUnprotected(ctx context.Context) {
 // All callers must get the same answer, so the successor's receipt replaces this run's.
 func (r *Run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, error) {
 	l := r.lease.locker
-	entry, err := l.read(ctx, string(r.lease.entry), true)
+	entry, err := l.read(ctx, r.lease.entry, true)
 	if err == nil && entry.State == Settled && sameRequest(r.fingerprint, entry.Fingerprint) {
 		return entry.Receipt, true, nil
 	}
@@ -261,7 +262,7 @@ func (r *Run) note(ctx context.Context, mark func()) error {
 		return errReleased
 	}
 	if cfg := &r.lease.locker.cfg; !cfg.rerun && !cfg.inTx {
-		return r.lease.lostError() // a crash does not free the key: abandoned work is not run again
+		return r.lease.validity.State().Lost // a crash does not free the key: abandoned work is not run again
 	}
 	return r.noteInStore(ctx)
 }
@@ -270,15 +271,15 @@ func (r *Run) note(ctx context.Context, mark func()) error {
 func (r *Run) noteInStore(ctx context.Context) error {
 	e := &r.lease
 	l := e.locker
-	if err := e.lostError(); err != nil {
+	if err := e.validity.State().Lost; err != nil {
 		return err
 	}
 	length, began := l.cfg.keep, time.Now()
 	if !l.cfg.rerun {
-		length, _, _ = e.span(min(l.cfg.lease, e.claim.held.Until()), clock.Now())
+		length, _, _ = e.span(min(l.cfg.lease, e.claim.lastEnd.Until()), clock.Now())
 		length = max(length, time.Millisecond) // only the linger has to change
 	}
-	renew := call{name: callRenew, key: string(e.entry), claim: e.claimOf(length)}
+	renew := call{name: callRenew, key: e.entry, claim: e.claimOf(length)}
 	err := l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, &renew)
 	switch {
 	case err != nil:
@@ -288,4 +289,92 @@ func (r *Run) noteInStore(ctx context.Context) error {
 		return e.lose(errTaken)
 	}
 	return nil
+}
+
+// forgottenOnCrash reports whether a crash of the holder leaves no record: a transaction
+// without a receipt did not happen. There is a record once [Commit] was called, while an
+// effect elsewhere is possible, and in a takeover.
+func (r *Run) forgottenOnCrash(inTx bool) bool {
+	return inTx && r.attempt == 1 && !r.effects.now().possible()
+}
+
+// refusal returns the reason for which an entry with this state and fingerprint refuses a claim
+// of r, or of a lock if r is nil. It returns nil if the claim may take the entry over.
+func (r *Run) refusal(state State, fingerprint []byte, rerun bool) error {
+	switch {
+	case r != nil && !sameRequest(r.fingerprint, fingerprint):
+		return ErrMismatch
+	case state == Settled && r != nil:
+		return errReplay
+	case state == Settled:
+		return ErrSettled
+	case state == Abandoned && r != nil && rerun:
+		return nil
+	case state == Abandoned:
+		return ErrAbandoned
+	default:
+		return ErrHeld
+	}
+}
+
+// sameRequest compares fingerprints. An empty fingerprint equals every other.
+func sameRequest(a, b []byte) bool {
+	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
+}
+
+// effects records whether a run may have had an effect. If it may, a failure does not free its key.
+type effects struct {
+	mu sync.Mutex
+	effectState
+}
+
+type effectState struct {
+	committed       bool
+	begun           bool     // the answer has begun to leave
+	freed           bool     // the run ended without a receipt, so the key is free for the next
+	possibleEffects int      // calls that may have had an effect elsewhere
+	failedReceipt   []byte   // of a run that failed after such calls, or after its answer had begun to leave
+	steps           []string // that run or are done; "" for one that has failed
+}
+
+// possible reports whether a failure of the run no longer implies that it had no effect.
+func (s effectState) possible() bool { return s.committed || s.possibleEffects > 0 || s.begun }
+
+// receipt returns the receipt that a failed run leaves if its key is not freed: the receipt of an
+// answer that has begun, or of a possible effect elsewhere, or nil.
+func (s effectState) receipt() (receipt []byte, elsewhere bool) {
+	if s.begun {
+		return s.failedReceipt, false
+	}
+	if s.possibleEffects > 0 {
+		return s.failedReceipt, true
+	}
+	return nil, false
+}
+
+// now returns the present state.
+func (f *effects) now() effectState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.effectState
+}
+
+// free ends the run without a receipt and returns true, unless the run may have had an effect
+// ([Commit], [Run.NotePossibleEffect], [Run.Hold]). After that, all three fail.
+func (f *effects) free() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.freed = !f.possible()
+	return f.freed
+}
+
+// note calls mark unless the run was freed.
+func (f *effects) note(mark func()) (noted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.freed {
+		return false
+	}
+	mark()
+	return true
 }

@@ -66,8 +66,8 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
 	for _, k := range c.keys.Keys() {
-		if e := leaseOf(k.Holder); match(string(e.entry), e.owner) {
-			h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.owner, Set: e.set.Keys(), Waiting: k.Waiting, Ending: k.Settling}
+		if e := leaseOf(k.Holder); match(e.entry, e.owner) {
+			h := Hold{Key: e.label(), Entry: e.entry, Owner: e.owner, Set: e.set.Keys(), Waiting: k.Waiting, Ending: k.Settling}
 			if e.local.Granted() { // until then, the token belongs to the goroutine that claims
 				valid := e.validity.State()
 				h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()

@@ -76,7 +76,7 @@ func Step(ctx context.Context, name string, fn func(ctx context.Context) (result
 			f.note(func() { f.steps[place-1] = "" }) // it may run again
 		}
 	}()
-	s := step{run: r, name: name, place: place, key: keytext.Step(string(r.lease.entry), name)}
+	s := step{run: r, name: name, place: place, key: keytext.Step(r.lease.entry, name)}
 	return s.do(ctx, fn)
 }
 

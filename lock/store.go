@@ -293,15 +293,6 @@ var errNoTransactor = fmt.Errorf("lock: the store is no Transactor, so there is 
 
 var errNoAmender = fmt.Errorf("lock: the store is no Amender, so a receipt stays as it is: %w", errors.ErrUnsupported)
 
-const (
-	// defaultMaxLag is the MaxLag of a store without one: the bytes of a closed socket can
-	// still be retransmitted.
-	defaultMaxLag = 2 * time.Minute
-
-	// defaultDrift is one percent, as in redis.io's description of Redlock.
-	defaultDrift = 0.01
-)
-
 // Describe returns the description of store, with all defaults set. A wrapper returns the
 // description of its store, with its own changes: one that renames keys renames them for Watch, too.
 func Describe(store Store) Description {
@@ -314,10 +305,10 @@ func Describe(store Store) Description {
 	case d.Local:
 		d.MaxLag = 1
 	default:
-		d.MaxLag = defaultMaxLag
+		d.MaxLag = 2 * time.Minute // the bytes of a closed socket can still be retransmitted
 	}
 	if d.Drift == 0 {
-		d.Drift = defaultDrift
+		d.Drift = 0.01 // as in redis.io's description of Redlock
 	}
 	if _, is := store.(Transactor); !is && d.NoTransactions == nil {
 		d.NoTransactions = errNoTransactor

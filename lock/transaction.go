@@ -21,7 +21,7 @@ func (r *Run) begin(caller context.Context) error {
 	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
 	err := func() (err error) {
 		defer send.Recover(&err)
-		work, tx, err := l.core.transactor.Begin(ctx, string(e.entry), e.claim.token)
+		work, tx, err := l.core.transactor.Begin(ctx, e.entry, e.claim.token)
 		if err == nil {
 			r.tx, r.txWork = tx, work
 		}
@@ -119,7 +119,7 @@ func (r *Run) undo(ctx context.Context) error {
 	default:
 		e.validity.Halt()
 	}
-	return e.endInStore(ctx, end, e.lostError())
+	return e.endInStore(ctx, end, e.validity.State().Lost)
 }
 
 // decideInBackground asks for the outcome until there is an answer, and then ends the lease by it.

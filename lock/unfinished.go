@@ -53,7 +53,18 @@ type UnfinishedStep struct {
 func (l *Locker) Unfinished(ctx context.Context) iter.Seq2[Unfinished, error] {
 	return func(yield func(Unfinished, error) bool) {
 		u := unfinished{l, map[string]*Unfinished{}}
-		err := u.find(ctx)
+		inspector, ok := l.core.store.(Inspector)
+		err := errNoInspector
+		for cursor := ""; ok; ok = err == nil && cursor != "" { // in pages
+			var page []Entry
+			page, cursor, err = inspector.Page(ctx, cursor, 1000, keytext.IsRecord)
+			for i := range page {
+				if failed := u.look(ctx, page[i]); failed != nil {
+					err = failed
+					break
+				}
+			}
+		}
 		if err == nil {
 			l.core.unfinished.Store(int64(len(u.found)))
 		}
@@ -69,29 +80,12 @@ func (l *Locker) Unfinished(ctx context.Context) iter.Seq2[Unfinished, error] {
 	}
 }
 
+var errNoInspector = fmt.Errorf("lock: the store is no Inspector, so nothing is listed: %w", errors.ErrUnsupported)
+
 // unfinished looks for unfinished submissions.
 type unfinished struct {
 	locker *Locker
 	found  map[string]*Unfinished // by the key of their records
-}
-
-// find reads the store in pages.
-func (u *unfinished) find(ctx context.Context) error {
-	inspector, ok := u.locker.core.store.(Inspector)
-	if !ok {
-		return fmt.Errorf("lock: the store is no Inspector, so nothing is listed: %w", errors.ErrUnsupported)
-	}
-	for cursor := ""; ; {
-		page, next, err := inspector.Page(ctx, cursor, 1000, keytext.IsRecord)
-		for i := range page {
-			if err := u.look(ctx, page[i]); err != nil {
-				return err
-			}
-		}
-		if cursor = next; err != nil || cursor == "" {
-			return err
-		}
-	}
 }
 
 // look notes the submission of an entry that is abandoned, or the step of a submission that is neither running nor
