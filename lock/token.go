@@ -5,10 +5,12 @@ import (
 	"encoding/base64"
 	"strconv"
 	"sync/atomic"
+
+	"github.com/google/uuid"
 )
 
-// minter makes tokens of 16 random bytes of its own, a counter, and 64 random bits. The random bits are for
-// clones: a virtual machine that is resumed twice from one snapshot has the same bytes and
+// minter makes tokens of its UUID, a counter, and 64 random bits. The random bits are for
+// clones: a virtual machine that is resumed twice from one snapshot has the same UUID and
 // counter in both, and one of the two must not be granted the lease of the other as its own. The
 // bits are never drawn ahead, because both would have the same buffer too. A store in this process
 // is cloned with it, so its tokens have no random bits.
@@ -19,8 +21,7 @@ type minter struct {
 }
 
 func newMinter(cloned bool) *minter {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // crypto/rand.Read never fails: it aborts the program instead
+	id := uuid.New()
 	return &minter{prefix: base64.RawURLEncoding.EncodeToString(id[:]) + ".", cloned: cloned}
 }
 
@@ -31,7 +32,7 @@ func (m *minter) next() string {
 	buf = strconv.AppendUint(buf, m.count.Add(1), 36)
 	if !m.cloned {
 		var random [8]byte
-		_, _ = rand.Read(random[:])
+		_, _ = rand.Read(random[:]) // crypto/rand.Read never fails: it aborts the program instead
 		buf = append(buf, '.')
 		buf = base64.RawURLEncoding.AppendEncode(buf, random[:])
 	}
