@@ -89,16 +89,6 @@ func (l *Locker) originOf(ctx context.Context) (origin string) {
 	return l.cfg.origin(ctx)
 }
 
-// acquireTerms says how one key is acquired.
-type acquireTerms struct {
-	wait    time.Duration // how long to wait for a holder
-	outage  error         // set if the store did not serve an earlier key of this call: it is not asked for the next ones
-	refused bool          // refused before, so the work does not run unprotected
-	oneOf   bool          // the caller takes any of several keys, so a refusal of one is not reported
-
-	resume func(began clock.Moment) error // takes the key by a ticket, past other callers; nil without one
-}
-
 // acquire takes e's key, or returns the reason for the refusal. After a grant, e is a running lease, protected
 // or not, and counts among the active leases. After a refusal, the clean-up removes what the claim may have left.
 func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) (err error) {
@@ -148,13 +138,6 @@ func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment
 	if refused, is := errors.AsType[*RefusedError](err); is && e.run != nil && errors.Is(err, ErrAbandoned) {
 		l.warn(ctx, e, warnAbandoned.ofKey(e), slog.String("owner", requestinfo.Process(refused.Entry.Owner)))
 	}
-}
-
-// failsOpen reports whether the work of an acquire that ended with err may run unprotected. It
-// may, if the store did not serve the acquire. errors.ErrUnsupported is an answer of the store,
-// and a caller that has left needs no work.
-func (l *Locker) failsOpen(ctx context.Context, err error) bool {
-	return l.cfg.failOpen && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && !callerGone(ctx)
 }
 
 // bypass makes e a lease that protects nothing, after its claim ended with err. The claim

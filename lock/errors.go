@@ -203,3 +203,7 @@ func Class(err error) string {
 
 // classCancelled is the class of an error for which the store is not to blame.
 const classCancelled = "cancelled"
+
+var errReleased = fmt.Errorf("%w: it was released", ErrLost)
+
+var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/requestinfo"
@@ -52,65 +51,6 @@ const (
 	EventSkipped     EventKind = "skipped"     // work runs unguarded: it has no key, and need not have one
 	EventRejected    EventKind = "rejected"    // refused before any key was asked for; Err says why, and has a Class() string
 )
-
-// emit reports an event of e to observers.
-func (l *Locker) emit(ctx context.Context, e *Lease, kind EventKind, took time.Duration, err error) {
-	if len(l.cfg.observers) > 0 {
-		l.Report(ctx, e.event(kind, took, err))
-	}
-}
-
-// Report hands e to the observers. It is for packages that decide about a request before they
-// claim a key, as package middleware does.
-func (l *Locker) Report(ctx context.Context, e Event) {
-	for _, o := range l.cfg.observers {
-		l.observe(ctx, o, e)
-	}
-}
-
-func (l *Locker) observe(ctx context.Context, o Observer, e Event) {
-	defer l.logPanic(ctx, e.Kind)
-	o(ctx, e)
-}
-
-// emitFailed reports a call to the store that failed with err. err says whether the call may have
-// been applied; nil reports nothing.
-func (l *Locker) emitFailed(ctx context.Context, e *Lease, call string, took time.Duration, err error) {
-	if err == nil || len(l.cfg.observers) == 0 {
-		return
-	}
-	kind := EventUnavailable
-	if errors.Is(err, ErrUnknown) {
-		kind = EventUnknown
-	}
-	v := e.event(kind, took, err)
-	v.Call, v.Waited = call, 0 // the event of the acquire has its wait
-	l.Report(ctx, v)
-}
-
-// event describes e, as events of the kind have it.
-func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
-	if errors.Is(err, errReplay) {
-		err = nil
-	}
-	v := Event{Kind: kind, Name: e.name(), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
-	o := e.observed
-	if o == nil {
-		return v
-	}
-	switch kind {
-	case EventClaimed, EventRecovered, EventResumed:
-		v.Took, v.Waited = time.Since(o.began), o.waited
-	case EventTakenOver, EventRefused, EventReplayed:
-		v.Took, v.Waited, v.Owner = time.Since(o.began), o.waited, o.found
-	case EventUnknown, EventUnavailable:
-		v.Call, v.Waited = callClaim, o.waited
-	case EventReleased, EventSettled, EventHandedOver:
-		v.Took, v.Size, v.Left = e.claim.grantedAt.Since(), len(e.end.receipt), max(e.validity.State().Until.Until(), 0)
-	case EventRenewed, EventLost, EventReaped, EventBypassed, EventSkipped, EventRejected:
-	}
-	return v
-}
 
 // observation collects facts about an acquire for its event. It is written before the lease
 // is granted.

@@ -1,7 +1,9 @@
 package lock
 
 import (
+	"bytes"
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +24,7 @@ type Lease struct {
 	owner    string       // of the entry: the process and its origin, for a guard also the request
 	run      *Run         // of Once; nil for mutual exclusion
 	outer    *Run         // that bounds this lease; nil without one, and over a store in this process
-	set      *Set         // nil without one
+	set      []string     // the keys that it belongs to; nil without others
 	observed *observation // nil without an observer
 
 	parent context.Context //nolint:containedctx // of the work's context and of renewals, long after Acquire returned
@@ -100,21 +102,6 @@ type leaseEnd struct {
 	began      time.Duration // from the grant to before the first send; 0 for a store in this process
 }
 
-// Context returns a context that ends when the lease does. If the lease is lost, it ends no
-// later than the validity, with a cause that matches [ErrLost]. Otherwise it ends at the
-// release. It is derived from the context given to Acquire. For work that runs unprotected
-// ([WithFailOpen]), it ends only with the context given to Acquire, and [FromContext] does not
-// find the lease in it.
-func (e *Lease) Context() context.Context {
-	if e == nil {
-		return context.Background() //nolint:forbidigo // no lease, so it has no end
-	}
-	if e.local.Unprotected() {
-		return e.parent
-	}
-	return (*leaseContext)(e)
-}
-
 // Fence returns the fencing token of the lease: a number that grows with every
 // grant of the key. Send it with each write, and let the resource refuse a number below the highest
 // that it has seen. ok is false without [WithFencing], and for work that runs unprotected.
@@ -185,65 +172,6 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 	return c
 }
 
-// checkValidity ends the lease's context if the validity of the lease is over, and its work is not. The caller may
-// hold locks of the work, and an observer may need the same locks. So another goroutine reports
-// the loss.
-func (e *Lease) checkValidity() {
-	switch valid := e.validity.State(); {
-	case valid.Lost != nil:
-		e.cancel(valid.Lost) // the goroutine that noted the loss may not have cancelled it yet
-	case valid.Renews && clock.Now() >= valid.Until && !e.outlived():
-		report, _ := e.markLost(nil)
-		go report()
-	}
-}
-
-// outlived reports whether the end of the validity changes nothing: the work is over, and its record outlives the
-// lease. The key stays taken in this process until the settle is answered.
-func (e *Lease) outlived() bool {
-	return e.run != nil && e.validity.State().Phase == validity.Ending
-}
-
-// lose ends the lease before its work is over. Its entry no longer has a holder.
-func (e *Lease) lose(why *loss) error {
-	report, lost := e.markLost(why)
-	report()
-	return lost
-}
-
-// markLost notes the loss and ends the lease's context. Without a reason, the validity is over. report follows: it frees
-// the key, and reports the loss, unless an earlier call has noted one. That call may not have ended the context yet.
-func (e *Lease) markLost(why *loss) (report func(), lost error) {
-	l := e.locker
-	if why == nil {
-		if why = errExpired; e.validity.State().Capped {
-			why = heldTooLong(l.cfg.maxHold)
-		}
-	}
-	l.core.active.Join() // first: once the loss is noted the work may end, and Close return
-	lost, first := e.validity.Lose(why)
-	if lost != nil {
-		e.cancel(lost)
-	}
-	return func() {
-		defer l.core.active.Leave()
-		if !first {
-			return
-		}
-		if e.run == nil {
-			// A renewal that was applied and not answered keeps the entry for up to one lease. The
-			// entry must not refuse a caller for that long, so it is removed. An entry of Once
-			// stays: it says that the outcome is unknown.
-			e.addOrphan(EventReaped, 0)
-		}
-		e.local.Leave(nil)
-		l.core.recent.note(EventLost, e.label())
-		ctx, held := e.Context(), e.claim.grantedAt.Since()
-		l.emit(ctx, e, EventLost, held, lost)
-		l.logLost(ctx, e, held, lost)
-	}, lost
-}
-
 // localLease is a lease as a local.Lease. It is a type of its own so that Lease does not export
 // these methods.
 type localLease Lease
@@ -258,12 +186,6 @@ func (h *localLease) SameRequest(other local.Lease) bool {
 	return sameRequest((*Lease)(h).fingerprint(), leaseOf(other).fingerprint())
 }
 
-type leaseKey struct{}
-
-// leaseContext is the context of a lease's work. It is a type of its own so that Lease does not
-// export its methods.
-type leaseContext Lease
-
 // released is the own context of all leases that ended before they needed one. They share it,
 // so it has no values.
 var released = func() *cancelctx.Context {
@@ -271,67 +193,6 @@ var released = func() *cancelctx.Context {
 	own.Cancel(nil)
 	return own
 }()
-
-// FromContext returns the lease of the innermost [Locker.Do] or middleware.Lock around the code
-// that was given ctx. ok is false if no lease protects this code: there is no such call, or the
-// store was down and the work runs unprotected ([WithFailOpen]). Under a [Set] it is the lease
-// on the last of the sorted keys; see [SetFromContext].
-func FromContext(ctx context.Context) (lease *Lease, ok bool) {
-	lease, ok = ctx.Value(leaseKey{}).(*Lease)
-	return lease, ok
-}
-
-// Done and Err check the clock, and do not rely on the timer alone: in a process that was
-// paused for longer than its lease, the work may continue before any timer runs, and must find
-// that its context has ended.
-func (c *leaseContext) Done() <-chan struct{} {
-	e := (*Lease)(c)
-	e.checkValidity()
-	return e.ownContext().Done()
-}
-
-func (c *leaseContext) Err() error {
-	e := (*Lease)(c)
-	e.checkValidity()
-	if own := e.own.Load(); own != nil {
-		return own.Err()
-	}
-	return e.parent.Err()
-}
-
-func (c *leaseContext) Deadline() (deadline time.Time, ok bool) { return c.parent.Deadline() }
-
-func (c *leaseContext) Value(key any) any {
-	switch key.(type) {
-	case leaseKey:
-		// The lease of Once protects no resource. Its fence, for example, would always be
-		// newer than the fence of a lock inside or outside of it.
-		if c.run == nil {
-			return (*Lease)(c)
-		}
-	case runKey:
-		if c.run != nil {
-			return c.run
-		}
-	}
-	own := c.own.Load()
-	switch own {
-	case nil:
-	case released:
-		// It has values for package context only, which asks Value for a cancelable parent
-		// and its cause.
-		if v := own.Value(key); v != nil {
-			return v
-		}
-	default:
-		return own.Value(key)
-	}
-	return c.parent.Value(key)
-}
-
-// String is for code that prints a context, as mocks do with their arguments. Without it, such
-// code would read the fields of a lease in use.
-func (c *leaseContext) String() string { return "lock.Lease.Context" }
 
 // ownContext returns the context that ends with the lease.
 func (e *Lease) ownContext() *cancelctx.Context {
@@ -352,4 +213,124 @@ func (e *Lease) cancel(cause error) {
 		return
 	}
 	e.ownContext().Cancel(cause)
+}
+
+// Run is one execution of the work of a submission, begun by [Locker.Begin]. Its methods are safe for
+// concurrent use, and belong to the guard, not to the work.
+type Run struct {
+	lease   Lease
+	effects effects
+	tx      Transaction     // around the work; nil if it runs in none
+	txWork  context.Context //nolint:containedctx // of work in tx
+
+	label       string // the key as the caller gave it
+	scope       string // whose work it is
+	fingerprint []byte // in room if it fits, as the fingerprints of package middleware do
+	room        [48]byte
+
+	// Written before the lease is granted.
+	replaces string // token of the abandoned entry to take over
+	attempt  int
+
+	mu    sync.Mutex // held during Settle: a second call waits for the outcome of the first
+	phase runPhase
+	err   error // of Settle
+}
+
+type runPhase uint8
+
+const (
+	running runPhase = iota
+	runSettled
+	runFailed
+)
+
+type runKey struct{}
+
+// forgottenOnCrash reports whether a crash of the holder leaves no record: a transaction
+// without a receipt did not happen. There is a record once [Commit] was called, while an
+// effect elsewhere is possible, and in a takeover.
+func (r *Run) forgottenOnCrash(inTx bool) bool {
+	return inTx && r.attempt == 1 && !r.effects.now().possible()
+}
+
+// refusal returns the reason for which an entry with this state and fingerprint refuses a claim
+// of r, or of a lock if r is nil. It returns nil if the claim may take the entry over.
+func (r *Run) refusal(state State, fingerprint []byte, rerun bool) error {
+	switch {
+	case r != nil && !sameRequest(r.fingerprint, fingerprint):
+		return ErrMismatch
+	case state == Settled && r != nil:
+		return errReplay
+	case state == Settled:
+		return ErrSettled
+	case state == Abandoned && r != nil && rerun:
+		return nil
+	case state == Abandoned:
+		return ErrAbandoned
+	default:
+		return ErrHeld
+	}
+}
+
+// sameRequest compares fingerprints. An empty fingerprint equals every other.
+func sameRequest(a, b []byte) bool {
+	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
+}
+
+// effects records whether a run may have had an effect. If it may, a failure does not free its key.
+type effects struct {
+	mu sync.Mutex
+	effectState
+}
+
+type effectState struct {
+	committed       bool
+	begun           bool     // the answer has begun to leave
+	freed           bool     // the run ended without a receipt, so the key is free for the next
+	possibleEffects int      // calls that may have had an effect elsewhere
+	failedReceipt   []byte   // of a run that failed after such calls, or after its answer had begun to leave
+	steps           []string // that run or are done; "" for one that has failed
+}
+
+// possible reports whether a failure of the run no longer implies that it had no effect.
+func (s effectState) possible() bool { return s.committed || s.possibleEffects > 0 || s.begun }
+
+// receipt returns the receipt that a failed run leaves if its key is not freed: the receipt of an
+// answer that has begun, or of a possible effect elsewhere, or nil.
+func (s effectState) receipt() (receipt []byte, elsewhere bool) {
+	if s.begun {
+		return s.failedReceipt, false
+	}
+	if s.possibleEffects > 0 {
+		return s.failedReceipt, true
+	}
+	return nil, false
+}
+
+// now returns the present state.
+func (f *effects) now() effectState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.effectState
+}
+
+// free ends the run without a receipt and returns true, unless the run may have had an effect
+// ([Commit], [Run.NotePossibleEffect], [Run.Hold]). After that, all three fail.
+func (f *effects) free() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.freed = !f.possible()
+	return f.freed
+}
+
+// note calls mark unless the run was freed.
+func (f *effects) note(mark func()) (noted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.freed {
+		return false
+	}
+	mark()
+	return true
 }

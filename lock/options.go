@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Option configures a [Locker] in [New] and [Locker.With].
@@ -252,4 +254,25 @@ func WithLogger(l *slog.Logger) Option {
 		panic("lock: WithLogger(nil)")
 	}
 	return option(func(c *config) { c.logger = contained(l) })
+}
+
+// contained returns l with a handler whose panics cost no more than their lines.
+func contained(l *slog.Logger) *slog.Logger { return slog.New(containedHandler{l.Handler()}) }
+
+type containedHandler struct{ slog.Handler }
+
+// Handle is part of [slog.Handler].
+func (h containedHandler) Handle(ctx context.Context, r slog.Record) (err error) {
+	defer send.Recover(&err)
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs is part of [slog.Handler].
+func (h containedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return containedHandler{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup is part of [slog.Handler].
+func (h containedHandler) WithGroup(name string) slog.Handler {
+	return containedHandler{h.Handler.WithGroup(name)}
 }

@@ -90,10 +90,6 @@ func (e *Lease) renewOnce(ctx context.Context) (next clock.Moment, err error) {
 	return next, nil
 }
 
-var errReleased = fmt.Errorf("%w: it was released", ErrLost)
-
-var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
-
 // Extend renews the lease now, for a full lease, or for a shorter time if WithMaxHold or the run
 // of [Locker.Once] around it ends earlier. It returns an error that matches [ErrLost] if the lease
 // is over. It returns an error that matches [ErrUnavailable] if the store did not serve the renewal

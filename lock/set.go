@@ -121,7 +121,7 @@ func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, until clock.M
 			terms.wait = until.Until()
 		}
 		e := new(Lease).init(ctx, l, key)
-		e.set = s
+		e.set = s.keys
 		e.parent = parent //nolint:fatcontext // a set has as many contexts as keys
 		if err := l.acquire(ctx, e, terms); err != nil {
 			return err
@@ -315,7 +315,7 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set) (done bool, er
 	var refused *Lease  // to which err belongs
 	for _, key := range s.keys {
 		e := new(Lease).init(ctx, l, key)
-		e.set, e.parent = s, parent //nolint:fatcontext // a set has as many contexts as keys
+		e.set, e.parent = s.keys, parent //nolint:fatcontext // a set has as many contexts as keys
 		parent = e.Context()
 		if !l.core.active.Enter() {
 			err = errInOrder

@@ -1,13 +1,9 @@
 package lock
 
 import (
-	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
@@ -67,7 +63,7 @@ func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
 	for _, k := range c.keys.Keys() {
 		if e := leaseOf(k.Holder); match(e.entry, e.owner) {
-			h := Hold{Key: e.label(), Entry: e.entry, Owner: e.owner, Set: e.set.Keys(), Waiting: k.Waiting, Ending: k.Settling}
+			h := Hold{Key: e.label(), Entry: e.entry, Owner: e.owner, Set: slices.Clone(e.set), Waiting: k.Waiting, Ending: k.Settling}
 			if e.local.Granted() { // until then, the token belongs to the goroutine that claims
 				valid := e.validity.State()
 				h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
@@ -148,72 +144,4 @@ func (l *Locker) Stats() Stats {
 	about := Describe(c.store)
 	s.Entries, s.Bytes = about.Entries, about.Bytes
 	return s
-}
-
-// Recovery is a fault and its end, as [Snapshot] lists it. The kind Recovered stands for a claim,
-// or a commit ([WithTransaction]), that had no answer and whose outcome was found out.
-type Recovery struct {
-	At   time.Time
-	Kind EventKind // EventRecovered, EventTakenOver, EventReaped or EventLost
-	Key  string    // as given to the Locker
-}
-
-// maxRecent bounds the recoveries that are remembered, for an operator who looks now. An
-// [Observer] can count or keep them.
-const maxRecent = 64
-
-// recent holds the latest recoveries, the newest last.
-type recent struct {
-	mu  sync.Mutex
-	all []Recovery
-}
-
-func (r *recent) note(kind EventKind, key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all[max(len(r.all)-maxRecent+1, 0):], Recovery{At: time.Now(), Kind: kind, Key: key})
-}
-
-// latest returns the recoveries that match accepts, the newest first.
-func (r *recent) latest(limit int, match func(entry, owner string) bool) []Recovery {
-	r.mu.Lock()
-	all := slices.Clone(r.all)
-	r.mu.Unlock()
-	all = slices.DeleteFunc(all, func(r Recovery) bool { return !match(r.Key, "") })
-	slices.Reverse(all)
-	return all[:min(max(limit, 0), len(all))]
-}
-
-// names holds the names of locks that were granted: an operator may have misspelt one. A map is never
-// changed, so that the many grants of known names only read it.
-type names struct {
-	known atomic.Pointer[map[string]bool]
-}
-
-// maxNames bounds the names. A program has few, since clients do not choose them.
-const maxNames = 64
-
-func (n *names) note(key string) {
-	name := keytext.Name(key)
-	for name != "" {
-		old := n.known.Load()
-		if old != nil && ((*old)[name] || len(*old) == maxNames) {
-			return
-		}
-		grown := map[string]bool{name: true}
-		if old != nil {
-			maps.Copy(grown, *old)
-		}
-		if n.known.CompareAndSwap(old, &grown) {
-			return
-		}
-	}
-}
-
-// list returns the names, sorted.
-func (n *names) list() []string {
-	if known := n.known.Load(); known != nil {
-		return slices.Sorted(maps.Keys(*known))
-	}
-	return nil
 }

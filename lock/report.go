@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
-	"github.com/httplatch/httplatch/lock/internal/clock"
-	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // log writes a line about the key of a lease, without the key. key_sha256 is the beginning of the
@@ -142,59 +138,63 @@ func (l *Locker) logPanic(ctx context.Context, kind EventKind) {
 	}
 }
 
-// contained returns l with a handler whose panics cost no more than their lines.
-func contained(l *slog.Logger) *slog.Logger { return slog.New(containedHandler{l.Handler()}) }
-
-type containedHandler struct{ slog.Handler }
-
-// Handle is part of [slog.Handler].
-func (h containedHandler) Handle(ctx context.Context, r slog.Record) (err error) {
-	defer send.Recover(&err)
-	return h.Handler.Handle(ctx, r)
-}
-
-// WithAttrs is part of [slog.Handler].
-func (h containedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return containedHandler{h.Handler.WithAttrs(attrs)}
-}
-
-// WithGroup is part of [slog.Handler].
-func (h containedHandler) WithGroup(name string) slog.Handler {
-	return containedHandler{h.Handler.WithGroup(name)}
-}
-
 func attrDo(what string) slog.Attr { return slog.String("do", what) }
 
-// outage is a time in which calls to the store fail. The zero value is none.
-type outage struct {
-	on          atomic.Bool
-	mu          sync.Mutex
-	began, last clock.Moment // the first failure, and the latest
+// emit reports an event of e to observers.
+func (l *Locker) emit(ctx context.Context, e *Lease, kind EventKind, took time.Duration, err error) {
+	if len(l.cfg.observers) > 0 {
+		l.Report(ctx, e.event(kind, took, err))
+	}
 }
 
-// calm is the time without a failure after which an answer ends an outage. A store that fails every
-// second call has not recovered.
-const calm = 5 * time.Second
-
-// fail notes a failure. first reports that it begins an outage.
-func (o *outage) fail() (first bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.last = clock.Now()
-	if first = !o.on.Load(); first {
-		o.began = o.last
-		o.on.Store(true)
+// emitFailed reports a call to the store that failed with err. err says whether the call may have
+// been applied; nil reports nothing.
+func (l *Locker) emitFailed(ctx context.Context, e *Lease, call string, took time.Duration, err error) {
+	if err == nil || len(l.cfg.observers) == 0 {
+		return
 	}
-	return first
+	kind := EventUnavailable
+	if errors.Is(err, ErrUnknown) {
+		kind = EventUnknown
+	}
+	v := e.event(kind, took, err)
+	v.Call, v.Waited = call, 0 // the event of the acquire has its wait
+	l.Report(ctx, v)
 }
 
-// succeed notes an answer. over reports that it ends an outage, in which calls failed for the time took.
-func (o *outage) succeed() (took time.Duration, over bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.on.Load() || o.last.Since() < calm {
-		return 0, false
+// Report hands e to the observers. It is for packages that decide about a request before they
+// claim a key, as package middleware does.
+func (l *Locker) Report(ctx context.Context, e Event) {
+	for _, o := range l.cfg.observers {
+		l.observe(ctx, o, e)
 	}
-	o.on.Store(false)
-	return time.Duration(o.last - o.began), true
+}
+
+func (l *Locker) observe(ctx context.Context, o Observer, e Event) {
+	defer l.logPanic(ctx, e.Kind)
+	o(ctx, e)
+}
+
+// event describes e, as events of the kind have it.
+func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
+	if errors.Is(err, errReplay) {
+		err = nil
+	}
+	v := Event{Kind: kind, Name: e.name(), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
+	o := e.observed
+	if o == nil {
+		return v
+	}
+	switch kind {
+	case EventClaimed, EventRecovered, EventResumed:
+		v.Took, v.Waited = time.Since(o.began), o.waited
+	case EventTakenOver, EventRefused, EventReplayed:
+		v.Took, v.Waited, v.Owner = time.Since(o.began), o.waited, o.found
+	case EventUnknown, EventUnavailable:
+		v.Call, v.Waited = callClaim, o.waited
+	case EventReleased, EventSettled, EventHandedOver:
+		v.Took, v.Size, v.Left = e.claim.grantedAt.Since(), len(e.end.receipt), max(e.validity.State().Until.Until(), 0)
+	case EventRenewed, EventLost, EventReaped, EventBypassed, EventSkipped, EventRejected:
+	}
+	return v
 }
