@@ -104,7 +104,7 @@ func (l *Locker) askLeft(ctx context.Context, s *Submission, name string, earlie
 //
 // findReceipt need not ask the local table first. A settled record stays settled until its keep
 // is over, so a lease that still has the key is about to end.
-func (l *Locker) findReceipt(ctx context.Context, s *Submission, key string, name string, fingerprint []byte, entry *Entry) bool {
+func (l *Locker) findReceipt(ctx context.Context, s *Submission, key, name string, fingerprint []byte, entry *Entry) bool {
 	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.closing.Err() != nil {
 		return false
 	}
