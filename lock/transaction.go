@@ -93,7 +93,7 @@ func (r *Run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 func (r *Run) outcome(ctx context.Context) (committed bool, err error) {
 	e := &r.lease
 	l := e.locker
-	err = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, &call{do: func(ctx context.Context) (err error) {
+	err = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, &call{quiet: true, do: func(ctx context.Context) (err error) {
 		committed, err = r.tx.Outcome(ctx)
 		return err
 	}})
