@@ -315,8 +315,8 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set) (done bool, er
 	var refused *Lease  // to which err belongs
 	for _, key := range s.keys {
 		e := new(Lease).init(ctx, l, key)
-		e.set, e.parent = s.keys, parent //nolint:fatcontext // a set has as many contexts as keys
-		parent = e.Context()
+		e.set, e.parent = s.keys, parent
+		parent = e.Context() //nolint:fatcontext // a set has as many contexts as keys
 		if !l.core.active.Enter() {
 			err = errInOrder
 			break
