@@ -34,7 +34,8 @@ func (f foreign) Do(ctx context.Context, c *wire.Command) (any, error) {
 		return nil, failure.NotApplied("cancelled", caller.Err())
 	default:
 	}
-	ended := failure.Apart(func() (any, error) { return f.process(ctx, c) })
+	all, batch := c.Parts(), c.Batch // c may be freed while the client still sends
+	ended := failure.Apart(func() (any, error) { return f.process(ctx, all, batch) })
 	why := send.ErrGivenUp
 	select {
 	case r := <-ended:
@@ -65,9 +66,8 @@ func classified(err error) error {
 	return failure.Unknown(failure.Kind(err), err)
 }
 
-// process sends what c consists of, one after the other.
-func (f foreign) process(ctx context.Context, c *wire.Command) (any, error) {
-	all := c.Parts()
+// process sends commands, one after the other.
+func (f foreign) process(ctx context.Context, all [][]any, batch bool) (any, error) {
 	answers := make([]any, len(all))
 	for i, args := range all {
 		cmd := single{redis.NewCmd(ctx, args...)}
@@ -76,7 +76,7 @@ func (f foreign) process(ctx context.Context, c *wire.Command) (any, error) {
 		case err == nil:
 			answers[i] = cmd.Val()
 		case errors.Is(err, redis.Nil):
-		case c.Batch && failure.IsReply(err):
+		case batch && failure.IsReply(err):
 			answers[i] = err
 		case failure.IsReply(err):
 			return nil, failure.Failed(err, true) // a hook or a wrapper may have sent it twice
@@ -86,7 +86,7 @@ func (f foreign) process(ctx context.Context, c *wire.Command) (any, error) {
 			return nil, err
 		}
 	}
-	if c.Batch {
+	if batch {
 		return answers, nil
 	}
 	return answers[0], nil

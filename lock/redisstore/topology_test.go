@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -164,6 +165,27 @@ func TestMovedSlots(t *testing.T) {
 				require.NoError(t, call(timeout(t, patience), s, key), op)
 			}
 		}
+	}
+}
+
+// A caller leaves while the client follows a slot that has moved. The client still has the command, and another caller
+// must not get its memory: a send of it would be the other caller's, twice.
+func TestCallerThatLeavesAMovedCommand(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, nil)
+	s := redisstore.New(cluster.Client(t))
+	for i := range 5 {
+		key := fmt.Sprint("moved-", i)
+		take(t, s, "warm-"+key, claim("a"))
+		from, to := ownerAndOther(t, cluster, entryName(key))
+		beginMove(t, cluster, entryName(key), from, to)
+		endMove(t, cluster, entryName(key), from, to)
+		to.Do(t, "CLIENT", "PAUSE", patience.Milliseconds(), "WRITE")
+		_, err := s.Claim(timeout(t, 100*time.Millisecond), key, claim("tok"))
+		require.Error(t, err)
+		to.Do(t, "CLIENT", "UNPAUSE")
+		take(t, s, key+"-other", claim("tok"))
+		require.Eventually(t, func() bool { return slices.Contains(to.Keys(t), entryName(key)) }, patience, time.Millisecond)
 	}
 }
 
