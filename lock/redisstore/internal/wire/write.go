@@ -151,6 +151,8 @@ func (s *Server) fill(cn *conn, now time.Time) {
 		switch {
 		case !now.Before(c.deadline):
 			c.end(nil, failure.NotSent(context.DeadlineExceeded), send.Nothing)
+		case c.abandoned() != nil:
+			c.end(nil, failure.NotSent(c.caller.Err()), send.Nothing)
 		case c.Yields && s.late(c, now):
 			c.end(nil, s.refused(c, "overload", errOverload, now), send.Nothing)
 		default:
