@@ -176,9 +176,9 @@ func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 // close frees the key and the alarms of the lease in this process. answered says that the store has
 // confirmed the end of the lease.
 func (e *Lease) close(answered bool) {
-	e.validity.Close()
+	opens := e.validity.Close()
 	e.cancel(nil)
-	if answered {
+	if answered && (opens || !e.local.Unprotected()) { // otherwise Ring has done so, and the entry may have a holder again
 		// An unanswered send of the claim can land after the release. Its entry would have no
 		// holder, so the clean-up must know the token before the next caller gets the key.
 		e.cleanUpClaim()
