@@ -146,10 +146,6 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 			"CREATE FUNCTION current_setting(text) RETURNS text LANGUAGE sql AS $$SELECT '120022'$$; ALTER DATABASE DB SET search_path = public, pg_catalog",
 			"the server is PostgreSQL 12: it has to be 13 or later", true,
 		},
-		"bytea as text": {
-			"CREATE FUNCTION current_setting(text) RETURNS text LANGUAGE sql AS $$SELECT CASE $1 WHEN 'bytea_output' THEN 'escape' ELSE '150000' END$$; ALTER DATABASE DB SET search_path = public, pg_catalog",
-			"bytea_output is escape: behind PgBouncer it has to be hex", true,
-		},
 		"a standby": {
 			"CREATE FUNCTION pg_is_in_recovery() RETURNS bool LANGUAGE sql AS 'SELECT true'; ALTER DATABASE DB SET search_path = public, pg_catalog",
 			"the server is a standby", true,

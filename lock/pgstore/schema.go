@@ -134,7 +134,7 @@ const oldest = 130000
 // lacks columns, or may not be used by the role. Each error names the cure. An error that only an
 // operator can fix matches [lock.ErrDenied].
 func (s *Store) Check(ctx context.Context) error {
-	const server = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('bytea_output')"
+	const server = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), '\\x01'::bytea"
 	err := s.each(ctx, rowstore.Later, server, checkServer)
 	if err == nil {
 		err = s.each(ctx, rowstore.Later, s.statements.lacking, s.checkPrivileges)
@@ -148,16 +148,15 @@ func (s *Store) Check(ctx context.Context) error {
 func checkServer(rows pgx.Rows) error {
 	var version int
 	var recovery bool
-	var output string
-	switch err := rows.Scan(&version, &recovery, &output); {
+	switch err := rows.Scan(&version, &recovery, nil); {
 	case err != nil:
 		return err
 	case version < oldest:
 		return fmt.Errorf("%w: the server is PostgreSQL %d: it has to be %d or later", lock.ErrDenied, version/10000, oldest/10000)
 	case recovery:
 		return fmt.Errorf("%w: the server is a standby, which cannot be written to: connect to the primary (target_session_attrs=read-write)", lock.ErrDenied)
-	case output != "hex":
-		return fmt.Errorf("%w: bytea_output is %s: behind PgBouncer it has to be hex", lock.ErrDenied, output)
+	case string(rows.RawValues()[2]) == `\001`:
+		return fmt.Errorf("%w: bytea_output is escape: a pool that prepares no statements needs hex", lock.ErrDenied)
 	default:
 		return nil
 	}

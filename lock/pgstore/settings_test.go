@@ -103,6 +103,24 @@ func TestSettingsBehindPgBouncer(t *testing.T) {
 	}
 }
 
+// Check says which pool cannot read the bytea_output of a role, and only that.
+func TestByteaBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	c := pgtest.Shared(t)
+	db := c.Database(t)
+	migrate(t, newStore(t, newPool(t, c.URL(db, "postgres"))))
+	c.Exec(t, db, "ALTER DATABASE "+db+" SET bytea_output = 'escape'")
+	b := pgtest.PgBouncer(t, c.Addr())
+	text := newStore(t, newPool(t, b.URL(db, "postgres"), func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }))
+	err := text.Check(t.Context())
+	require.ErrorIs(t, err, lock.ErrDenied)
+	require.ErrorContains(t, err, "bytea_output is escape")
+	binary := newStore(t, newPool(t, c.URL(db, "postgres")))
+	require.NoError(t, binary.Check(t.Context()))
+	must.Entry(t)(binary.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fingerprint: []byte{0, '\\', 255}}))
+	require.Equal(t, []byte{0, '\\', 255}, must.Entry(t)(binary.Get(t.Context(), "k")).Fingerprint)
+}
+
 // Warnings about other things than the wait for a standby are no failure: a database that is due for a
 // VACUUM warns in each transaction, and goes on for days.
 func TestOtherWarnings(t *testing.T) {
