@@ -49,8 +49,8 @@ func (b *buffers) values(name string) []string {
 func (a *Answer) begin(status int) {
 	a.Status, a.declared = status, -1
 	if length := a.header["Content-Length"]; len(length) > 0 {
-		if n, err := strconv.ParseUint(length[0], 10, 63); err == nil {
-			a.declared = int64(n)
+		if n, err := strconv.ParseInt(length[0], 10, 64); err == nil && n >= 0 { // as net/http
+			a.declared = n
 		}
 	}
 	b, connection := a.buffers, a.header["Connection"]
