@@ -81,7 +81,7 @@ func (g *guard) serveOnce(w http.ResponseWriter, r *http.Request, next http.Hand
 	case lock.Attempt(claimed.Context()) == 0: // the store did not answer, and the Locker fails open
 		defer func() { _, _, _ = claimed.Settle(ctx, nil) }()
 		if g.secret != nil { // the keys of its calls keep a repeat from a second effect there
-			*x.in = *x.in.WithContext(context.WithValue(ctx, submission.ContextKey{}, &x.named)) // no handler has seen it yet
+			*x.in = *x.in.WithContext(context.WithValue(x.in.Context(), submission.ContextKey{}, &x.named)) // no handler has seen it yet
 		}
 		x.serveUnprotected(w, next)
 	default:
@@ -183,9 +183,9 @@ func (g *guard) runAndAnswer(x *run) {
 	switch {
 	case err != nil:
 		receipt, replayed, err = x.Fail(ctx, err)
-	case gaveUp != nil && x.InTransaction():
+	case kept && gaveUp != nil && x.InTransaction():
 		receipt, replayed, err = x.Fail(ctx, gaveUp)
-	case gaveUp != nil:
+	case kept && gaveUp != nil:
 		receipt, replayed, err = x.Run.Settle(ctx, record.Unknown())
 		err = cmp.Or(err, gaveUp)
 	case kept:
@@ -241,14 +241,14 @@ func (g *guard) runHandler(x *run) (gaveUp error) {
 	*x.in = *x.in.WithContext(x) // no handler has seen it yet
 	x.next.ServeHTTP(&x.answer, x.in)
 	returned = true
-	lost := x.Err() != nil
+	lost, unwritten := x.Err() != nil, x.answer.Status == 0
 	if lost { // a handler that looks at its context may have stopped in the middle of a stream
 		x.markCutOff()
 	}
 	switch silent, outside := x.answer.Complete(); {
 	case outside:
 		g.hints.log(lease, &answeredOutside, nil)
-	case silent && lost:
+	case silent && unwritten && lost && !x.Committed():
 		gaveUp = context.Cause(x)
 	case silent:
 		g.hints.log(lease, &noAnswer, nil)
