@@ -161,15 +161,14 @@ func entryOf(answer any) (lock.Entry, error) {
 	return v.Entry(left), nil
 }
 
-// largeReceipt is the size from which a receipt is not passed to a script. Lua hashes every
-// byte of its strings, and the server serves no other caller meanwhile: 1 MiB costs 3.4 ms in
-// settle.lua, 1.4 ms in a script that only returns, and 0.02 ms in a SET. Below this size the
-// script costs less than the second round trip of a transaction.
+// largeReceipt is the size from which a receipt is not passed to a script. Lua hashes every byte of its strings,
+// and the server serves no other caller meanwhile: 1 MiB costs 3.4 ms in settle.lua, 1.4 ms in a script that only
+// returns, and 0.02 ms in a SET. Below this size the script costs less than the second round trip of a transaction.
 const largeReceipt = 64 << 10
 
-// settleLarge settles by a transaction of two commands: a script deletes the entry of
-// the token, and a SET with NX puts the receipt in the place of a deleted entry. Like
-// settle.lua it may be sent again, and land after commands that were sent later.
+// settleLarge settles by a transaction of two commands: a script deletes the entry of the token, and a SET with NX
+// puts the receipt in the place of a deleted entry. Like settle.lua it may be sent again, and land after commands
+// that were sent later.
 //
 // If decided is false, nothing was changed, and the script has to settle. The script works for a user
 // without the permission for transactions, when memory is full, and on a slot that moves.

@@ -31,11 +31,10 @@ const (
 	loadCount = 64
 )
 
-// List yields every live entry once, in no order, with its Key. It walks the
-// whole keyspace of every master, a few hundred names a round trip, and holds no
-// more than one large receipt at a time. A foreign value under the name of an entry
-// is yielded as an error with its Key, and the listing goes on. Any other error ends the listing.
-// The end of ctx ends it at once.
+// List yields every live entry once, in no order, with its Key. It walks the whole keyspace of every master, a few
+// hundred names a round trip, and holds no more than one large receipt at a time. A foreign value under the name of
+// an entry is yielded as an error with its Key, and the listing goes on. Any other error ends the listing. The end of
+// ctx ends it at once.
 func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	return func(yield func(lock.Entry, error) bool) {
 		masters, err := s.nodes.masters(ctx)
