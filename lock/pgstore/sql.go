@@ -129,8 +129,7 @@ func connOf(conn *sql.Conn) (c *stdlib.Conn, err error) {
 	return c, err
 }
 
-// drop closes the connection c of a driver below conn, of which a pool of pgx below the *sql.DB would keep
-// it, and conn.
+// drop closes conn, and the driver's connection c below it: a pool of pgx below the *sql.DB would keep c.
 func drop(ctx context.Context, conn *sql.Conn, c *stdlib.Conn) {
 	_ = c.Conn().Close(ctx)
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })

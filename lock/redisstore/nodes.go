@@ -122,7 +122,7 @@ func untilEnd[T any](ctx context.Context, call func() (T, error)) (value T, err 
 	return value, failure.NotSent(err)
 }
 
-// maxNodes bounds the masters in memory, some of which may have gone.
+// maxNodes bounds the masters in memory. Former masters stay there.
 const maxNodes = 1024
 
 // cluster is a Redis Cluster.

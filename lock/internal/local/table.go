@@ -14,7 +14,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
-// Lease is what a [Table] asks a lease, except for Ring with the shard of its key locked.
+// Lease has the methods of a lease for its [Table], which calls them with the shard of its key locked, except for Ring.
 type Lease interface {
 	Owner() string                // for operators
 	SameRequest(other Lease) bool // false if the fingerprints differ
