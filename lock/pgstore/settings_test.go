@@ -110,9 +110,8 @@ func TestByteaBehindPgBouncer(t *testing.T) {
 	db := c.Database(t)
 	migrate(t, newStore(t, newPool(t, c.URL(db, "postgres"))))
 	c.Exec(t, db, "ALTER DATABASE "+db+" SET bytea_output = 'escape'")
-	b := pgtest.PgBouncer(t, c.Addr())
-	text := newStore(t, newPool(t, b.URL(db, "postgres"), func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }))
-	err := text.Check(t.Context())
+	exec := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }
+	err := newStore(t, newPool(t, pgtest.PgBouncer(t, c.Addr()).URL(db, "postgres"), exec)).Check(t.Context())
 	require.ErrorIs(t, err, lock.ErrDenied)
 	require.ErrorContains(t, err, "bytea_output is escape")
 	binary := newStore(t, newPool(t, c.URL(db, "postgres")))

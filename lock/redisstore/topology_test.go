@@ -168,8 +168,7 @@ func TestMovedSlots(t *testing.T) {
 	}
 }
 
-// A caller leaves while the client follows a slot that has moved. The client still has the command, and another caller
-// must not get its memory: a send of it would be the other caller's, twice.
+// A caller leaves while the client follows a slot that has moved, and still reads the command.
 func TestCallerThatLeavesAMovedCommand(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, nil)

@@ -98,6 +98,25 @@ func TestCallersThatLeave(t *testing.T) {
 	})
 }
 
+// A command in the queue whose caller has gone is not written, also if its turn comes before the next tick.
+func TestNothingIsWrittenForCallersThatHaveLeft(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
+		f := &fake{way: always(3 * time.Millisecond)}
+		s := warm(t, f)
+		ctx, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for i := range 64 {
+			all.Go(func() { assert.NoError(t, ask(t.Context(), t, s, strconv.Itoa(i), true)) })
+		}
+		synctest.Wait()
+		all.Go(func() { assert.ErrorIs(t, ask(ctx, t, s, "left", true), lock.ErrNotApplied) })
+		synctest.Wait()
+		leave()
+		all.Wait()
+		require.NotContains(t, f.arrived(), "left")
+	})
+}
+
 // When a connection ends, its line is unknown, and commands behind it are sent over another.
 func TestConnectionThatEnds(t *testing.T) {
 	virtual.Run(t, func(t *testing.T) {
