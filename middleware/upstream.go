@@ -1,13 +1,18 @@
 package middleware
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"math"
+	"mime"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -211,4 +216,155 @@ func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
 func refusesStream(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "REFUSED_STREAM") || strings.Contains(text, "Server's graceful shutdown GOAWAY")
+}
+
+const (
+	attemptHeader = "Latch-Attempt"
+	keyHeader     = "Latch-Key"
+	commitHeader  = "Latch-Commit"
+)
+
+// UpstreamOption configures [Upstream]: [WithUpstreamHeaders].
+type UpstreamOption interface{ applyUpstream(u *upstream) }
+
+type upstreamOption func(u *upstream)
+
+func (o upstreamOption) applyUpstream(u *upstream) { o(u) }
+
+// WithUpstreamHeaders sets headers with which a gateway and its upstream, in any language, inform
+// each other about a request under [Idempotent] or [Dedupe]. Without it, these headers are neither
+// sent nor read:
+//
+//	Latch-Key: ...       to the upstream: the identity of the submission, [Key], if there is one
+//	Latch-Attempt: 1     to the upstream: [lock.Attempt], more than 1 after a crash of the gateway
+//	Latch-Commit: yes    from the upstream: the effect has happened
+//	Latch-Commit: no     from the upstream: there was no effect
+//
+// A whole answer with yes is kept, whatever its status, as after [lock.Commit]. After an answer with no, a repeat is
+// sent, unless the guard keeps the answer. Any other value is ignored. The value is trusted, so the upstream must send
+// no only if its work was rolled back.
+//
+// The option is for the Transport of a proxy, which sends each request on once. If a handler makes
+// several calls, all of them would have the same Latch-Key.
+func WithUpstreamHeaders() UpstreamOption {
+	return upstreamOption(func(u *upstream) { u.headers = true })
+}
+
+// commitment says whether a request had its effect.
+type commitment int
+
+const (
+	unsaid commitment = iota
+	committed
+	notCommitted
+	uncertain
+)
+
+// commitmentOf returns what the Latch-Commit of an answer says, and else what its status says, and removes
+// the header. A trailer does not count: when it comes, the answer may already be on its way to the client. A
+// 502 or 504 comes from a gateway that may have lost the answer of the service, and a 499 from a service that
+// has stopped in the middle.
+func (u *upstream) commitmentOf(answer *http.Response) commitment {
+	values := answer.Header[commitHeader]
+	delete(answer.Header, commitHeader)
+	if u.headers && len(values) == 1 { // more than one may come from two services
+		switch {
+		case strings.EqualFold(values[0], "yes"):
+			return committed
+		case strings.EqualFold(values[0], "no"):
+			return notCommitted
+		}
+	}
+	switch status := answer.StatusCode; {
+	case status < http.StatusBadRequest:
+		return unsaid
+	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout, status == record.StatusClientGone,
+		status == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") == "", status > http.StatusNetworkAuthenticationRequired:
+		return uncertain
+	}
+	return notCommitted
+}
+
+// withoutLatch returns r without the headers that only a gateway may set. CGI and WSGI make one name of Latch-Key and
+// Latch_Key.
+func withoutLatch(r *http.Request) *http.Request {
+	const prefix = "latch-"
+	sent := maps.Clone(r.Header)
+	maps.DeleteFunc(sent, func(name string, _ []string) bool {
+		return len(name) >= len(prefix) && strings.EqualFold(strings.ReplaceAll(name[:len(prefix)], "_", "-"), prefix)
+	})
+	if len(sent) < len(r.Header) {
+		r = r.WithContext(r.Context())
+		r.Header = sent
+	}
+	return r
+}
+
+// readWhole reads the body of an answer into memory. It leaves a stream, and a body longer than
+// limit, to the caller. It fails if the body is cut off.
+func readWhole(answer *http.Response, limit int64) error {
+	if answer.Body == nil || answer.ContentLength > limit || streams(answer) {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, min(limit, math.MaxInt64-1)+1))
+	if err != nil {
+		return errors.Join(fmt.Errorf("middleware: the answer of another service was cut off: %w", err), answer.Body.Close())
+	}
+	if int64(len(body)) > limit {
+		answer.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(body), answer.Body), answer.Body}
+		return nil
+	}
+	_ = answer.Body.Close()
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	if answer.ContentLength < 0 && len(answer.Trailer) == 0 { // only a body without a length can have trailers
+		answer.ContentLength, answer.TransferEncoding = int64(len(body)), nil
+		if answer.Header == nil {
+			answer.Header = make(http.Header)
+		}
+		answer.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	return nil
+}
+
+// watch notes, in the run and in the runs of the guards around it, if a stream that is passed on is cut
+// off, or may be: its end must not count as the end of a whole answer.
+func (x *run) watch(answer *http.Response) {
+	switch {
+	case answer.StatusCode == http.StatusSwitchingProtocols || answer.Body == nil || !streams(answer):
+	case endsWithConnection(answer):
+		x.markCutOff()
+	default:
+		answer.Body = &watched{answer.Body, x}
+	}
+}
+
+// watched is the body of a stream.
+type watched struct {
+	io.ReadCloser
+	run *run
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.run.markCutOff()
+	}
+	return n, err
+}
+
+// streams reports whether the answer may go on for long, or its end cannot be distinguished from a
+// broken connection.
+func streams(answer *http.Response) bool {
+	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+	return answer.StatusCode == http.StatusSwitchingProtocols ||
+		media == "text/event-stream" || record.StatusAtEnd(media) ||
+		strings.EqualFold(answer.Header.Get("X-Accel-Buffering"), "no") || endsWithConnection(answer)
+}
+
+// endsWithConnection reports whether the body has neither a length nor chunks.
+func endsWithConnection(answer *http.Response) bool {
+	return answer.ProtoMajor == 1 && answer.ContentLength < 0 && !answer.Uncompressed && !slices.Contains(answer.TransferEncoding, "chunked")
 }
