@@ -77,7 +77,7 @@ func JSONRPC(effect func(method, tool string) bool, keys ...string) IdempotentOp
 // The protocol compares the bytes of the whole body. Over MCP that would refuse each repeat, because
 // of its id. So this option compares what JSONRPC compares.
 func UCPOverMCP() IdempotentOption {
-	return idempotentOption(func(c *config) {
+	return option(func(c *config) {
 		UCP().applyIdempotent(c)
 		newRPC(rpc{
 			effect: func(method, tool string) bool {
@@ -115,7 +115,7 @@ func newRPC(o rpc, keys ...string) IdempotentOption {
 		o.keys = append(o.keys, jsonrpc.PathOf(k))
 	}
 	o.ignored = append(o.ignored, o.keys...)
-	return idempotentOption(func(c *config) { c.rpc, c.onError = &o, o.refuse })
+	return option(func(c *config) { c.rpc, c.onError = &o, o.refuse })
 }
 
 // readCall reads the call in the body of r.

@@ -72,19 +72,11 @@ type rpc struct {
 	onlyBody bool           // the key function does not count
 }
 
-// option is an option of any guard.
+// option is an option of any guard: the type that its function returns says of which.
 type option func(c *config)
 
 func (o option) applyLock(c *config)       { o(c) }
 func (o option) applyIdempotent(c *config) { o(c) }
-
-type lockOption func(c *config)
-
-func (o lockOption) applyLock(c *config) { o(c) }
-
-type idempotentOption func(c *config)
-
-func (o idempotentOption) applyIdempotent(c *config) { o(c) }
 
 // With combines several options into one, such as the defaults of an application for all of its
 // routes. If two options set the same thing, the last one counts.
@@ -139,7 +131,7 @@ func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)
 // below 400.
 func WithCooldown(d time.Duration) LockOption {
 	must(setting.ValidatePositive(d), "WithCooldown(%v)", d)
-	return lockOption(func(c *config) { c.cooldown = d })
+	return option(func(c *config) { c.cooldown = d })
 }
 
 // WithCooldownStatus sets the status for a request during a cool-down: 429 unless set, or 409 for
@@ -149,7 +141,7 @@ func WithCooldown(d time.Duration) LockOption {
 // WithCooldownStatus panics on any other status.
 func WithCooldownStatus(code int) LockOption {
 	must(setting.CooldownStatuses.Validate(code), "WithCooldownStatus(%d)", code)
-	return lockOption(func(c *config) { c.cooldownStatus = code })
+	return option(func(c *config) { c.cooldownStatus = code })
 }
 
 // WithBodyFirst reads the whole body, of up to limit bytes, before the key is claimed, so that a
@@ -161,7 +153,7 @@ func WithCooldownStatus(code int) LockOption {
 // positive.
 func WithBodyFirst(limit int64) LockOption {
 	must(setting.ValidateLimits(limit), "WithBodyFirst(%d)", limit)
-	return lockOption(func(c *config) { c.bodyFirst = limit })
+	return option(func(c *config) { c.bodyFirst = limit })
 }
 
 // WithPermits lets n requests with one key run at the same time, in all processes that share the
@@ -174,14 +166,14 @@ func WithBodyFirst(limit int64) LockOption {
 // limit. WithPermits panics if n is not 1 to 64.
 func WithPermits(n int) LockOption {
 	mustNot(n < 1 || n > keytext.MaxSlots, fmt.Sprintf("WithPermits(%d): a key has 1 to %d permits", n, keytext.MaxSlots))
-	return lockOption(func(c *config) { c.permits = n })
+	return option(func(c *config) { c.permits = n })
 }
 
 // WithContentionStatus sets the status for a request whose key is held by another one:
 // 409 unless set, or 423, 425 or 429. It panics on any other.
 func WithContentionStatus(code int) LockOption {
 	must(setting.ContentionStatuses.Validate(code), "WithContentionStatus(%d)", code)
-	return lockOption(func(c *config) { c.contention = code })
+	return option(func(c *config) { c.contention = code })
 }
 
 // WithUnknownHold keeps the key taken for d after a call through [Upstream] whose answer is lost
@@ -198,7 +190,7 @@ func WithContentionStatus(code int) LockOption {
 // quorum).
 func WithUnknownHold(d time.Duration) LockOption {
 	must(setting.ValidatePositive(d), "WithUnknownHold(%v)", d)
-	return lockOption(func(c *config) { c.unknownHold = d })
+	return option(func(c *config) { c.unknownHold = d })
 }
 
 // WithFinal sets which answers are kept and replayed, by their status alone. The others
@@ -226,7 +218,7 @@ func WithUnknownHold(d time.Duration) LockOption {
 //	latch.WithFinal(func(status int) bool { return status < 300 })
 func WithFinal(final func(status int) bool) IdempotentOption {
 	mustNot(final == nil, "WithFinal: nil function")
-	return idempotentOption(func(c *config) { c.answers.Final = final })
+	return option(func(c *config) { c.answers.Final = final })
 }
 
 // WithFingerprint sets what two requests with one key must have in common, in addition to the
@@ -241,7 +233,7 @@ func WithFinal(final func(status int) bool) IdempotentOption {
 //	latch.WithFingerprint(keyfunc.CanonicalJSON) // for clients that serialise again when they repeat
 func WithFingerprint(f keyfunc.Func) IdempotentOption {
 	mustNot(f == nil, "WithFingerprint: nil key function")
-	return idempotentOption(func(c *config) { c.fingerprint = f })
+	return option(func(c *config) { c.fingerprint = f })
 }
 
 // WithInProgressStatus sets the status for a repeat that has waited in vain for the first answer, or
@@ -250,7 +242,7 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 // WithInProgressStatus panics on any other status.
 func WithInProgressStatus(code int) IdempotentOption {
 	must(setting.InProgressStatuses.Validate(code), "WithInProgressStatus(%d)", code)
-	return idempotentOption(func(c *config) { c.inProgress = code })
+	return option(func(c *config) { c.inProgress = code })
 }
 
 // WithKeepHeaders names headers that belong to the answer even if middleware outside the
@@ -270,7 +262,7 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 		keep[i] = http.CanonicalHeaderKey(name)
 		mustNot(record.NeverKept(keep[i]), fmt.Sprintf("WithKeepHeaders(%q): no answer is kept with this header", name))
 	}
-	return idempotentOption(func(c *config) { c.answers.Keep = append(slices.Clip(c.answers.Keep), keep...) })
+	return option(func(c *config) { c.answers.Keep = append(slices.Clip(c.answers.Keep), keep...) })
 }
 
 // WithBodyLimits sets two limits. A request whose body, compressed or decompressed, is longer than
@@ -281,7 +273,7 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 // positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
 	must(setting.ValidateLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
-	return idempotentOption(func(c *config) { c.requestLimit, c.answers.Limit = request, response })
+	return option(func(c *config) { c.requestLimit, c.answers.Limit = request, response })
 }
 
 // WithName sets the name of the guard in metrics, logs, records and the console: "idempotent" or
@@ -290,7 +282,7 @@ func WithBodyLimits(request, response int64) IdempotentOption {
 // control character.
 func WithName(name string) IdempotentOption {
 	must(setting.ValidateGuardName(name), "WithName(%q)", name)
-	return idempotentOption(func(c *config) { c.guardName = name })
+	return option(func(c *config) { c.guardName = name })
 }
 
 // WithLabel sets the text by which operators find a record (package console): the result of f, such
@@ -301,7 +293,7 @@ func WithName(name string) IdempotentOption {
 // WithLabel panics if f is nil.
 func WithLabel(f func(r *http.Request) string) IdempotentOption {
 	mustNot(f == nil, "WithLabel: nil function")
-	return idempotentOption(func(c *config) { c.label = f })
+	return option(func(c *config) { c.label = f })
 }
 
 // WithReplay calls f before each answer of an earlier request is sent to a repeat, to authorise again,
@@ -315,7 +307,7 @@ func WithLabel(f func(r *http.Request) string) IdempotentOption {
 // afterwards. Unless set, replays are sent as they are. WithReplay panics if f is nil.
 func WithReplay(f func(r *http.Request, a *Answer) error) IdempotentOption {
 	mustNot(f == nil, "WithReplay: nil function")
-	return idempotentOption(func(c *config) { c.onReplay = f })
+	return option(func(c *config) { c.onReplay = f })
 }
 
 // WithLifetimeHeader adds the header Idempotency-Key-Lifetime to the answers that are kept, and to
@@ -324,7 +316,7 @@ func WithReplay(f func(r *http.Request, a *Answer) error) IdempotentOption {
 // that is left of [lock.WithKeep]. Over Redis, a repeat costs one more round trip for this time,
 // and lacks the header if that call fails. Unless set, there is no such header.
 func WithLifetimeHeader() IdempotentOption {
-	return idempotentOption(func(c *config) { c.saysLifetime = true })
+	return option(func(c *config) { c.saysLifetime = true })
 }
 
 // must panics if err is not nil. err is a mistake in the arguments of a constructor.

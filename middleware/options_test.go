@@ -108,18 +108,15 @@ func TestWhatDoesNotCompile(t *testing.T) {
 	scopeAndKey := reflect.TypeFor[func(*lock.Locker, keyfunc.Func, keyfunc.Func, ...latch.IdempotentOption) func(http.Handler) http.Handler]()
 	require.Equal(t, scopeAndKey, reflect.TypeOf(latch.Idempotent))
 
-	for _, o := range []latch.LockOption{
-		latch.WithCooldown(time.Second), latch.WithContentionStatus(423), latch.WithCooldownStatus(409), latch.WithBodyFirst(1), latch.WithPermits(1),
+	ofLock, ofIdempotent := reflect.TypeFor[latch.LockOption](), reflect.TypeFor[latch.IdempotentOption]()
+	require.False(t, ofLock.Implements(ofIdempotent) || ofIdempotent.Implements(ofLock))
+	for want, options := range map[reflect.Type][]any{
+		ofLock:       {latch.WithCooldown, latch.WithContentionStatus, latch.WithCooldownStatus, latch.WithBodyFirst, latch.WithPermits},
+		ofIdempotent: {latch.WithFinal, latch.WithFingerprint, latch.WithBodyLimits, latch.WithName, latch.WithLabel},
 	} {
-		_, ok := o.(latch.IdempotentOption)
-		require.False(t, ok)
-	}
-	for _, o := range []latch.IdempotentOption{
-		latch.WithFinal(func(int) bool { return true }), latch.WithFingerprint(byUser), latch.WithBodyLimits(1, 1),
-		latch.WithName("orders"), latch.WithLabel(func(*http.Request) string { return "" }),
-	} {
-		_, ok := o.(latch.LockOption)
-		require.False(t, ok)
+		for _, o := range options {
+			require.Equal(t, want, reflect.TypeOf(o).Out(0))
+		}
 	}
 }
 
