@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"cmp"
 	"html"
 	"mime"
 	"net/http"
@@ -54,9 +53,9 @@ type Page struct {
 	resend  bool
 }
 
-// Page returns p as a page if r prefers text/html to JSON, by the weights of its Accept header.
-// At equal weights, r prefers the page if the header names text/html, and covers JSON only by
-// */*. Page may read up to 16 KiB of the body of r, which can be read again afterwards.
+// Page returns p as a page if r prefers text/html to JSON: its Accept header names text/html, not only text/*, and
+// with a higher weight than JSON. At the same weight, r prefers the page if JSON is not named, and only covered by */* or
+// application/*. Page may read up to 16 KiB of the body of r, which can be read again afterwards.
 func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
 	if !prefersPage(r) {
 		return nil, false
@@ -138,66 +137,31 @@ func inWords(d time.Duration) string {
 	return plural(int64((d+unit-1)/unit), of)
 }
 
-// prefersPage reports whether the Accept header of r prefers text/html to
-// application/problem+json and application/json (RFC 9110, section 12.5.1). At equal
-// weights the more specific range decides: a client that names text/html, and JSON only by
-// */*, prefers the page. Without a preference it gets JSON. A comma in a quoted parameter ends an
-// element too, and a parameter behind a weight counts: no client sends either.
+// prefersPage reports whether r prefers the page, as Page describes. No parameter but the weight counts.
 func prefersPage(r *http.Request) bool {
 	if r == nil || len(r.Header["Accept"]) == 0 {
 		return false
 	}
-	var page, json, problem match
+	var page, json, others float64
 	for element := range strings.SplitSeq(strings.Join(r.Header["Accept"], ","), ",") {
 		media, parameters, err := mime.ParseMediaType(element)
 		weight := 1.0
 		if q, weighed := parameters["q"]; err == nil && weighed {
 			weight, err = strconv.ParseFloat(q, 64)
-			delete(parameters, "q")
-			if len(q) > len("0.123") || strings.Trim(q, "0123456789.") != "" || weight > 1 {
-				continue
-			}
 		}
-		if err != nil {
+		if err != nil || weight > 1 {
 			continue
 		}
-		// The page has no parameter but its charset. Parameters of JSON are ignored.
-		if charset, has := parameters["charset"]; len(parameters) == 0 || has && len(parameters) == 1 && strings.EqualFold(charset, "utf-8") {
-			page.meet(media, weight, "text/html", "text/*")
+		switch media {
+		case "text/html":
+			page = max(page, weight)
+		case "application/json", "application/problem+json":
+			json = max(json, weight)
+		case "application/*", "*/*":
+			others = max(others, weight)
 		}
-		problem.meet(media, weight, "application/problem+json", "application/*")
-		json.meet(media, weight, "application/json", "application/*")
 	}
-	if json.compare(problem) < 0 {
-		json = problem
-	}
-	return page.weight > 0 && page.compare(json) > 0
-}
-
-// match is the most specific range so far that contains a media type, with its highest weight.
-type match struct {
-	specific int // 0: none, 1: */*, 2: type/*, 3: type/subtype
-	weight   float64
-}
-
-func (m match) compare(n match) int {
-	return cmp.Or(cmp.Compare(m.weight, n.weight), cmp.Compare(m.specific, n.specific))
-}
-
-// meet notes the range media, in small letters, if it is one of those that contain the type.
-func (m *match) meet(media string, weight float64, exact, ofKind string) {
-	specific := 0
-	switch media {
-	case exact:
-		specific = 3
-	case ofKind:
-		specific = 2
-	case "*/*":
-		specific = 1
-	}
-	if specific > m.specific || specific == m.specific && weight > m.weight && specific > 0 {
-		*m = match{specific, weight}
-	}
+	return page > json && page >= others
 }
 
 // maxBack is the longest path that a page links to.
