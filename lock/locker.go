@@ -115,10 +115,10 @@ func (l *Locker) With(opts ...Option) *Locker {
 }
 
 // Validate returns an error that names settings of l and opts which contradict each other, or
-// nil. It is for settings that come from a file.
+// which the store cannot serve, or nil. It is for settings that come from a file.
 func (l *Locker) Validate(opts ...Option) error {
 	cfg := l.cfg.with(opts)
-	return cfg.validate()
+	return cfg.validate(&l.core.about)
 }
 
 // Store returns the store of l, for an operator's tools. They can list the entries of a store that

@@ -46,21 +46,20 @@ func (c config) with(opts []Option) config {
 	return c
 }
 
-// require panics if c is not valid, or needs a feature that the store does not have.
+// require panics if c is not valid for a store.
 func (c *config) require(about *Description) {
-	switch err := c.validate(); {
-	case err != nil:
+	if err := c.validate(about); err != nil {
 		panic("lock: " + err.Error())
-	case c.fenced && about.NoFences != nil:
-		panic("lock: WithFencing: " + about.NoFences.Error())
-	case c.inTx && about.NoTransactions != nil:
-		panic("lock: WithTransaction: " + about.NoTransactions.Error())
 	}
 }
 
-// validate returns an error if two settings contradict each other.
-func (c *config) validate() error {
+// validate returns an error if two settings contradict each other, or one needs a feature that the store does not have.
+func (c *config) validate(about *Description) error {
 	switch {
+	case c.fenced && about.NoFences != nil:
+		return fmt.Errorf("WithFencing: %w", about.NoFences)
+	case c.inTx && about.NoTransactions != nil:
+		return fmt.Errorf("WithTransaction: %w", about.NoTransactions)
 	case c.lease < 2*c.budget:
 		return fmt.Errorf("a lease of %v is too short for a budget of %v: a claim that was answered late would be over "+
 			"before its work began; the lease must be at least twice the budget", c.lease, c.budget)
@@ -157,8 +156,8 @@ func WithDetached() Option {
 
 // WithFencing asks the store for a fencing token with each grant
 // ([Lease.Fence]), and to refuse commands that reach it after their caller has
-// given up. A store without fences answers every claim with
-// errors.ErrUnsupported.
+// given up. [New] and [Locker.With] panic if the store describes itself as one without
+// fences; other stores without them answer every claim with errors.ErrUnsupported.
 func WithFencing() Option {
 	return option(func(c *config) { c.fenced = true })
 }

@@ -369,6 +369,7 @@ func TestTransactionsThatCannotBe(t *testing.T) {
 	for _, s := range []lock.Store{memstore.New(), plain{faketx.New()}} {
 		require.PanicsWithValue(t, "lock: WithTransaction: "+lock.Describe(s).NoTransactions.Error(), func() { lock.New(s, lock.WithTransaction()) })
 		require.Panics(t, func() { lock.New(s).With(lock.WithTransaction()) })
+		require.ErrorContains(t, lock.New(s).Validate(lock.WithTransaction()), "WithTransaction: "+lock.Describe(s).NoTransactions.Error())
 	}
 	l := lock.New(faketx.New(), lock.WithTransaction())
 	require.ErrorContains(t, l.Validate(lock.WithFailOpen()), "WithFailOpen")
