@@ -131,10 +131,10 @@ func (l *Locker) logServed(ctx context.Context) {
 	}
 }
 
-// logPanic is deferred by calls of observers. It ends a panic, and logs it.
-func (l *Locker) logPanic(ctx context.Context, kind EventKind) {
+// logPanic is deferred by calls of the user's functions. It ends a panic, and logs it.
+func (l *Locker) logPanic(ctx context.Context, message string, at EventKind) {
 	if p := recover(); p != nil {
-		l.cfg.logger.LogAttrs(ctx, slog.LevelError, "lock: an observer panicked", slog.Any("panic", p), slog.String("event", string(kind)))
+		l.cfg.logger.LogAttrs(ctx, slog.LevelError, message, slog.Any("panic", p), slog.String("event", string(at)))
 	}
 }
 
@@ -171,7 +171,7 @@ func (l *Locker) Report(ctx context.Context, e Event) {
 }
 
 func (l *Locker) observe(ctx context.Context, o Observer, e Event) {
-	defer l.logPanic(ctx, e.Kind)
+	defer l.logPanic(ctx, "lock: an observer panicked", e.Kind)
 	o(ctx, e)
 }
 
