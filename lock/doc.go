@@ -37,8 +37,8 @@
 // # What is promised
 //
 // A grant of a key is a lease. It ends when its holder releases it. If the process of the
-// holder dies, it ends by itself: 5 s after the claim of a lock, and [WithLease] after a claim
-// of Once or a renewal. At any time at most one holder has a valid lease on a key. Validity is
+// holder dies, it ends by itself: 5 s (or four budgets) after the claim of a lock, and
+// [WithLease] after a claim of Once or a renewal. At any time at most one holder has a valid lease on a key. Validity is
 // measured by the holder's own monotonic clock, from before the first send of its claim, so
 // that a slow answer makes it shorter and never longer. A living holder renews its lease. One
 // whose lease ended early is notified by the cancellation of its context, with a cause that

@@ -32,7 +32,7 @@ const (
 // step stays when they are rolled back.
 //
 // Work goes on where it stopped after a failure, which frees its key, and after the end of its process with
-// [WithTransaction] or [WithRerunAbandoned]. Without both, repeats are refused then, and the first Step logs so.
+// [WithTransaction] or [WithRerunAbandoned]. Without either, repeats are refused then, and the first Step logs so.
 //
 // name has 1 to 128 bytes and no secret, as operators see it. It stands for one step: in a loop, put the item
 // into it ("refund/7"), even if each item has its own Once: inside a handler, keys of calls are derived from its
