@@ -67,8 +67,8 @@ MODELS = /internal/model$$
 # slow. It watches the same code in the tests of the Redis store, and make faults tests all with it.
 SIMULATED = /lock/redisstore/internal/wire$$
 
-# go test vets each package with a part of go vet, and its dependencies with it. Where go vet
-# has just run, that finds nothing.
+# go test vets each package with a part of go vet, and its dependencies with it. make lint
+# runs all of go vet.
 VETTED = -vet=off
 
 # The packages whose tests read files outside of their module, such as pages. The cache of go test
