@@ -12,26 +12,23 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// ACP makes [Idempotent] answer as the Agentic Commerce Protocol demands (release of
-// 2026-04-17, section 6 of its RFC of the checkout):
+// ACP makes [Idempotent] answer as the Agentic Commerce Protocol demands (release of 2026-04-17, section 6 of its RFC
+// of the checkout):
 //
 //	latch.Idempotent(l, keyfunc.Context(auth.Agent), keyfunc.IdempotencyKey, latch.ACP())
 //
-// It sets these options:
+// docs/contracts.md lists the few requirements that are not met. ACP sets these options, which later ones override:
 //
 //   - [WithFingerprint] with the meaning of the JSON body ([keyfunc.CanonicalJSON]).
-//   - [WithFinal] with all answers below 500. So mount authentication and rate limits outside:
-//     otherwise their refusals would be kept.
+//   - [WithFinal] with all answers below 500. So mount authentication and rate limits outside: otherwise their
+//     refusals would be kept.
 //   - [WithErrorHandler] with the protocol's errors. ACP() sets it for a [Lock], too.
 //   - Each answer has the key of the request in a header.
-//   - An answer of 500 and above after [lock.Commit] is not replayed. The handler does not run
-//     again either: repeats get 409 with result_not_replayable.
+//   - An answer of 500 and above after [lock.Commit] is not replayed. The handler does not run again either: repeats
+//     get 409 with result_not_replayable.
 //
-// Later options override these. The protocol demands a key of each POST, so do not use
-// [keyfunc.Optional]. It demands 24 hours or more of [lock.WithKeep]: with less, Idempotent
-// panics.
-//
-// docs/contracts.md lists the few requirements of the protocol that are not met.
+// The protocol demands a key of each POST, so do not use [keyfunc.Optional]. It demands 24 hours or more of
+// [lock.WithKeep]: with less, Idempotent panics.
 func ACP() Option {
 	return option(func(c *config) {
 		c.onError, c.contract, c.echo, c.fingerprint, c.answers.OnlyFinal = acpError, true, true, acpBody, true
@@ -39,18 +36,15 @@ func ACP() Option {
 	})
 }
 
-// UCP makes [Idempotent] answer as the Universal Commerce Protocol demands ("Replay Protection"
-// of its message signatures). A repeat with another body gets 409. If the store does not answer,
-// requests get 503, even if the Locker fails open. Refusals are a JSON object with code and
-// content. Bodies are compared byte by byte, as without an option.
+// UCP makes [Idempotent] answer as the Universal Commerce Protocol demands ("Replay Protection" of its message
+// signatures). docs/contracts.md lists the few requirements that are not met. A repeat with another body gets 409. If
+// the store does not answer, requests get 503, even if the Locker fails open. Refusals are a JSON object with code
+// and content. Bodies are compared byte by byte, as without an option.
 //
-// A repeat that has waited for the first request in vain gets 503 with Retry-After ([WithInProgressStatus]),
-// and one whose outcome is unknown or cannot be replayed gets 500: docs/contracts.md says why.
-// A [Lock] with UCP() refuses in the same way, with 503 for a key that is held.
-// Later options override these. The protocol demands 24 hours of [lock.WithKeep], and recommends
+// A repeat that has waited for the first request in vain gets 503 with Retry-After ([WithInProgressStatus]), and one
+// whose outcome is unknown or cannot be replayed gets 500. A [Lock] with UCP() refuses in the same way, with 503 for
+// a key that is held. Later options override these. The protocol demands 24 hours of [lock.WithKeep], and recommends
 // 48: with less than 24, Idempotent panics.
-//
-// docs/contracts.md lists the few requirements of the protocol that are not met.
 func UCP() Option {
 	return option(func(c *config) {
 		c.onError, c.contract, c.outage = ucpError, true, lock.WithFailClosed()
@@ -58,14 +52,12 @@ func UCP() Option {
 	})
 }
 
-// Stripe makes [Idempotent] answer as Stripe's API does (version 1), for clients that know it. All
-// answers are kept, even a 500, except 400, 401, 403 and 429. A repeat with another body gets 400
-// with idempotency_error. Refusals have the format of Stripe's errors. A panic that reaches the
-// guard is not kept, so mount a middleware inside that turns it into an answer. Later options
-// override these. Stripe's keys are optional ([keyfunc.Optional]), and kept for 24 hours or more:
-// Idempotent panics if [lock.WithKeep] is shorter. A [Lock] with Stripe() refuses in this format.
-//
-// docs/payments.md compares Stripe's rules with the rules of this package.
+// Stripe makes [Idempotent] answer as Stripe's API does (version 1), for clients that know it: docs/payments.md
+// compares its rules with ours. All answers are kept, even a 500, except 400, 401, 403 and 429. A repeat with another
+// body gets 400 with idempotency_error. Refusals have the format of Stripe's errors. A panic that reaches the guard
+// is not kept, so mount a middleware inside that turns it into an answer. Later options override these. Stripe's keys
+// are optional ([keyfunc.Optional]), and kept for 24 hours or more: Idempotent panics if [lock.WithKeep] is shorter.
+// A [Lock] with Stripe() refuses in this format.
 func Stripe() Option {
 	return option(func(c *config) {
 		c.onError, c.contract = stripeError, true

@@ -18,12 +18,11 @@ const (
 // formCookieAge is in seconds: users may stay on the other site for a long time.
 const formCookieAge = 24 * 60 * 60
 
-// formCookie returns the cookie that notifies the script of package form of a final answer to the key of
-// the form of r, "" for requests without such a cookie. It may read the body, which can be read again.
+// formCookie returns the cookie that notifies the script of package form of a final answer to the key of the form of
+// r, "" for requests without such a cookie. It may read the body, which can be read again.
 //
-// The page that follows an answer may be on another site, and does not show that there was an
-// answer. So the script sets a cookie, named for the key, to "0" when it sends the form, and the
-// guard sets it to "1" with each final answer. Other clients never get the cookie.
+// The page after an answer may be on another site, and does not show that there was an answer. So the script sets a
+// cookie, named for the key, to "0" when it sends the form, and the guard sets it to "1" with each final answer.
 func formCookie(r *http.Request) string {
 	if !slices.ContainsFunc(r.Header["Cookie"], func(line string) bool { return strings.Contains(line, formCookiePrefix) }) {
 		return ""

@@ -59,8 +59,8 @@ func valueOf(f keyfunc.Func, r *http.Request) (string, error) {
 	return value, err
 }
 
-// serveUnclaimed serves r, a guard's own request, after err of a key function, or because its body
-// cannot be read. With ErrSkip the handler runs unguarded.
+// serveUnclaimed serves r, a guard's own request, after an error of a key function, or of reading the body. With
+// ErrSkip the handler runs unguarded.
 func (g *guard) serveUnclaimed(w http.ResponseWriter, r *http.Request, next http.Handler, err error) {
 	if errors.Is(err, keyfunc.ErrSkip) {
 		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.name, Once: g.once})
@@ -73,8 +73,7 @@ func (g *guard) serveUnclaimed(w http.ResponseWriter, r *http.Request, next http
 	g.refuse(w, r, p)
 }
 
-// refuse answers r, which is a guard's own request, with p. It logs a refusal that may be a mistake of
-// the server.
+// refuse answers r, which is a guard's own request, with p, and logs what may be a mistake of the server.
 func (g *guard) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 	switch ctx := r.Context(); {
 	case errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized:
@@ -101,6 +100,5 @@ type rejection struct{ problem *Problem }
 func (r rejection) Error() string { return r.problem.Err.Error() }
 func (r rejection) Unwrap() error { return r.problem.Err }
 
-// Class returns a short and stable name of the reason: the kind of the problem, or "refused" for a
-// status that a key function chose itself.
+// Class returns the kind of the problem, or "refused" for a status that a key function chose itself.
 func (r rejection) Class() string { return spelled(cmp.Or(r.problem.Kind(), markOfOthers)) }

@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// hint is the text for the developer about a guard that is mounted or used in a wrong way. It is logged as an error, and
-// once for each guard, unless it says otherwise.
+// hint is the text for the developer about a guard that is mounted or used in a wrong way. It is logged once for each
+// guard, as an error, unless it says otherwise.
 type hint struct {
 	text    string
 	unsafe  bool // the guard, as it is mounted, protects nothing: a test that watches for it fails
@@ -87,11 +87,10 @@ func (h *hints) log(ctx context.Context, this *hint, err error) {
 	}
 }
 
-// valueAfterReturn checks a use of a handler's context, for key, after the guard has returned. Some
-// uses are fine: a goroutine may pass values on, the transport of an HTTP client may still dial,
-// and the adapter of a router may have left the guard's request to outer middleware. It is a
-// mistake if a handler asks for any value, or if other code asks for the lease: answer is then the
-// lease.
+// valueAfterReturn checks a use of a handler's context, for key, after the guard has returned. A goroutine may pass
+// values on, the transport of a client may still dial, and the adapter of a router may have left the guard's request
+// to outer middleware. It is a mistake if a handler asks for any value, or other code for the lease: answer is then
+// the lease.
 func (h *hints) valueAfterReturn(ctx context.Context, key, answer any) {
 	_, logged := h.logged.Load(&outlived)
 	if _, cancels := key.(*int); cancels || logged { // package context asks by *int how to end a context
@@ -102,9 +101,8 @@ func (h *hints) valueAfterReturn(ctx context.Context, key, answer any) {
 	}
 }
 
-// insideHandler reports whether a ServeHTTP is running on this goroutine that was not started by a
-// server. A handler that a server has started has returned from the guard, or serves another
-// request.
+// insideHandler reports whether a ServeHTTP is running on this goroutine that was not started by a server: a handler
+// of a server has returned from the guard, or serves another request.
 func insideHandler() bool {
 	var callers [256]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers[:])])
@@ -120,6 +118,5 @@ func insideHandler() bool {
 	}
 }
 
-// timeoutHandler is the type of a handler that answers before the handler that it wraps returns. One that is further
-// in is noticed only by a late use of its handler's context.
+// timeoutHandler is the type of a handler that answers before the handler that it wraps returns.
 var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(nil, 0, ""))

@@ -22,47 +22,38 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// Idempotent runs a request once per scope, method, URL path and key, and answers every
-// repeat with the first answer, marked with "Idempotent-Replayed: true":
+// Idempotent runs a request once per scope, method, URL path and key, and answers every repeat with the first answer,
+// marked with "Idempotent-Replayed: true":
 //
 //	latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //
-// scope identifies the caller: no caller gets the answer of another one. Take it from your
-// authentication, which must be mounted outside. If all callers share one scope, use
-// [keyfunc.Global]. In the embedded store, a scope can use only a part of the memory
-// ([memstore.WithScopeShare]). key decides which requests of the caller are the same. If one of
-// the two functions returns [keyfunc.ErrSkip], as [keyfunc.Optional] does, the request runs
-// unguarded. The result "" is [keyfunc.ErrMissing]. Every other error refuses the request.
+// scope identifies the caller: no caller gets the answer of another one. Take it from your authentication, which must
+// be mounted outside. If all callers share one scope, use [keyfunc.Global]. In the embedded store, a scope can use
+// only a part of the memory ([memstore.WithScopeShare]). key decides which requests of the caller are the same. If
+// one of the two functions returns [keyfunc.ErrSkip], as [keyfunc.Optional] does, the request runs unguarded. The
+// result "" is [keyfunc.ErrMissing]. Every other error refuses the request.
 //
-// The path is the path of the request that the guard gets, in one spelling: "/a%3Bb" is "/a;b",
-// and "/a/b/" and "/a//b" are "/a/b", because routers serve them alike, but "/a%2Fb" is not "/a/b".
-// If [http.StripPrefix] outside the guard makes the paths of two routes equal, use different Lockers
-// or scopes for them, and so for two routes whose paths differ in slashes only.
+// The path is the path of the request that the guard gets, in one spelling: "/a%3Bb" is "/a;b", and "/a/b/" and
+// "/a//b" are "/a/b", because routers serve them alike, but "/a%2Fb" is not "/a/b". If [http.StripPrefix] outside the
+// guard makes the paths of two routes equal, or if they differ in slashes only, use different Lockers or scopes for
+// them.
 //
-// Three things do not distinguish requests: the host, so put the tenant into the scope if a
-// service has several; headers, unless [WithFingerprint] reads them, except the
-// X-HTTP-Method-Override of a POST, which counts as its method; and the rights of the
-// caller. A repeat gets the stored answer even if a check inside the guard would now refuse the
-// request: authorise outside, or with [WithReplay].
+// Three things do not distinguish requests: the host, so put the tenant into the scope if a service has several;
+// headers, unless [WithFingerprint] reads them, except the X-HTTP-Method-Override of a POST, which counts as its
+// method; and the rights of the caller. A repeat gets the stored answer even if a check inside the guard would now
+// refuse the request: authorise outside, or with [WithReplay].
 //
-// The handler's context outlives the client's connection: a browser gives up the first
-// request of a double click, and its work must be completed. The context ends when the
-// lease is lost. See [lock.Attempt] and [lock.Commit] for the handler's view. Three
-// settings belong to the Locker: how long answers are kept, how long a repeat waits for the first
-// answer (10 s unless [lock.WithWait] is set, then 409), and the outcome of a crash. Pass
-// locker.With(...) for one route.
+// The handler's context outlives the client's connection: a browser gives up the first request of a double click, and
+// its work must be completed. The context ends when the lease is lost. See [lock.Attempt] and [lock.Commit] for the
+// handler's view. Three settings belong to the Locker: how long answers are kept ([lock.WithKeep]), how long a repeat
+// waits for the first answer (10 s unless [lock.WithWait] is set, then 409), and the outcome of a crash. Pass
+// locker.With(...) for one route. [WithFinal] lists the answers that free the key.
 //
-// [WithFinal] lists the answers that free the key. Repeats that wait for such an answer get it, as the
-// package's documentation says.
+// For operators, the record has the name of its guard ([WithName]), method, path, the time at which the request
+// began, and its scope, or the text of [WithLabel]. Package console finds records by these texts.
 //
-// For operators, the record has the name of its guard ([WithName]), method, path, the
-// time at which the request began, and its scope, or the text of [WithLabel]. Package console finds
-// records by these texts.
-//
-// Options are listed at [IdempotentOption].
-//
-// It panics on a nil Locker, a nil function and a nil option, if the Locker's store keeps no
-// receipts, as a [quorum.New], and under a contract if the Locker keeps them for less than 24
+// Options are listed at [IdempotentOption]. It panics on a nil Locker, a nil function and a nil option, if the
+// Locker's store keeps no receipts, as a [quorum.New], and under a contract if the Locker keeps them for less than 24
 // hours.
 func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	mustNot(key == nil, "Idempotent: nil key function")
@@ -73,20 +64,17 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 	return g.around(g.serveOnce)
 }
 
-// Dedupe runs a request once within window, and answers the same request again with the
-// first answer. It needs no key from the client: requests of one scope are the same if
-// method, URL path, query and body are the same ([WithFingerprint]). The window begins
-// when the first request ends.
+// Dedupe runs a request once within window, and answers the same request again with the first answer. It needs no key
+// from the client: requests of one scope are the same if method, URL path, query and body are the same
+// ([WithFingerprint]). The window begins when the first request ends.
 //
-// In all other respects Dedupe is like [Idempotent]: a duplicate that arrives while the first
-// request still runs waits for its answer. But a user who means to submit the same twice within the
-// window gets one submission: keep the window as short as a double click.
-//
-// It is not for a PUT or PATCH that sets a value: if a client, within the window,
+// In all other respects Dedupe is like [Idempotent]: a duplicate that arrives while the first request still runs
+// waits for its answer. But a user who means to submit the same twice within the window gets one submission: keep the
+// window as short as a double click. It is not for a PUT or PATCH that sets a value: if a client, within the window,
 // sets 1, then 2, then 1 again, the third request is a repeat of the first, and 2 stays.
 //
-// It panics on a nil Locker, a nil function, a window that is not positive, a nil option,
-// and a store that keeps no receipts.
+// It panics on a nil Locker, a nil function, a window that is not positive, a nil option, and a store that keeps no
+// receipts.
 func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	must(setting.ValidatePositive(window), "Dedupe: a window of %v", window)
 	g := newOnceGuard("Dedupe", "dedupe", l, scope, opts)
@@ -105,8 +93,7 @@ func newOnceGuard(constructor, kind string, l *lock.Locker, scope keyfunc.Func, 
 	return g
 }
 
-// defaultWait is how long a repeat waits, unless the Locker has lock.WithWait. Most HTTP clients do not
-// repeat a 409, so a refusal would be the last that they hear of an order that is placed.
+// defaultWait is how long a repeat waits, unless the Locker has lock.WithWait. Most HTTP clients do not repeat a 409.
 const defaultWait = 10 * time.Second
 
 // serveOnce guards one request: the handler runs, or another answer is sent in place of its own. The handler runs
@@ -164,7 +151,7 @@ func (g *guard) serveOnce(w http.ResponseWriter, r *http.Request, next http.Hand
 }
 
 // identify returns the submission of x and the fingerprint of its content, and sets its key. It reads the whole body
-// before the claim, so that a client that sends its body slowly does not hold the key meanwhile.
+// first, so that a slow client does not hold the key meanwhile.
 func (g *guard) identify(x *run) (s lock.Submission, sum identity.Fingerprint, err error) {
 	r := x.in
 	var call *jsonrpc.Call // nil without JSONRPC
@@ -242,8 +229,7 @@ func (g *guard) identify(x *run) (s lock.Submission, sum identity.Fingerprint, e
 
 var errPanicked = errors.New("middleware: the handler panicked, or ended its goroutine")
 
-// runAndAnswer runs the handler under the lease, and sends its answer, or the answer of the run that took
-// over. It does not recover panics.
+// runAndAnswer runs the handler, and sends its answer, or the answer of the run that took over. It recovers no panic.
 func (g *guard) runAndAnswer(x *run) {
 	ctx := x.client
 	defer func() { _, _, _ = x.Fail(ctx, errPanicked) }()
@@ -290,8 +276,8 @@ func (g *guard) runAndAnswer(x *run) {
 	}
 }
 
-// runHandler runs the handler under the lease, until its answer is complete. gaveUp is the loss of the
-// lease if the handler has returned after it without a word: an empty 200 would call that a success.
+// runHandler runs the handler until its answer is complete. gaveUp is the loss of the lease if the handler then
+// returned without a word: an empty 200 would call that a success.
 func (g *guard) runHandler(x *run) (gaveUp error) {
 	lease := x.Run.Context()
 	x.request.Context, x.remembered = lease, g.locker.Keep() //nolint:fatcontext // once a request

@@ -15,48 +15,43 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// JSONRPC makes [Idempotent] and [Dedupe] guard the calls of a JSON-RPC 2.0 endpoint over HTTP, as MCP
-// and others have:
+// JSONRPC makes [Idempotent] and [Dedupe] guard the calls of a JSON-RPC 2.0 endpoint over HTTP, as MCP and others
+// have. docs/agents.md shows a server:
 //
 //	once := latch.Idempotent(l, keyfunc.Context(auth.Agent), keyfunc.IdempotencyKey, latch.JSONRPC(
 //		func(method, tool string) bool { return method == "tools/call" && tool != "search" }))
 //
-// effect reports whether a call may have an effect. tool is the name of the tool for tools/call of MCP,
-// and "" otherwise. All other messages pass unguarded, and so do the client's answers to requests of
-// the server. effect must be safe for concurrent use.
+// effect reports whether a call may have an effect. tool is the name of the tool for tools/call of MCP, and ""
+// otherwise. All other messages pass unguarded, and so do the client's answers to requests of the server. effect must
+// be safe for concurrent use.
 //
 // A JSON-RPC client sends each call with a new id, so these rules replace those of other requests:
 //
-//   - Two calls of one key are the same if the method and the meaning of the params are the same. The
-//     id, _meta with its progress token, and the keys themselves do not count. The method and the
-//     tool are part of the record's key, as a path is: one key for two tools is two calls.
-//   - The key is that of the key function, or else a string or an integer in the body: at keys, which
-//     are JSON pointers, or unless given, where contracts have it (docs/agents.md). Two keys that differ are
-//     refused. With [keyfunc.Optional], calls without a key run unguarded.
-//   - A replay has the id of the repeated call, byte by byte, in JSON and in each event of a stream.
-//     The events lose their own ids, with which a client would resume the stream of the first call.
-//   - A refusal is a JSON-RPC error with this id. Its HTTP status is that of the [Problem], and
-//     error.data has type, code, content and retry_after. error.message is the content and a
-//     sentence that says what to do, for a model that sees nothing else. The code is -32700 or -32600 for
-//     a body that is no call, -32602 for a key that is missing or malformed, and -32000 otherwise.
-//   - A call without an id, a notification, has no response: its repeat gets the same status. If the answer to
-//     any other call is an empty 200, or a stream of events without a response, its outcome is unknown. A 4xx
-//     without a response to the call is not kept: the server of MCP does not know the session, for example.
+//   - Two calls of one key are the same if the method and the meaning of the params are the same. The id, _meta with
+//     its progress token, and the keys themselves do not count. The method and the tool are part of the record's key,
+//     as a path is: one key for two tools is two calls.
+//   - The key is that of the key function, or else a string or an integer in the body: at keys, which are JSON
+//     pointers, or unless given, where contracts have it (docs/agents.md). Two keys that differ are refused. With
+//     [keyfunc.Optional], calls without a key run unguarded.
+//   - A replay has the id of the repeated call, byte by byte, in JSON and in each event of a stream. The events lose
+//     their own ids, with which a client would resume the stream of the first call.
+//   - A refusal is a JSON-RPC error with this id, under the HTTP status of the [Problem]. error.data has type, code,
+//     content and retry_after. error.message is the content and what to do, for a model that sees nothing else. The
+//     code is -32700 or -32600 for a body that is no call, -32602 for a key that is missing or malformed, and -32000
+//     otherwise.
+//   - A repeated notification, which has no response, gets the same status. If the answer to any other call is an
+//     empty 200, or a stream of events without a response, its outcome is unknown. A 4xx without a response to the
+//     call is not kept: the server of MCP does not know the session, for example.
 //
-// A batch is refused: some of its calls may be done and others not, and one answer could not say so.
-// MCP has no batches since its version 2025-06-18. A message that two decoders may read differently is
-// refused, too, whether it has an effect or not: see [keyfunc.CanonicalJSON], and members whose names
-// differ from jsonrpc, id, method and params, or from the name of a tool, in case only. The limit of a
-// request's body ([WithBodyLimits]) is that of every message.
-//
-// A response with an error member is an answer like any other, and is kept if its HTTP status is
-// ([WithFinal], [DoNotKeep]).
+// A batch is refused: some of its calls may be done and others not, and one answer could not say so. A message that
+// two decoders may read differently is refused, too, whether it has an effect or not: see [keyfunc.CanonicalJSON],
+// and members whose names differ from jsonrpc, id, method and params, or from the name of a tool, in case only. The
+// limit of a request's body ([WithBodyLimits]) is that of every message. A response with an error member is kept if
+// its HTTP status is ([WithFinal], [DoNotKeep]).
 //
 // Middleware that compresses or signs answers goes outside of the guard: inside, also behind a proxy, the
-// Accept-Encoding of a guarded call is "identity". Later options override
-// the parts that they set. JSONRPC panics if effect is nil or a pointer is malformed.
-//
-// docs/agents.md shows a server.
+// Accept-Encoding of a guarded call is "identity". Later options override the parts that they set. JSONRPC panics if
+// effect is nil or a pointer is malformed.
 func JSONRPC(effect func(method, tool string) bool, keys ...string) IdempotentOption {
 	mustNot(effect == nil, "JSONRPC: nil function")
 	if len(keys) == 0 {
@@ -68,14 +63,13 @@ func JSONRPC(effect func(method, tool string) bool, keys ...string) IdempotentOp
 	return newRPC(rpc{effect: effect}, keys...)
 }
 
-// UCPOverMCP is [UCP] for the MCP binding of the Universal Commerce Protocol ("Request Metadata" of its
-// checkout-mcp): a [JSONRPC] whose key is in the header or in meta["idempotency-key"] of the
-// arguments. complete_checkout and cancel_checkout need a key. Other tools that create_, update_,
-// complete_ or cancel_ are guarded if they have one, and all others pass. meta is no content.
+// UCPOverMCP is [UCP] for the MCP binding of the Universal Commerce Protocol: a [JSONRPC] whose key is in the header
+// or in meta["idempotency-key"] of the arguments. complete_checkout and cancel_checkout need a key. Other tools that
+// create_, update_, complete_ or cancel_ are guarded if they have one, and all others pass. meta is no content.
 // Refusals are JSON-RPC errors of code -32000 with the statuses of UCP.
 //
-// The protocol compares the bytes of the whole body. Over MCP that would refuse each repeat, because
-// of its id. So this option compares what JSONRPC compares.
+// The protocol compares the bytes of the whole body, which would refuse each repeat over MCP, because of its id. So
+// this option compares what JSONRPC compares.
 func UCPOverMCP() IdempotentOption {
 	return option(func(c *config) {
 		UCP().applyIdempotent(c)
@@ -91,10 +85,9 @@ func UCPOverMCP() IdempotentOption {
 	})
 }
 
-// A2A is [JSONRPC] for agents of the Agent2Agent protocol: message/send and message/stream
-// (SendMessage and SendStreamingMessage since version 1.0) run once for each messageId, as "Request
-// idempotency" of UCP's A2A binding demands, and as section 3.3.1 of A2A allows. All other methods pass.
-// The messageId is the key in place of the result of the key function, which is not called.
+// A2A is [JSONRPC] for agents of the Agent2Agent protocol: message/send and message/stream (SendMessage and
+// SendStreamingMessage since version 1.0) run once for each messageId, as "Request idempotency" of UCP's A2A binding
+// demands. All other methods pass. The messageId is the key, and the key function is not called.
 func A2A() IdempotentOption {
 	return newRPC(rpc{
 		effect: func(method, _ string) bool {
@@ -187,9 +180,8 @@ func (o *rpc) key(c *jsonrpc.Call, f keyfunc.Func, r *http.Request) (string, err
 }
 
 // outcome returns the receipt of an answer to the call with this id, or an unknown outcome in its place if the answer
-// ended without a response: so does a server of MCP when the session of the call ends, whatever its tool has done.
-// kept is false for a refusal that is no response to the call: the server has not read it, because it does not know
-// the session any more, for example.
+// ended without a response: so does a server of MCP when the session ends, whatever its tool has done. kept is false
+// for a refusal that is no response: the server has not read the call.
 func (*rpc) outcome(receipt, id []byte) (_ []byte, kept bool) {
 	rec, err := record.Read(receipt)
 	if err != nil || rec.Tombstone || rec.Pending {

@@ -12,10 +12,9 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Page is a [Problem] for people to read, for clients that prefer text/html. It is an
-// [http.Handler] that sends itself, with the status and the headers of its problem. An
-// error handler ([WithErrorHandler]) can change its texts, or show them, and the form, in
-// a page of its own:
+// Page is a [Problem] for people to read, for clients that prefer text/html. It is an [http.Handler] that sends
+// itself, with the status and the headers of its problem. An error handler ([WithErrorHandler]) can change its texts,
+// or show them, and the form, in a page of its own:
 //
 //	func showProblem(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
 //		page, ok := p.Page(r)
@@ -36,17 +35,16 @@ type Page struct {
 	Title string      // says what happened
 	Text  []string    // paragraphs: whether there was an effect, and the next step
 
-	// Again labels the button that sends Fields again, to the same URL. The repeat gets the
-	// first answer, or runs the request once. If Again is "", there is no button: a repeat
-	// would be useless, could process the request twice ([Lock] alone), or is impossible. It
-	// is impossible if a script or another site has sent the form, or the form has files,
-	// more than 200 fields or 16 KiB, or an encoding that browsers do not use. Nor does a page
-	// repeat a field that is named like a password, a payment card or another secret.
+	// Again labels the button that sends Fields again, to the same URL. The repeat gets the first answer, or runs the
+	// request once. If Again is "", there is no button: a repeat would be useless, could process the request twice
+	// ([Lock] alone), or is impossible. It is impossible if a script or another site has sent the form, or the form has
+	// files, more than 200 fields or 16 KiB, an encoding that browsers do not use, or a field that is named like a
+	// password, a payment card or another secret.
 	Again  string
 	Fields []Field
 
-	// Back labels the link to BackTo, the path and query of the page with the form, or "/" if
-	// the request does not name that page. If Back is "", there is no link.
+	// Back labels the link to BackTo, the path and query of the page with the form, or "/" if the request does not name
+	// that page. If Back is "", there is no link.
 	Back, BackTo string
 
 	problem *Problem
@@ -167,9 +165,9 @@ func prefersPage(r *http.Request) bool {
 // maxBack is the longest path that a page links to.
 const maxBack = 2 << 10
 
-// wayBack returns path and query of the page that sent r, if the page has the origin of r, and
-// otherwise "/". It never returns the address of a refusal page, because a GET of that address may
-// get another answer: the form of such a page sends only its origin.
+// wayBack returns path and query of the page that sent r, if the page has the origin of r, and otherwise "/". It
+// never returns the address of a refusal page, because a GET of that address may get another answer: the form of such
+// a page sends only its origin.
 func wayBack(r *http.Request) string {
 	from, err := url.Parse(r.Header.Get("Referer"))
 	if err != nil || from.Host == "" || from.Scheme != "http" && from.Scheme != "https" {

@@ -21,14 +21,13 @@ const (
 // Field is one field of a form, as it was sent.
 type Field struct{ Name, Value string }
 
-// fieldsOf returns the form that r has sent, if a page can make a browser send the same request
-// again: a POST of the site itself, whose body a browser would encode in the same way. It reads a
-// body of up to maxFormBytes, which can be read again afterwards.
+// fieldsOf returns the form that r has sent, if a page can make a browser send the same request again: a POST of the
+// site itself, whose body a browser would encode in the same way. It reads a body of up to maxFormBytes, which can be
+// read again afterwards.
 //
-// It excludes the form of another site: sent again from a page of this site, the form would pass
-// the protection against cross-site requests. It excludes requests of scripts: their key may have
-// been in a header, which a form cannot send, so the repeat could run without its key. It
-// excludes forms with a secret: other people may see a page, and browsers store it.
+// The form of another site, sent again from a page of this site, would pass the protection against cross-site
+// requests. The key of a script may have been in a header, which a form cannot send. A secret could be seen by other
+// people in the page, and browsers store pages.
 func fieldsOf(r *http.Request) (fields []Field, ok bool) {
 	mode := r.Header.Get("Sec-Fetch-Mode") // "": a browser that does not say
 	switch {
@@ -85,9 +84,8 @@ func parseFields(body string) (fields []Field, ok bool) {
 	return fields, asBrowsers.Replace(again.String()[1:]) == body
 }
 
-// survives reports whether a hidden field sends f unchanged. A browser does not send a field
-// without a name, sets _charset_ itself, replaces bytes that are not text, and changes every line
-// end to CR LF.
+// survives reports whether a hidden field sends f unchanged. A browser does not send a field without a name, sets
+// _charset_ itself, replaces bytes that are not text, and changes every line end to CR LF.
 func (f Field) survives() bool {
 	if f.Name == "" || strings.EqualFold(f.Name, "_charset_") {
 		return false

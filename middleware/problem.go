@@ -28,10 +28,9 @@ type Problem struct {
 	once bool // the refusing guard processes the request once, however often it is sent
 }
 
-// ServeHTTP sends p: the status, Latch-Problem ([Problem.Respond]), Cache-Control, Vary,
-// Retry-After if there is one, Header, and as the body the members type, title, detail and
-// status, or the [Page] if r prefers text/html ([Problem.Page]). A status outside of 400 to 599 is
-// sent as 500.
+// ServeHTTP sends p: the status, Latch-Problem ([Problem.Respond]), Cache-Control, Vary, Retry-After if there is one,
+// Header, and as the body the members type, title, detail and status, or the [Page] if r prefers text/html
+// ([Problem.Page]). A status outside of 400 to 599 is sent as 500.
 func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if page, ok := p.Page(r); ok {
 		page.ServeHTTP(w, r)

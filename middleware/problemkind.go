@@ -197,8 +197,7 @@ var (
 	serverFault = words{title: "A mistake of this server", effect: notDone, advice: noFix}
 )
 
-// words returns the texts for the kind of p, or the general texts if the application has defined
-// the Type of p.
+// words returns the texts for the kind of p, or general texts if the application has defined the Type of p.
 func (p *Problem) words() words {
 	kind := p.Kind()
 	row, ok := kinds[kind]

@@ -12,11 +12,10 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// ProblemOf returns the refusal with which a handler can answer err, an error of
-// [lock.Locker.Do], Acquire or Once, or of a [keyfunc.Func] that the handler has called. It is
-// the refusal that a guard with default options would send. Guards around the handler do not keep
-// it if ServeHTTP or [Problem.Respond] sends it. ProblemOf returns nil if err is nil, or has another
-// cause:
+// ProblemOf returns the refusal with which a handler can answer err, an error of [lock.Locker.Do], Acquire or Once,
+// or of a [keyfunc.Func] that the handler has called: the one that a guard with default options would send. Guards
+// around the handler do not keep it if ServeHTTP or [Problem.Respond] sends it. ProblemOf returns nil if err is nil,
+// or has another cause:
 //
 //	err := locker.Do(r.Context(), lock.Key("coupon", code), redeem)
 //	if p := latch.ProblemOf(err); p != nil {
@@ -24,8 +23,8 @@ import (
 //		return
 //	}
 //
-// The function of Do or Once may return an error of another Locker. ProblemOf returns a refusal
-// for such an error, too.
+// The function of Do or Once may return an error of another Locker. ProblemOf returns a refusal for such an error,
+// too.
 func ProblemOf(err error) *Problem {
 	refused, _ := errors.AsType[*lock.RefusedError](err)
 	switch {
@@ -113,8 +112,8 @@ func transactionProblem(err error) *Problem {
 	}
 }
 
-// mismatchProblem returns the answer to a request with fingerprint whose key has the entry of
-// another request. The first byte of a fingerprint says how it was made.
+// mismatchProblem returns the answer to a request with fingerprint whose key has the entry of another request. The
+// first byte of a fingerprint says how it was made.
 func mismatchProblem(refused *lock.RefusedError, fingerprint []byte) *Problem {
 	theirs := refused.Entry.Fingerprint
 	if len(theirs) == 0 || len(fingerprint) == 0 || theirs[0] == fingerprint[0] {
@@ -137,9 +136,9 @@ type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
 
-// keyProblem returns the answer to a request that could not be identified, because its body cannot be
-// read, or because a key, scope or fingerprint function failed with err. It is a failure of the server,
-// unless err matches [keyfunc.ErrMissing] or is a [keyfunc.Error].
+// keyProblem returns the answer to a request that could not be identified, because its body cannot be read, or
+// because a key, scope or fingerprint function failed with err: with no [keyfunc.Error], it is a failure of the
+// server.
 func keyProblem(err error) *Problem {
 	body, own := isA[*bodyError](err), new(keyfunc.Error)
 	refused := errors.As(err, &own)

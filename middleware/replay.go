@@ -73,8 +73,8 @@ var (
 	errNotKept    = errors.New("middleware: no more is known of the answer than that there was one")
 )
 
-// replayed returns the answer in receipt as x gets it, or the reason why it gets none. A receipt that cannot be
-// read, because a newer version has written it or it is damaged, still shows that the request was processed.
+// replayed returns the answer in receipt as x gets it, or the reason why it gets none. A receipt that cannot be read,
+// because a newer version has written it or it is damaged, still shows that the request was processed.
 func (g *guard) replayed(x *run, receipt []byte) (record.Record, *Problem) {
 	rec, err := record.Read(receipt)
 	switch {
@@ -103,8 +103,8 @@ func (g *guard) replayed(x *run, receipt []byte) (record.Record, *Problem) {
 	return rec, nil
 }
 
-// adapted returns rec as f, the function of [WithReplay], changes it for r. outside are the headers that outer
-// middleware has set.
+// adapted returns rec as f, the function of [WithReplay], changes it for r. outside are the headers of outer
+// middleware.
 func adapted(f func(r *http.Request, a *Answer) error, outside http.Header, r *http.Request, rec record.Record) (record.Record, error) {
 	a := Answer{Status: rec.Status, Header: http.Header{}, Body: bytes.Clone(rec.Body)}
 	sent := outside.Clone()

@@ -19,9 +19,9 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// request is one request behind a guard, and behind a Lock the context of its handler. Behind Idempotent or
-// Dedupe, it is a part of a [run], which is the context. A key function that reads the body replaces it, so the
-// guard needs a copy: the caller's request must not change.
+// request is one request behind a guard, and behind a Lock the context of its handler. Behind Idempotent or Dedupe,
+// it is a part of a [run], which is the context. The guard needs a copy of the http.Request: a key function that
+// reads the body replaces it, and the caller's must not change.
 type request struct {
 	context.Context //nolint:containedctx // it is one: of the lease, nil before the claim
 
@@ -55,8 +55,8 @@ func runOf(ctx context.Context) *run {
 	return nil
 }
 
-// heldOutside reports whether a guard of the same kind further out has this key of the same store. A
-// request that was served, or whose context has ended, does not count: its lease was released or lost.
+// heldOutside reports whether a guard of the same kind further out has this key of the same store. A request that was
+// served, or whose context has ended, does not count.
 func (x *request) heldOutside(key string) bool {
 	store := x.guard.locker.Store()
 	for o := x.outer; o != nil; o = o.outer {
@@ -72,9 +72,9 @@ func (x *request) heldOutside(key string) bool {
 	return false
 }
 
-// handBack copies from own, the guard's request, to r, its caller's, the files of a multipart form, because
-// net/http removes only the files of r, and the pattern of a router inside, for an access log outside.
-// Nothing else changes, because other goroutines may still read r.
+// handBack copies from own, the guard's request, to r, its caller's, the files of a multipart form, because net/http
+// removes only the files of r, and the pattern of a router inside, for an access log outside. Other goroutines may
+// still read r.
 func handBack(r, own *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = own.MultipartForm
@@ -84,8 +84,7 @@ func handBack(r, own *http.Request) {
 	}
 }
 
-// serveUnprotected runs next without a lease. For handlers its context is no guard's. Guards further in find x, so
-// that they do not ask for its keys again.
+// serveUnprotected runs next without a lease. For handlers its context is no guard's. Guards further in find x.
 func (x *request) serveUnprotected(w http.ResponseWriter, next http.Handler) {
 	defer x.returned.Store(true)
 	x.Context = context.WithoutCancel(x.own.Context())
@@ -116,16 +115,15 @@ func (x *request) value(from context.Context, key any) any {
 	return value
 }
 
-// String is for code that prints a context, as mocks do with their arguments. Without it, such
-// code would read the fields of a guard in use.
+// String keeps code that prints a context, as mocks do with their arguments, from reading a guard in use.
 func (x *request) String() string { return "middleware.Context" }
 
-// run is a request behind Idempotent or Dedupe, with the context of its handler and the record of its answer, in one
+// run is a request behind Idempotent or Dedupe, the context of its handler and the record of its answer, in one
 // allocation.
 //
-// The context ends with the lease. After the answer has become a stream that is not recorded, it ends with
-// the client's request instead: by then the outcome is recorded and the lease over, and a stream of events
-// ends when its client goes away. While a stream is recorded, it ends with the last of both.
+// The context ends with the lease. After the answer has become a stream that is not recorded, it ends with the
+// client's request instead: the outcome is recorded and the lease over. While a stream is recorded, it ends with the
+// last of both.
 type run struct {
 	request
 	*lock.Run // nil unless the handler runs under a lease
@@ -149,15 +147,14 @@ type run struct {
 	both bool        // see Hold
 }
 
-// discard drops the handler's answer. Another answer is written with a copy of the handler's request that
-// has the context of the client's request: the context of the run has ended, and a goroutine of the
-// handler may still read the handler's request.
+// discard drops the handler's answer. Another one is written with a copy of the handler's request that has the
+// context of the client's: the run has ended, and a goroutine of the handler may still read the handler's.
 func (x *run) discard() {
 	x.answer.Discard()
 	x.in = x.in.WithContext(x.client)
 }
 
-// AddHeaders implements record.Run: it adds the guard's own headers to a final answer. They are not recorded.
+// AddHeaders implements record.Run.
 func (x *run) AddHeaders(h http.Header) {
 	if x.cookie != "" {
 		h["Set-Cookie"] = append(slices.Clip(h["Set-Cookie"]), x.cookie)
@@ -167,9 +164,8 @@ func (x *run) AddHeaders(h http.Header) {
 	}
 }
 
-// Settle implements record.Run: it records receipt as the outcome while the handler still runs. A store
-// that does not answer is no error: the claim stays, its lease is renewed, and it is settled in the
-// background.
+// Settle implements record.Run. A store that does not answer is no error: the claim stays, its lease is renewed, and
+// it is settled in the background.
 func (x *run) Settle(receipt []byte) error {
 	if x.Err() == nil { // the lease may be lost, and its run settled all the same
 		x.follow(x.client) // a settle ends the lease, and must not end the handler's context
@@ -182,10 +178,9 @@ func (x *run) Settle(receipt []byte) error {
 	return nil
 }
 
-// Hold implements record.Run: it keeps the key, because a streamed answer begins to be sent. A handler
-// that streams goes on until its lease is over or its client has gone, whichever comes last: a stream
-// may be longer than a lease is renewed, and its key is not taken over. But if the entry was
-// removed or the Locker closed, its context ends with the lease.
+// Hold implements record.Run. A handler that streams goes on until its lease is over or its client has gone,
+// whichever comes last: a stream may be longer than a lease is renewed, and its key is not taken over. But if the
+// entry was removed or the Locker closed, its context ends with the lease.
 func (x *run) Hold(tombstone []byte) (held bool, err error) {
 	err = x.Run.Hold(x.request.Context, tombstone)
 	if errors.Is(err, lock.ErrLost) {

@@ -7,20 +7,18 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// Respond answers r with p in the format of f, for a handler that refuses its request, as
-// [ProblemOf] describes. f can be the function of [WithErrorHandler]. If it is nil, the answer is
-// the one of ServeHTTP:
+// Respond answers r with p in the format of f, for a handler that refuses its request, as [ProblemOf] describes. r is
+// the request of the handler. f can be the function of [WithErrorHandler], and nil stands for ServeHTTP:
 //
 //	if p := latch.ProblemOf(err); p != nil {
 //		p.Respond(w, r, writeRefusal)
 //		return
 //	}
 //
-// No guard keeps the answer, whatever its status: neither one around the handler, nor one of a
-// gateway in front of this service, if the status is 400 or above. The header Latch-Problem marks
-// the answer for the gateway, and for package client. Its value is the [ProblemKind], or "refused"
-// for a problem without one. Respond sets it, and the headers that [WithErrorHandler] lists,
-// before it calls f. r is the request of the handler.
+// No guard keeps the answer, whatever its status: neither one around the handler, nor one of a gateway in front of
+// this service, if the status is 400 or above. The header Latch-Problem marks the answer for the gateway, and for
+// package client. Its value is the [ProblemKind], or "refused" for a problem without one. Respond sets it, and the
+// headers that [WithErrorHandler] lists, before it calls f.
 func (p *Problem) Respond(w http.ResponseWriter, r *http.Request, f func(w http.ResponseWriter, r *http.Request, p *Problem)) {
 	if f == nil {
 		f = func(w http.ResponseWriter, r *http.Request, p *Problem) { p.ServeHTTP(w, r) }

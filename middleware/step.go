@@ -9,19 +9,19 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Step runs fn once for the submission that the handler of ctx serves, and returns its result. It is
-// [lock.Step] with a result that is kept as JSON:
+// Step runs fn once for the submission that the handler of ctx serves, and returns its result. It is [lock.Step] with
+// a result that is kept as JSON:
 //
 //	charge, err := latch.Step(ctx, "charge", func(ctx context.Context) (Charge, error) { return provider.Charge(ctx, amount) })
 //
-// Requests of client.Transport in fn have the key that [DeriveKey] returns for name, and other libraries get
-// it from DeriveKey. So fn makes one call, which has one effect even if fn runs again. Give a second call in
-// fn another name (client.Step), or make it a step of its own.
+// Requests of client.Transport in fn have the key that [DeriveKey] returns for name, and other libraries get it from
+// DeriveKey. So fn makes one call, which has one effect even if fn runs again. Give a second call in fn another name
+// (client.Step), or make it a step of its own.
 //
-// The result is read from its JSON, in the first attempt too, so that all attempts go on with the same: fields
-// that are not exported are lost. If it does not fit T, as after a change of the program, or has a field that T
-// lacks, Step returns an error, and the result stays: have T read it. Other errors are as in lock.Step. In work
-// of [lock.Locker.Once] without a handler, Step is the same, without the key.
+// The result is read from its JSON, in the first attempt too, so that all attempts go on with the same: fields that
+// are not exported are lost. If it does not fit T, as after a change of the program, or has a field that T lacks,
+// Step returns an error, and the result stays: have T read it. Other errors are as in lock.Step. In work of
+// [lock.Locker.Once] without a handler, Step is the same, without the key.
 func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error)) (T, error) {
 	var result, none T
 	kept, err := lock.Step(ctx, name, func(ctx context.Context) ([]byte, error) {

@@ -22,13 +22,10 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// Upstream returns a round tripper for a handler behind [Idempotent] or [Dedupe] whose effect
-// happens in another service. Use it as the Transport of a [net/http/httputil.ReverseProxy], or of
-// a client, which must send with the context of the handler's request. It sends requests through
-// base, or [http.DefaultTransport] if base is nil, and the guard records that they were sent. As
-// soon as a request may have been sent, a lost answer does not free the key.
-//
-// A call has one of three outcomes:
+// Upstream returns a round tripper for a handler behind [Idempotent] or [Dedupe] whose effect happens in another
+// service. Use it as the Transport of a [net/http/httputil.ReverseProxy], or of a client, which must send with the
+// context of the handler's request. It sends requests through base, or [http.DefaultTransport] if base is nil. As
+// soon as a request may have been sent, a lost answer does not free the key. A call has one of three outcomes:
 //
 //	no connection was made, or the stream was refused     no effect
 //	the answer is 400 to 501 except 499, or 505 to 511    no effect
@@ -38,41 +35,34 @@ import (
 //	the answer is lost, late, or cut off                  unknown
 //	the answer is below 400                               an effect
 //
-// If all calls of a handler had no effect, its failure frees the key, as without Upstream.
-// Otherwise, a failure (an answer that the guard does not keep, see [WithFinal], or a panic) does
-// not free the key: repeats get 409 (outcome-unknown), until the key expires or an operator frees
-// it. If the guard keeps the answer of the handler, repeats get that answer, whatever the
-// outcomes of the calls.
+// If all calls of a handler had no effect, its failure frees the key, as without Upstream. Otherwise, a failure (an
+// answer that the guard does not keep, see [WithFinal], or a panic) does not free the key: repeats get 409
+// (outcome-unknown), until the key expires or an operator frees it. If the guard keeps the answer of the handler,
+// repeats get that answer, whatever the outcomes of the calls.
 //
-// An answer up to the second limit of [WithBodyLimits] is read to its end before RoundTrip
-// returns it, with its length. So it can be kept although a proxy flushes it, and an answer that
-// is cut off is an error, and not half an answer. Streams are not read: text/event-stream, gRPC,
-// streaming calls of Connect, and answers with X-Accel-Buffering: no. The same holds for answers over HTTP/1
-// that end with their connection, which are not kept if they are flushed, because they do not show whether
-// they are whole.
+// An answer up to the second limit of [WithBodyLimits] is read to its end before RoundTrip returns it, with its
+// length. So it can be kept although a proxy flushes it, and an answer that is cut off is an error. Streams are not
+// read: text/event-stream, gRPC, streaming calls of Connect, and answers with X-Accel-Buffering: no. The same holds
+// for answers over HTTP/1 that end with their connection: if they are flushed, they are not kept, because they do not
+// show whether they are whole.
 //
-// Headers of a request that begin with Latch- or Latch_ are not sent, and Latch-Commit is removed
-// from answers. So a client cannot pretend to be the gateway, and a service cannot answer a client
-// with such a header: see [WithUpstreamHeaders]. As a trailer, or in an informational answer, it says
-// nothing, and passes like any other.
+// Headers of a request that begin with Latch- or Latch_ are not sent, and Latch-Commit is removed from answers, so
+// that neither side can pretend to be the gateway: see [WithUpstreamHeaders]. As a trailer, or in an informational
+// answer, it says nothing, and passes like any other.
 //
-// With [lock.WithRerunAbandoned] and [lock.WithTransaction], the store notes the request
-// before it is sent, which costs a round trip. RoundTrip returns an error and has sent
-// nothing if the store does not note it, if the lease is lost, or if the handler has
-// returned and its key is free.
+// With [lock.WithRerunAbandoned] and [lock.WithTransaction], the store notes the request before it is sent, which
+// costs a round trip. RoundTrip returns an error and has sent nothing if the store does not note it, if the lease is
+// lost, or if the handler has returned and its key is free.
 //
-// Apart from these headers, requests of a safe method, such as GET, and requests
-// outside of Idempotent and Dedupe, such as under [Lock] alone, go to base unchanged, with one
-// exception. When a connection breaks, net/http repeats a request with an Idempotency-Key if it
-// has no body, or a GetBody. To prevent this, base gets the name of that header in lower case,
-// which makes no difference to servers. So base must not look for the key.
+// Apart from these headers, requests of a safe method, and requests outside of Idempotent and Dedupe, such as under
+// [Lock] alone, go to base unchanged, with one exception. When a connection breaks, net/http repeats a request with
+// an Idempotency-Key if it has no body, or a GetBody. To prevent this, base gets the name of that header in lower
+// case, which makes no difference to servers. So base must not look for the key.
 //
-// base must not repeat requests by itself. [http.Transport] of Go 1.26 still does so over HTTP/2, if the
-// stream of a request that has no body, or a GetBody, ends with PROTOCOL_ERROR. Go 1.27 does not.
-//
-// base should call the hooks of package [net/http/httptrace], as http.Transport and its wrappers do.
-// Without these hooks, the outcome is unknown even if no connection could be made. Upstream is safe for
-// concurrent use if base is. It panics on a nil option.
+// base must not repeat requests by itself. [http.Transport] of Go 1.26 still does so over HTTP/2, if the stream of
+// such a request ends with PROTOCOL_ERROR. Go 1.27 does not. base should call the hooks of package
+// [net/http/httptrace], as http.Transport and its wrappers do: without them, the outcome is unknown even if no
+// connection could be made. Upstream is safe for concurrent use if base is. It panics on a nil option.
 func Upstream(base http.RoundTripper, opts ...UpstreamOption) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -162,9 +152,8 @@ func holdUnknown(ctx context.Context) {
 	}
 }
 
-// prepared returns r with ctx, as the upstream gets it, spelled so that net/http sends it once: the
-// headers that allow a repeat have names in lower case, where net/http does not look. net/http still
-// repeats a request of which it has written no byte.
+// prepared returns r with ctx, as the upstream gets it. The headers that allow net/http a repeat have names in lower
+// case, where it does not look. net/http still repeats a request of which it has written no byte.
 func (u *upstream) prepared(ctx context.Context, r *http.Request) *http.Request {
 	r = r.WithContext(ctx)
 	if r.Header = maps.Clone(r.Header); r.Header == nil {
@@ -188,8 +177,8 @@ func (u *upstream) prepared(ctx context.Context, r *http.Request) *http.Request 
 	return r
 }
 
-// noteInEachRun notes an effect that may happen, in x and in the runs of the guards around it, which would
-// free their keys after a failure. none takes the notes back: there was certainly no effect.
+// noteInEachRun notes an effect that may happen, in x and in the runs of the guards around it, which would free their
+// keys after a failure. none takes the notes back: there was certainly no effect.
 func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
 	var notes []func()
 	none = func() {
@@ -231,9 +220,8 @@ type upstreamOption func(u *upstream)
 
 func (o upstreamOption) applyUpstream(u *upstream) { o(u) }
 
-// WithUpstreamHeaders sets headers with which a gateway and its upstream, in any language, inform
-// each other about a request under [Idempotent] or [Dedupe]. Without it, these headers are neither
-// sent nor read:
+// WithUpstreamHeaders sets headers with which a gateway and its upstream, in any language, inform each other about a
+// request under [Idempotent] or [Dedupe]. Without it, these headers are neither sent nor read:
 //
 //	Latch-Key: ...       to the upstream: the identity of the submission, [Key], if there is one
 //	Latch-Attempt: 1     to the upstream: [lock.Attempt], more than 1 after a crash of the gateway
@@ -241,11 +229,11 @@ func (o upstreamOption) applyUpstream(u *upstream) { o(u) }
 //	Latch-Commit: no     from the upstream: there was no effect
 //
 // A whole answer with yes is kept, whatever its status, as after [lock.Commit]. After an answer with no, a repeat is
-// sent, unless the guard keeps the answer. Any other value is ignored. The value is trusted, so the upstream must send
-// no only if its work was rolled back.
+// sent, unless the guard keeps the answer. Any other value is ignored. The value is trusted, so the upstream must
+// send no only if its work was rolled back.
 //
-// The option is for the Transport of a proxy, which sends each request on once. If a handler makes
-// several calls, all of them would have the same Latch-Key.
+// The option is for the Transport of a proxy, which sends each request on once. If a handler makes several calls, all
+// of them would have the same Latch-Key.
 func WithUpstreamHeaders() UpstreamOption {
 	return upstreamOption(func(u *upstream) { u.headers = true })
 }
@@ -260,10 +248,9 @@ const (
 	uncertain
 )
 
-// commitmentOf returns what the Latch-Commit of an answer says, and else what its status says, and removes
-// the header. A trailer does not count: when it comes, the answer may already be on its way to the client. A
-// 502 or 504 comes from a gateway that may have lost the answer of the service, and a 499 from a service that
-// has stopped in the middle.
+// commitmentOf returns what the Latch-Commit of an answer says, and else what its status says, and removes the
+// header. A 502 or 504 comes from a gateway that may have lost the answer of the service, and a 499 from a service
+// that has stopped in the middle.
 func (u *upstream) commitmentOf(answer *http.Response) commitment {
 	values := answer.Header[commitHeader]
 	delete(answer.Header, commitHeader)
@@ -285,7 +272,7 @@ func (u *upstream) commitmentOf(answer *http.Response) commitment {
 	return notCommitted
 }
 
-// withoutLatch returns r without the headers that only a gateway may set. CGI and WSGI make one name of Latch-Key and
+// withoutLatch returns r without the headers that only a gateway may set. CGI makes one name of Latch-Key and
 // Latch_Key.
 func withoutLatch(r *http.Request) *http.Request {
 	const prefix = "latch-"
@@ -300,8 +287,8 @@ func withoutLatch(r *http.Request) *http.Request {
 	return r
 }
 
-// readWhole reads the body of an answer into memory. It leaves a stream, and a body longer than
-// limit, to the caller. It fails if the body is cut off.
+// readWhole reads the body of an answer into memory, unless it is a stream, or longer than limit. It fails if the
+// body is cut off.
 func readWhole(answer *http.Response, limit int64) error {
 	if answer.Body == nil || answer.ContentLength > limit || streams(answer) {
 		return nil
@@ -329,8 +316,7 @@ func readWhole(answer *http.Response, limit int64) error {
 	return nil
 }
 
-// watch notes, in the run and in the runs of the guards around it, if a stream that is passed on is cut
-// off, or may be: its end must not count as the end of a whole answer.
+// watch notes, in x and the guards around it, if a stream that is passed on is cut off, or may be.
 func (x *run) watch(answer *http.Response) {
 	switch {
 	case answer.StatusCode == http.StatusSwitchingProtocols || answer.Body == nil || !streams(answer):
@@ -355,8 +341,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// streams reports whether the answer may go on for long, or its end cannot be distinguished from a
-// broken connection.
+// streams reports whether the answer may go on for long, or its end looks like a broken connection.
 func streams(answer *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	return answer.StatusCode == http.StatusSwitchingProtocols ||

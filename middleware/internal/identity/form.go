@@ -17,10 +17,9 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// appendMultipart appends a hash of a multipart body. Browsers choose a new boundary for each
-// submission. So the hash omits the boundary if the body consists only of the parts of a form, as
-// browsers send it. In any other body, bytes around the parts may have a meaning, and so may every
-// parameter of the type: all of it is hashed.
+// appendMultipart appends a hash of a multipart body. Browsers choose a new boundary for each submission. So the hash
+// omits the boundary if the body consists only of the parts of a form, as browsers send it. In any other body, bytes
+// around the parts and parameters of the type may have a meaning: all of it is hashed.
 func appendMultipart(b []byte, contentType string, body []byte) []byte {
 	h := sha256.New()
 	kind, params, err := mime.ParseMediaType(contentType)
@@ -38,10 +37,9 @@ func appendMultipart(b []byte, contentType string, body []byte) []byte {
 	return h.Sum(append(b, 'm'))
 }
 
-// hashParts writes the parts of body, with their headers, to h. It returns false if the delimiter
-// occurs elsewhere than in the lines around the parts, or if the body has bytes other than parts
-// and these lines. It accepts an empty line at the beginning, which some writers put before a form
-// without parts.
+// hashParts writes the parts of body, with their headers, to h. It returns false if the body has anything but parts
+// and the lines around them, except for an empty line at the beginning, which some writers put before a form without
+// parts.
 func hashParts(h hash.Hash, body, delimiter []byte) bool {
 	const newline = "\r\n"
 	rest, found := bytes.CutPrefix(bytes.TrimPrefix(body, []byte(newline)), delimiter)

@@ -17,9 +17,8 @@ import (
 // Idempotent begins the keys of the records of middleware.Idempotent.
 const Idempotent = "idempotent"
 
-// Of returns the key of a record. It is a hash: the parts may be long, and must not appear in
-// an event or a log. The Locker hashes the key once more, which takes one block of SHA-256 if
-// the key has at most 55 bytes.
+// Of returns the key of a record. It is a hash: the parts may be long, and must not appear in an event or a log. The
+// Locker hashes the key once more, which takes one block of SHA-256 if the key has at most 55 bytes.
 func Of(name string, parts ...string) string {
 	b := make([]byte, 0, 512)
 	for _, p := range parts {
@@ -31,14 +30,12 @@ func Of(name string, parts ...string) string {
 	return string(base64.RawURLEncoding.AppendEncode(b, sum[:]))
 }
 
-// Path returns the path in one spelling, as [url.URL.EscapedPath] spells a path that came
-// without escapes: "/orders/%37" is "/orders/7", and "/a%3Bb" is "/a;b", but
-// "/orders/a%2Fb" is not "/orders/a/b".
+// Path returns the path in one spelling, as [url.URL.EscapedPath] spells a path that came without escapes:
+// "/orders/%37" is "/orders/7", and "/a%3Bb" is "/a;b", but "/orders/a%2Fb" is not "/orders/a/b".
 //
-// It is a clean path without a slash at its end: "/orders/" and "//orders" are "/orders". A router
-// may serve all three by one route without changing the request, as chi does behind StripSlashes
-// and CleanPath, and one key must not make three orders there. Where they are different routes,
-// only a client that uses one key for two of them notices that they share records.
+// "/orders/" and "//orders" are "/orders": a router may serve all three by one route without changing the request, as
+// chi does behind StripSlashes and CleanPath, and one key must not make three orders there. Where they are different
+// routes, only a client that uses one key for two of them notices that they share records.
 func Path(u *url.URL) string {
 	p := u.EscapedPath()
 	if !strings.HasPrefix(p, "/") { // as http.StripPrefix may leave it
@@ -74,11 +71,9 @@ const (
 // OfParts hashes the result of a WithFingerprint function.
 func OfParts(key string) Fingerprint { return hashed(chosenParts, []byte(key)) }
 
-// OfRequest hashes method, path, query and body. If outer middleware has parsed a form, it hashes
-// the form and the unread part of the body: the whole body if the middleware has put it back.
-//
-// Query parameters are sorted by name. The values of one name keep their order, which has a meaning. A malformed
-// query stays unchanged, because net/url drops the parts that it cannot parse.
+// OfRequest hashes method, path, query and body. If outer middleware has parsed a form, it hashes the form and the
+// unread part of the body: the whole body if the middleware has put it back. Query parameters are sorted by name. A
+// malformed query stays unchanged, because net/url drops the parts that it cannot parse.
 func OfRequest(r *http.Request, cleanPath string, body []byte) (Fingerprint, error) {
 	query := r.URL.RawQuery
 	if query != "" {

@@ -33,9 +33,9 @@ type Run interface {
 	// was lost.
 	Settle(receipt []byte) error
 
-	// Hold keeps the key, whatever happens, because an answer begins to be sent and goes on to be
-	// recorded. A run that fails leaves tombstone. If held is false without an error, a crash would free
-	// the key. Hold fails if the lease was lost.
+	// Hold keeps the key, whatever happens, because an answer begins to be sent and goes on to be recorded. A run that
+	// fails leaves tombstone. If held is false without an error, a crash would free the key. Hold fails if the lease was
+	// lost.
 	Hold(tombstone []byte) (held bool, err error)
 
 	// AddHeaders adds the headers of the guard to a final answer, before it is sent.
@@ -44,8 +44,7 @@ type Run interface {
 
 // Marks are the notes of a handler, and of the code that it calls, about its answer.
 type Marks struct {
-	// Refused is the status of a refusal by a guard further in, 0 if there is none. Such an answer is not
-	// recorded: it is true only at this moment, and no work was done.
+	// Refused is the status of a refusal by a guard further in, 0 if there is none. It is true only at this moment.
 	Refused atomic.Int32
 
 	DoNotKeep atomic.Bool // the answer is not final, whatever its status
@@ -53,11 +52,10 @@ type Marks struct {
 	Pending   atomic.Bool // another answer will take the place of the recorded one
 }
 
-// Answer is the ResponseWriter of a handler whose answer is recorded. It holds back the answer
-// until the handler has returned and the record is settled, except for a stream and an answer that
-// cannot be held back ([Answer.stream]). Like any ResponseWriter it must not be used
-// concurrently, nor after the handler has returned. It has no ReadFrom, so that io.Copy calls
-// Write.
+// Answer is the ResponseWriter of a handler whose answer is recorded. It holds back the answer until the handler has
+// returned and the record is settled, except for a stream and an answer that cannot be held back ([Answer.stream]).
+// Like any ResponseWriter it must not be used concurrently, nor after the handler has returned. It has no ReadFrom,
+// so that io.Copy calls Write.
 type Answer struct {
 	Status   int   // 0: not written
 	Streamed bool  // it is not held back: it is sent as written, its connection was taken over, or a framework outside answers
@@ -100,12 +98,11 @@ func (a *Answer) Start(s *Settings, r Run, marks *Marks, out http.ResponseWriter
 	a.record = a.buffers.record
 }
 
-// Header returns the headers that the handler sets. At first, these are the headers that outer
-// middleware has set.
+// Header returns the headers that the handler sets, at first with those that outer middleware has set.
 func (a *Answer) Header() http.Header { return a.header }
 
-// WriteHeader notes the status and the headers. Informational answers are sent at once and not
-// recorded, except 101: no further HTTP answer follows it, so it is the answer.
+// WriteHeader notes the status and the headers. Informational answers are sent at once and not recorded, except 101,
+// which no other answer follows.
 func (a *Answer) WriteHeader(status int) {
 	switch {
 	case status < 100 || status > 999:

@@ -6,11 +6,10 @@ import (
 	"net/http"
 )
 
-// Complete completes the answer after the handler has returned. A handler that has written nothing
-// has answered with an empty 200, as in net/http. But a failure that outer middleware writes must
-// not become a success: if a writer outside the guard was used, the answer has its status, and
-// cannot be replayed. silent reports that the handler has set neither status, headers nor body, and
-// outside that a framework outside of the guard answers in its place.
+// Complete completes the answer after the handler has returned. A handler that has written nothing has answered with
+// an empty 200, as in net/http. But a failure that outer middleware writes must not become a success: if a writer
+// outside the guard was used, the answer has its status, and cannot be replayed. silent reports that the handler has
+// set neither status, headers nor body, and outside that a framework outside of the guard answers in its place.
 func (a *Answer) Complete() (silent, outside bool) {
 	switch {
 	case a.Status == 0 && a.marks.DoNotKeep.Load():
@@ -40,10 +39,9 @@ const (
 	kept                     // repeats get it
 )
 
-// verdict returns the fate of the answer, as far as it does not depend on the body. A refusal is always
-// forgotten. An answer after lock.Commit is at least noted: the work must not run again. In a transaction, an answer
-// that is not final rolls the work back, and the Locker makes sure that the work does not run again after
-// lock.Commit.
+// verdict returns the fate of the answer, as far as it does not depend on the body. After lock.Commit it is at least
+// noted: the work must not run again. In a transaction, an answer that is not final rolls the work back, and the
+// Locker makes sure that the work does not run again after lock.Commit.
 func (a *Answer) verdict() verdict {
 	var final bool
 	switch {
@@ -69,9 +67,8 @@ func (a *Answer) verdict() verdict {
 	return forgotten
 }
 
-// refusal reports whether the answer is the refusal of a guard. A guard in this process notes its
-// refusal, which does not count if the handler has replaced it by another answer. The header marks
-// the refusal of a guard behind a proxy, also if the body is compressed or has another format.
+// refusal reports whether the answer is the refusal of a guard. A guard in this process notes its refusal, which does
+// not count if the handler has replaced it. The header marks the refusal of a guard behind a proxy.
 func (a *Answer) refusal() bool {
 	if status := int(a.marks.Refused.Load()); status != 0 {
 		return status == a.Status
@@ -85,9 +82,8 @@ const statusPageExpired = 419
 // StatusClientGone is the status of nginx and others for a request whose client has hung up.
 const StatusClientGone = 499
 
-// OfCaller reports whether a status depends on the headers of the request or on its connection,
-// which no guard compares: a repeat with other credentials, or with a corrected header, gets
-// another answer.
+// OfCaller reports whether a status depends on the headers of the request or on its connection, which no guard
+// compares: a repeat with others gets another answer.
 func OfCaller(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired,
@@ -183,8 +179,8 @@ const (
 	maxFields = 256
 )
 
-// Send sends the answer that was held back. Then it releases the buffers for other answers, so that
-// a handler that still writes to this answer does not write to another one.
+// Send sends the answer that was held back. Then it releases the buffers, so that a handler that still writes to this
+// answer does not write to another one.
 func (a *Answer) Send() {
 	_ = a.sendHeld() // the only cause of an error is a client that has gone away
 	if b := a.buffers; cap(a.record) <= maxPooled && cap(b.headers) <= maxPooled && cap(b.fields) <= maxFields && cap(b.texts) <= maxFields {

@@ -42,10 +42,10 @@ func (b *buffers) values(name string) []string {
 	return nil
 }
 
-// begin fixes the status and the headers: as in net/http, later changes by the handler have no
-// effect, except for trailers. It encodes for the record headers that describe the body, headers that the
-// settings keep, and headers that the handler has set, changed or removed. A removed header has no values.
-// Other headers belong to outer middleware, which sets them anew for each request.
+// begin fixes the status and the headers: as in net/http, later changes by the handler have no effect, except for
+// trailers. It encodes for the record headers that describe the body, headers that the settings keep, and headers
+// that the handler has set, changed or removed. A removed header has no values. Other headers belong to outer
+// middleware.
 func (a *Answer) begin(status int) {
 	a.Status, a.declared = status, -1
 	if length := a.header["Content-Length"]; len(length) > 0 {
@@ -81,9 +81,8 @@ func (a *Answer) begin(status int) {
 	}
 }
 
-// restore sets the headers to their state at WriteHeader, and looks for trailers, which are sent
-// and not recorded. If the body ends here, or is flushed, restore adds the Content-Type that net/http would add,
-// so that repeats get the same.
+// restore sets the headers to their state at WriteHeader, and looks for trailers, which are sent and not recorded. If
+// sniff is set, because the body ends here or is flushed, it adds the Content-Type that net/http would add.
 func (a *Answer) restore(sniff bool) {
 	h, b := a.header, a.buffers
 	changed := len(h) != len(b.fields)
@@ -136,8 +135,8 @@ func listHas(values []string, name string) bool {
 	return false
 }
 
-// addedValues returns the values of now that are not in was. extended reports that now still has
-// all of was: in the same order, or joined at the beginning of its first value.
+// addedValues returns the values of now that are not in was. extended reports that now still has all of was: in the
+// same order, or joined at the beginning of its first value.
 func addedValues(was, now []string) (more []string, extended bool) {
 	if len(was) == 0 {
 		return now, true
@@ -160,18 +159,16 @@ func addedValues(was, now []string) (more []string, extended bool) {
 	return append([]string{strings.TrimSpace(rest)}, now[1:]...), joined
 }
 
-// describesBody reports whether the header with this canonical name describes the body of an answer, or
-// restricts its use, whichever code has set it. A replay has the body of the first answer, so it needs its
-// type, language and nonces. Content-Encoding does not count: outer middleware compresses every answer of
-// the guard for the current client.
+// describesBody reports whether the header with this canonical name describes the body of an answer, or restricts its
+// use: a replay has the body of the first answer, so it needs its type, language and nonces. Content-Encoding does
+// not count: outer middleware compresses every answer of the guard for the current client.
 func describesBody(name string) bool {
 	return strings.HasPrefix(name, "Content-") && name != "Content-Encoding" || name == "Etag" || name == "Last-Modified"
 }
 
-// isAppendedList reports whether each middleware adds its own element to the header, a list. If the
-// header was empty before, Set and Add by a handler cannot be distinguished, and outer middleware
-// may add an element for the repeat. In these lists, an additional element does no harm, but a
-// missing one does.
+// isAppendedList reports whether each middleware adds its own element to the header, a list. If it was empty before,
+// Set and Add by a handler cannot be distinguished, and outer middleware may add an element for the repeat. In these
+// lists, an additional element does no harm, but a missing one does.
 func isAppendedList(name string) bool {
 	switch name {
 	case "Vary", "Link", "Server-Timing", "Access-Control-Expose-Headers":
@@ -180,9 +177,8 @@ func isAppendedList(name string) bool {
 	return false
 }
 
-// NeverKept reports whether no record has the header with this canonical name, because it is only for the
-// first client or its connection, or is never sent: net/http does not send a header whose name is not a
-// token. It sends each value to the repeat as it would to the first client.
+// NeverKept reports whether no record has the header with this canonical name, because it is only for the first
+// client or its connection, or is never sent: net/http does not send a header whose name is not a token.
 func NeverKept(name string) bool {
 	switch name {
 	case "Set-Cookie", "Set-Cookie2", "Mcp-Session-Id", // would give one session to every client with the key

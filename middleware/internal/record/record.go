@@ -81,8 +81,7 @@ func Unknown() []byte { return []byte(unknown) }
 // IsUnknown reports whether b is a record of Unknown.
 func IsUnknown(b []byte) bool { return string(b) == unknown }
 
-// MayBeReplaced reports whether b may be replaced by a final answer: b is pending, is empty, or says only that
-// the outcome of the request is unknown. The error says that b cannot be read.
+// MayBeReplaced reports whether b may be replaced by a final answer: b is pending, is empty, or is [Unknown].
 func MayBeReplaced(b []byte) (open bool, err error) {
 	if len(b) == 0 || IsUnknown(b) {
 		return true, nil
@@ -111,8 +110,8 @@ func cutText(s string) (text, rest string, ok bool) {
 	return s[:n], s[n:], ok
 }
 
-// cutNumber cuts a number off the beginning of s. The number counts bytes or texts in rest, so ok is false if it
-// is larger than the length of rest: a text takes a byte at least.
+// cutNumber cuts a number of bytes or texts off the beginning of s. It is at most the length of rest: a text takes a
+// byte.
 func cutNumber(s string) (n int, rest string, ok bool) {
 	v, size := binary.Uvarint([]byte(s[:min(len(s), binary.MaxVarintLen64)]))
 	if size <= 0 || v > uint64(len(s[size:])) {
@@ -123,8 +122,8 @@ func cutNumber(s string) (n int, rest string, ok bool) {
 
 var errUnreadable = errors.New("middleware: the record of the answer cannot be read")
 
-// Read checks all of b, so that nothing can fail after an answer has begun to be sent. It
-// allocates at most len(b) bytes.
+// Read checks all of b, so that nothing can fail after an answer has begun to be sent. It allocates at most len(b)
+// bytes.
 func Read(b []byte) (Record, error) {
 	if len(b) < len(Prefix)+suffix || b[0] != Prefix[0] || b[1]&^knownFlags != 0 {
 		return Record{}, errUnreadable
@@ -164,9 +163,8 @@ func Read(b []byte) (Record, error) {
 	return r, nil
 }
 
-// SetHeader sets the headers of the record in place of the values in h. A header without values is
-// set to no values. If the handler had added values to the values of outer middleware, SetHeader adds
-// them to the values in h.
+// SetHeader sets the headers of the record in place of the values in h, and adds values that the handler had added to
+// the values of outer middleware.
 func (r *Record) SetHeader(h http.Header) {
 	all := make([]string, 0, r.values)
 	for rest := r.headers; len(rest) > 0; {

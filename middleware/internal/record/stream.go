@@ -9,14 +9,13 @@ import (
 	"strings"
 )
 
-// stream sends the answer as it is written from here on, because it is too long, is flushed, or
-// switches protocols. If it is final, no repeat runs the handler again, even if the process dies in
-// the middle of the answer: the key is held or the outcome recorded before the first byte is sent.
-// A flushed answer is recorded while it is sent. An answer with a Content-Length that is flushed when
-// it is complete is recorded now, as a whole. Of any other answer, only its outcome is recorded.
+// stream sends the answer as it is written from here on, because it is too long, is flushed, or switches protocols.
+// If it is final, no repeat runs the handler again, even if the process dies in the middle: the key is held or the
+// outcome recorded before the first byte is sent. A flushed answer is recorded while it is sent, and one with a
+// Content-Length that is complete is recorded now, as a whole. Of any other answer, only its outcome is recorded.
 //
-// stream fails if the lease was lost, because the record then belongs to another request. It also
-// fails in a transaction, which is committed only after the handler has returned.
+// stream fails if the lease was lost, because the record then belongs to another request, and in a transaction, which
+// is committed only after the handler has returned.
 func (a *Answer) stream(flushed bool) error {
 	switch {
 	case a.Err != nil || a.Streamed:
@@ -71,12 +70,9 @@ func (a *Answer) settle(receipt []byte) {
 	a.settled = a.Err == nil
 }
 
-// FlushError is called by http.ResponseController. A flushed answer is sent as it is written, and
-// recorded meanwhile. But the answer is held back in spite of the flush
-//
-//   - in a transaction, until the transaction is committed;
-//   - with a Content-Length, until it is complete;
-//   - if it is a refusal, so that the key is free when the client gets it.
+// FlushError is called by http.ResponseController. A flushed answer is sent as it is written. But it is held back in
+// a transaction until that is committed, with a Content-Length until it is complete, and if it is a refusal, so that
+// the key is free when the client gets it.
 func (a *Answer) FlushError() error {
 	a.flushed = true
 	if !a.Streamed {
@@ -109,8 +105,8 @@ func (a *Answer) Flush() {
 	_ = a.FlushError() // http.Flusher cannot report it
 }
 
-// flushes reports whether a ResponseController could flush w. Writers of guards can flush if the writers
-// that they wrap can.
+// flushes reports whether a ResponseController could flush w. Writers of guards can flush if the writers that they
+// wrap can.
 func flushes(w http.ResponseWriter) bool {
 	for {
 		switch t := w.(type) {

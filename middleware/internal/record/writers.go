@@ -17,8 +17,7 @@ type StatusWriter struct {
 	Code int // 0: nothing sent yet
 }
 
-// WriteHeader notes the final status. Informational answers come before it. 101 is final, because
-// no further HTTP answer follows it.
+// WriteHeader notes the final status: informational answers come before it, and no further HTTP answer follows 101.
 func (w *StatusWriter) WriteHeader(code int) {
 	if w.Code == 0 && (code >= 200 || code == http.StatusSwitchingProtocols) {
 		w.Code = code
@@ -64,9 +63,9 @@ func (w *StatusWriter) ImplyOK() {
 	}
 }
 
-// AnsweredOutside reports whether a request whose handler has written nothing is answered outside
-// of the guard: code outside has written to w, or to a writer that w wraps, or w belongs to a
-// framework that answers later for its handlers. status is 200 unless it is known.
+// AnsweredOutside reports whether a request whose handler has written nothing is answered outside of the guard: code
+// outside has written to w, or to a writer that w wraps, or w belongs to a framework that answers later for its
+// handlers. status is 200 unless it is known.
 func AnsweredOutside(w http.ResponseWriter) (status int, outside bool) {
 	for {
 		switch t := w.(type) {
@@ -117,8 +116,7 @@ type ginWriter interface {
 	WriteHeaderNow()
 }
 
-// IsOfFiber reports whether w is a writer of fiber's adaptor, whose handlers run after the
-// guard has returned.
+// IsOfFiber reports whether w is of fiber's adaptor, whose handlers run after the guard has returned.
 func IsOfFiber(w http.ResponseWriter) bool {
 	return reflect.TypeOf(w).String() == "*fasthttpadaptor.writer"
 }
