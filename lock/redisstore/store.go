@@ -85,7 +85,7 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 // Close ends the connections of the store, the listener of [WithNotifications], and the client that
 // Open made. Commands that are written have a second for their replies. Later calls are not applied.
 func (s *Store) Close() error {
-	// The time in which a server has to answer.
+	// A server has as long to answer as at Open.
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout) //nolint:forbidigo // Close gets no context
 	defer cancel()
 	if s.notices != nil {
