@@ -158,7 +158,7 @@ func TestOldestCleanUpIsGivenUp(t *testing.T) {
 		require.Equal(t, 1, strings.Count(strings.Join(book.Lines(), ""), "given up for a newer one"), "it is logged once a minute")
 
 		s.Every(nil)
-		granted(t, l)
+		requireGrant(t, l)
 		require.ErrorIs(t, other.Do(t.Context(), "the oldest", nil), lock.ErrHeld)
 		require.NoError(t, l.Do(t.Context(), "the oldest", nothing), "no-self-conflict")
 		time.Sleep(time.Until(landed.Add(time.Hour)))
@@ -197,7 +197,7 @@ func TestCallersDoNotWaitForUnansweredReleases(t *testing.T) {
 		const callers, trip = 400, 10 * time.Millisecond
 		l := open()
 		for range 5000 { // saves tokens
-			granted(t, l)
+			requireGrant(t, l)
 		}
 		for range 2 { // an earlier answer of the store does not end a later silence
 			var leases [callers]*lock.Lease

@@ -74,7 +74,7 @@ func TestCleanUpGoesOnAfterAnError(t *testing.T) {
 		time.Sleep(s.Lag + 20*time.Second)
 		require.EqualValues(t, 1, failed.Load())
 		require.Equal(t, lock.Free, s.State(t, key).State)
-		granted(t, l)
+		requireGrant(t, l)
 	}, lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
 }
 
@@ -210,7 +210,7 @@ func TestCleanUpThatSendsNothingCostsNoToken(t *testing.T) {
 		l := open()
 		var left leftClaim
 		s.Next(fault.Claim, left.leave)
-		granted(t, l)
+		requireGrant(t, l)
 
 		hung := make(chan struct{})
 		s.Next(fault.Claim, func(_ context.Context, apply func() error) error { <-hung; return apply() })

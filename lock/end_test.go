@@ -116,7 +116,7 @@ func TestANoAfterAnUnansweredSettleIsALoss(t *testing.T) {
 		time.Sleep(2 * lease)
 		s.Next(fault.Settle, func(context.Context, func() error) error { s.Free(t, key); return io.EOF })
 		require.ErrorIs(t, e.Settle(t.Context(), nil, lease), lock.ErrLost, "the receipt would still be there, however long the lease was held before")
-		granted(t, l)
+		requireGrant(t, l)
 	})
 }
 
@@ -266,7 +266,7 @@ func TestAReleaseThatIsAskedForIsRepeatedAtOnce(t *testing.T) {
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 		<-asked
 		time.Sleep(budget / 2)
-		granted(t, l.With(lock.WithBudget(2*budget)))
+		requireGrant(t, l.With(lock.WithBudget(2*budget)))
 	}, lock.WithLease(time.Minute))
 }
 

@@ -108,7 +108,7 @@ func TestTicketThatNoProcessResumes(t *testing.T) {
 			time.Sleep(2 * time.Millisecond)
 			requireFree(t, s, key)
 			require.ErrorIs(t, resumeError(t, open(), ticket), lock.ErrLost)
-			granted(t, l)
+			requireGrant(t, l)
 			require.ErrorIs(t, resumeError(t, l, ticket), lock.ErrLost)
 			requireFree(t, s, key)
 		})
@@ -135,10 +135,10 @@ func TestHandOverWithoutAnswer(t *testing.T) {
 			require.NoError(t, e.Release(t.Context()))
 
 			s.Every(nil)
-			granted(t, l) // not refused by its own call
+			requireGrant(t, l) // not refused by its own call
 			time.Sleep(s.Lag + 5*time.Second)
 			requireFree(t, s, key)
-			granted(t, other)
+			requireGrant(t, other)
 			require.Zero(t, l.Stats().Active)
 			require.Zero(t, seen.count(lock.EventLost), "it is its own command that has taken the key")
 		})
@@ -185,7 +185,7 @@ func TestTicketThatIsOverBeforeItIsWritten(t *testing.T) {
 		require.NotErrorIs(t, err, lock.ErrLost)
 		require.Zero(t, seen.count(lock.EventLost))
 		require.Equal(t, 1, seen.count(lock.EventUnknown))
-		granted(t, l)
+		requireGrant(t, l)
 		require.Zero(t, l.Stats().Active)
 	})
 }
@@ -211,7 +211,7 @@ func TestResumeWithoutAnswer(t *testing.T) {
 				require.NoError(t, again.Release(t.Context()))
 			}
 			requireFree(t, s, key)
-			granted(t, other)
+			requireGrant(t, other)
 		})
 	}
 }
@@ -391,7 +391,7 @@ func TestResumedLeaseBesideARefusedCaller(t *testing.T) {
 		s.Every(fault.HangReply, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 		s.Every(nil)
-		granted(t, l)
+		requireGrant(t, l)
 		requireFree(t, s, key)
 	})
 }

@@ -136,8 +136,8 @@ func ask(t *testing.T, l *lock.Locker, fingerprint []byte) error {
 	return err
 }
 
-// granted requires that key is free.
-func granted(t *testing.T, l *lock.Locker) {
+// requireGrant requires that key is free.
+func requireGrant(t *testing.T, l *lock.Locker) {
 	t.Helper()
 	require.NoError(t, acquired(t, l, key).Release(t.Context()))
 }

@@ -32,7 +32,7 @@ func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 			second := <-next
 			refusedTwice(t, l)
 			require.NoError(t, second.Release(t.Context()))
-			granted(t, l)
+			requireGrant(t, l)
 		},
 		"the caller has left": func(t *testing.T, l *lock.Locker, e *lock.Lease) {
 			ctx, leave := context.WithCancelCause(t.Context())

@@ -185,7 +185,7 @@ func TestExtend(t *testing.T) {
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
 		require.NoError(t, e.Release(t.Context()), "the second call")
 
-		granted(t, l)
+		requireGrant(t, l)
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
 	})
 }

@@ -135,7 +135,7 @@ func TestWaiterThatLeavesPassesTheKeyOn(t *testing.T) {
 			cancel()
 		})}
 		require.ErrorIs(t, l.With(lock.WithWait(time.Minute)).Do(left, key, nil), context.Canceled)
-		granted(t, l)
+		requireGrant(t, l)
 	}
 }
 
