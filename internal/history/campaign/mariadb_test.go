@@ -161,12 +161,7 @@ func (mariadb) trouble(ctx context.Context, w *serverShop, p *serverProcess, tx 
 }
 
 func (mariadb) endSession(ctx context.Context, db *sql.DB) bool {
-	return endSession(ctx, db, "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID() ORDER BY RAND() LIMIT 1")
-}
-
-// endSession ends the session that a query returns.
-func endSession(ctx context.Context, db *sql.DB, query string) bool {
-	id := ask(ctx, db, query)
+	id := ask(ctx, db, "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID() ORDER BY RAND() LIMIT 1")
 	if id == 0 {
 		return false
 	}
@@ -255,11 +250,4 @@ func (mariadb) recovers(t *testing.T, _ *pair, primary host) {
 	t.Helper()
 	primary.Kill()
 	primary.Restart(t)
-}
-
-func (mariadb) endWaiting(ctx context.Context, db *sql.DB) (ended int) {
-	for endSession(ctx, db, "SELECT id FROM information_schema.processlist WHERE state LIKE '%semi-sync%' AND user = '"+customer+"' LIMIT 1") && ended < 50 {
-		ended++
-	}
-	return ended
 }

@@ -260,7 +260,3 @@ func (*postgres) recovers(t *testing.T, p *pair, _ host) {
 	t.Helper()
 	killBackend(t.Context(), p.at())
 }
-
-func (*postgres) endWaiting(ctx context.Context, db *sql.DB) int {
-	return ask(ctx, db, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
-}

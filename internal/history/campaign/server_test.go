@@ -54,7 +54,6 @@ type dialect interface {
 	promote(t *testing.T, p *pair, heir host)
 	follow(t *testing.T, p *pair, primary, replica host)
 	recovers(t *testing.T, p *pair, primary host)
-	endWaiting(ctx context.Context, db *sql.DB) (ended int)
 }
 
 // connect says how a process connects.
