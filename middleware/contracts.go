@@ -67,8 +67,7 @@ func Stripe() Option {
 	})
 }
 
-// acpBody is the fingerprint function of ACP: the meaning of the JSON body. A request to cancel has
-// no body.
+// acpBody returns the meaning of the JSON body. A request to cancel has no body.
 func acpBody(r *http.Request) (string, error) {
 	if body, err := bodybuf.Content(r, setting.DefaultBodyLimit); err == nil && len(body) == 0 && !bodybuf.FormParsed(r) {
 		return "no body", nil // no JSON begins like that
@@ -76,7 +75,6 @@ func acpBody(r *http.Request) (string, error) {
 	return keyfunc.CanonicalJSON(r)
 }
 
-// contractError is the body of a refusal of ACP, and part of the body of Stripe.
 type contractError struct {
 	Type    string `json:"type"`
 	Code    string `json:"code"`
@@ -132,7 +130,6 @@ func (p *Problem) code() string { return spelled(cmp.Or(p.Kind(), "invalid")) }
 
 func spelled(kind ProblemKind) string { return strings.ReplaceAll(string(kind), "-", "_") }
 
-// text returns the most exact sentence of p.
 func (p *Problem) text() string { return cmp.Or(p.Detail, p.Title) }
 
 // next returns the sentence that says what a program has to do, "" for a problem of the application.
@@ -143,7 +140,6 @@ func (p *Problem) next() string {
 	return kinds[p.Kind()].next
 }
 
-// sendJSON sends v in place of the default body.
 func sendJSON(w http.ResponseWriter, status int, v any) {
 	w.Header()["Content-Type"] = []string{"application/json"}
 	w.WriteHeader(status)

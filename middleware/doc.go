@@ -59,10 +59,8 @@
 // set them: ETag, Last-Modified, and all of Content-* except Content-Encoding. Other headers that outer middleware sets
 // belong to the current request. If the handler has added values to such a header, only those values are replayed.
 // [WithKeepHeaders] names exceptions. A page of another origin than the first gets no Access-Control headers of the first
-// answer, unless they are for all origins. Set-Cookie, among others, is never replayed.
-//
-// The script of package form sets a cookie for the key of a form, the field "once" of the body. A request with this
-// cookie gets it back, set to "1", with each final answer. Other requests get no cookie.
+// answer, unless they are for all origins. Set-Cookie is never replayed, but with each final answer, a form of package form
+// gets its own cookie.
 //
 // # Effects in another service
 //

@@ -15,9 +15,6 @@ const (
 	formCookiePrefix = "latch-"
 )
 
-// formCookieAge is in seconds: users may stay on the other site for a long time.
-const formCookieAge = 24 * 60 * 60
-
 // formCookie returns the cookie that notifies the script of package form of a final answer to the key of the form of
 // r, "" for requests without such a cookie. It may read the body, which can be read again.
 //
@@ -35,8 +32,9 @@ func formCookie(r *http.Request) string {
 	if _, err := r.Cookie(name); err != nil {
 		return ""
 	}
+	const age = 24 * 60 * 60 // in seconds: users may stay on the other site for a long time
 	//nolint:gosec // it is not HttpOnly, because the script reads it, and Secure as far as the request is
-	c := http.Cookie{Name: name, Value: "1", Path: "/", MaxAge: formCookieAge, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode}
+	c := http.Cookie{Name: name, Value: "1", Path: "/", MaxAge: age, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode}
 	return c.String()
 }
 

@@ -24,7 +24,6 @@ type guard struct {
 	config
 }
 
-// setUp takes from l what the guard needs. The guard has its options.
 func (g *guard) setUp(l *lock.Locker, name string) {
 	g.locker, g.hints.name = l, name
 	if g.outage != nil {
@@ -50,7 +49,6 @@ func (g *guard) around(serve func(http.ResponseWriter, *http.Request, http.Handl
 	}
 }
 
-// valueOf returns the value of f for r. An empty value is [keyfunc.ErrMissing].
 func valueOf(f keyfunc.Func, r *http.Request) (string, error) {
 	value, err := f(r)
 	if err == nil && value == "" {
@@ -94,7 +92,6 @@ func (g *guard) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 	p.Respond(w, r, g.onError)
 }
 
-// rejection is the error of an [lock.EventRejected].
 type rejection struct{ problem *Problem }
 
 func (r rejection) Error() string { return r.problem.Err.Error() }

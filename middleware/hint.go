@@ -58,7 +58,6 @@ type hints struct {
 	often  ratelog.Log
 }
 
-// log logs a hint, if it is due, with err unless that is nil.
 func (h *hints) log(ctx context.Context, this *hint, err error) {
 	if !this.again {
 		if _, logged := h.logged.LoadOrStore(this, true); logged {

@@ -245,7 +245,7 @@ func (g *guard) runAndAnswer(x *run) {
 	case kept && gaveUp != nil && x.InTransaction():
 		receipt, replayed, err = x.Fail(ctx, gaveUp)
 	case kept && gaveUp != nil:
-		receipt, replayed, err = x.Run.Settle(ctx, record.Unknown())
+		receipt, replayed, err = x.Run.Settle(ctx, []byte(record.Unknown))
 		err = cmp.Or(err, gaveUp)
 	case kept:
 		receipt, replayed, err = x.Run.Settle(ctx, receipt)

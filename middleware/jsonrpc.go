@@ -16,38 +16,35 @@ import (
 )
 
 // JSONRPC makes [Idempotent] and [Dedupe] guard the calls of a JSON-RPC 2.0 endpoint over HTTP, as MCP and others
-// have. docs/agents.md shows a server:
+// have:
 //
 //	once := latch.Idempotent(l, keyfunc.Context(auth.Agent), keyfunc.IdempotencyKey, latch.JSONRPC(
 //		func(method, tool string) bool { return method == "tools/call" && tool != "search" }))
 //
 // effect reports whether a call may have an effect. tool is the name of the tool for tools/call of MCP, and ""
 // otherwise. All other messages pass unguarded, and so do the client's answers to requests of the server. effect must
-// be safe for concurrent use.
+// be safe for concurrent use. docs/agents.md shows a server.
 //
 // A JSON-RPC client sends each call with a new id, so these rules replace those of other requests:
 //
-//   - Two calls of one key are the same if the method and the meaning of the params are the same. The id, _meta with
-//     its progress token, and the keys themselves do not count. The method and the tool are part of the record's key,
-//     as a path is: one key for two tools is two calls.
+//   - Two calls of one key are the same if the method and the meaning of the params are the same, without the id,
+//     _meta and the keys themselves. One key for two tools is two calls.
 //   - The key is that of the key function, or else a string or an integer in the body: at keys, which are JSON
 //     pointers, or unless given, where contracts have it (docs/agents.md). Two keys that differ are refused. With
 //     [keyfunc.Optional], calls without a key run unguarded.
 //   - A replay has the id of the repeated call, byte by byte, in JSON and in each event of a stream. The events lose
 //     their own ids, with which a client would resume the stream of the first call.
 //   - A refusal is a JSON-RPC error with this id, under the HTTP status of the [Problem]. error.data has type, code,
-//     content and retry_after. error.message is the content and what to do, for a model that sees nothing else. The
-//     code is -32700 or -32600 for a body that is no call, -32602 for a key that is missing or malformed, and -32000
-//     otherwise.
+//     content and retry_after. The code is -32700 or -32600 for a body that is no call, -32602 for a key that is
+//     missing or malformed, and -32000 otherwise.
 //   - A repeated notification, which has no response, gets the same status. If the answer to any other call is an
 //     empty 200, or a stream of events without a response, its outcome is unknown. A 4xx without a response to the
-//     call is not kept: the server of MCP does not know the session, for example.
+//     call is not kept.
 //
-// A batch is refused: some of its calls may be done and others not, and one answer could not say so. A message that
-// two decoders may read differently is refused, too, whether it has an effect or not: see [keyfunc.CanonicalJSON],
-// and members whose names differ from jsonrpc, id, method and params, or from the name of a tool, in case only. The
-// limit of a request's body ([WithBodyLimits]) is that of every message. A response with an error member is kept if
-// its HTTP status is ([WithFinal], [DoNotKeep]).
+// A batch is refused: some of its calls may be done and others not. A message that two decoders may read differently
+// is refused, too, whether it has an effect or not: see [keyfunc.CanonicalJSON], and members whose names differ from
+// jsonrpc, id, method and params, or from the name of a tool, in case only. The limit of a request's body
+// ([WithBodyLimits]) is that of every message. A response with an error member is kept if its HTTP status is.
 //
 // Middleware that compresses or signs answers goes outside of the guard: inside, also behind a proxy, the
 // Accept-Encoding of a guarded call is "identity". Later options override the parts that they set. JSONRPC panics if
@@ -111,7 +108,6 @@ func newRPC(o rpc, keys ...string) IdempotentOption {
 	return option(func(c *config) { c.rpc, c.onError = &o, o.refuse })
 }
 
-// readCall reads the call in the body of r.
 func readCall(r *http.Request, limit int64) (*jsonrpc.Call, error) {
 	data, err := bodybuf.Content(r, limit)
 	if err != nil {
@@ -192,12 +188,11 @@ func (*rpc) outcome(receipt, id []byte) (_ []byte, kept bool) {
 		return receipt, json.Unmarshal(rec.Body, &response) == nil && bytes.Equal(response.ID, id)
 	}
 	if _, answered := jsonrpc.Readdress(rec.ContentType(), rec.Body, nil); rec.Status == http.StatusOK && !answered {
-		return record.Unknown(), true
+		return []byte(record.Unknown), true
 	}
 	return receipt, true
 }
 
-// refuse answers with p as a JSON-RPC error.
 func (o *rpc) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 	status := p.status()
 	if o.status != nil {

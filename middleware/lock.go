@@ -210,7 +210,7 @@ func (g *guard) runLocked(w http.ResponseWriter, x *request, next http.Handler, 
 			keep = 0
 		}
 		if x.unknown.Load() && g.unknownHold > keep {
-			receipt, keep = record.Unknown(), g.unknownHold
+			receipt, keep = []byte(record.Unknown), g.unknownHold
 		}
 		if keep == 0 {
 			_ = lease.Release(ctx)

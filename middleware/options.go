@@ -292,21 +292,19 @@ func WithLifetimeHeader() IdempotentOption {
 	return option(func(c *config) { c.saysLifetime = true })
 }
 
-// must panics if err is not nil. err is a mistake in the arguments of a constructor.
+// must panics if err, a mistake in the arguments of a constructor, is not nil.
 func must(err error, format string, args ...any) {
 	if err != nil {
 		panic(fmt.Sprintf("middleware."+format+": %v", append(args, err)...))
 	}
 }
 
-// mustNot panics if the arguments of a constructor are wrong.
 func mustNot(wrong bool, mistake string) {
 	if wrong {
 		panic("middleware." + mistake)
 	}
 }
 
-// applyAll applies the options of a constructor to c.
 func applyAll[C, O any](constructor string, c *C, opts []O, apply func(o O, c *C)) {
 	for _, o := range opts {
 		mustNot(any(o) == nil, constructor+": nil option")

@@ -73,8 +73,7 @@ func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
 	return page, true
 }
 
-// ServeHTTP sends the page. It sets no Content-Security-Policy. If the site's own policy
-// forbids inline style, the page has the colours and fonts of the browser.
+// ServeHTTP sends the page. If a policy of the site forbids inline style, the page has the colours of the browser.
 func (page *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	page.problem.send(w, r, "text/html; charset=utf-8", page.body())
 }
@@ -120,10 +119,8 @@ func (page *Page) body() []byte {
 // lineEnds escapes the line ends of a value, which an HTML parser would unify.
 var lineEnds = strings.NewReplacer("\r", "&#13;", "\n", "&#10;")
 
-// escaped returns s as the text of an element, or of an attribute in double quotes.
 func escaped(s string) string { return lineEnds.Replace(html.EscapeString(s)) }
 
-// inWords returns d in words. It rounds up, as Retry-After does.
 func inWords(d time.Duration) string {
 	unit, of := time.Second, "second"
 	switch {
@@ -162,9 +159,6 @@ func prefersPage(r *http.Request) bool {
 	return page > json && page >= others
 }
 
-// maxBack is the longest path that a page links to.
-const maxBack = 2 << 10
-
 // wayBack returns path and query of the page that sent r, if the page has the origin of r, and otherwise "/". It
 // never returns the address of a refusal page, because a GET of that address may get another answer: the form of such
 // a page sends only its origin.
@@ -173,19 +167,13 @@ func wayBack(r *http.Request) string {
 	if err != nil || from.Host == "" || from.Scheme != "http" && from.Scheme != "https" {
 		return "/"
 	}
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "same-origin":
-	case "": // an older browser; behind a proxy that changes the host, the hosts differ
-		// The ports are compared as they are: browsers omit a default one in both, and behind a
-		// proxy that ends TLS, the scheme of r is not known.
-		if !strings.EqualFold(from.Host, r.Host) {
-			return "/"
-		}
-	default:
+	site := r.Header.Get("Sec-Fetch-Site") // "": an older browser, or one without TLS
+	if site != "same-origin" && (site != "" || !strings.EqualFold(from.Host, r.Host)) {
 		return "/"
 	}
-	back := (&url.URL{Path: from.Path, RawPath: from.RawPath, RawQuery: from.RawQuery, ForceQuery: from.ForceQuery}).RequestURI()
-	if len(back) > maxBack || !strings.HasPrefix(back, "/") || strings.HasPrefix(back, "//") { // "//" begins a host
+	const most = 2 << 10
+	back := from.RequestURI()
+	if len(back) > most || !strings.HasPrefix(back, "/") || strings.HasPrefix(back, "//") { // "//" begins a host
 		return "/"
 	}
 	return back

@@ -58,8 +58,7 @@ func fieldsOf(r *http.Request) (fields []Field, ok bool) {
 	return parseFields(form)
 }
 
-// parseFields returns the fields of an encoded form, if browsers encode them exactly as
-// in body.
+// parseFields returns the fields of an encoded form, if browsers encode them exactly as in body.
 func parseFields(body string) (fields []Field, ok bool) {
 	if body == "" {
 		return nil, true
@@ -99,12 +98,10 @@ func (f Field) survives() bool {
 	return true
 }
 
-// asBrowsers makes an encoded form one as browsers encode it (URL Standard, section
-// application/x-www-form-urlencoded).
+// asBrowsers makes an encoded form one as browsers encode it (URL Standard).
 var asBrowsers = strings.NewReplacer("~", "%7E", "%2A", "*")
 
-// Names of secret fields: secretWords match a word of the name, secretParts a part of the
-// name without separators.
+// Names of secret fields: secretWords match a word of the name, secretParts a part of the name without separators.
 var (
 	secretWords = []string{"pass", "pw", "pin", "cvv", "cvc", "csc", "cvn", "otp", "totp", "token", "ssn"}
 	secretParts = []string{
@@ -115,8 +112,7 @@ var (
 	crossSiteParts = []string{"csrf", "xsrf", "authenticity", "requestverification"}
 )
 
-// secretField reports whether a field with this name must not be repeated in a page. Only the name can
-// decide: the server does not see whether the form hides the field.
+// secretField reports whether a field with this name must not be repeated in a page.
 func secretField(name string) bool {
 	words := wordsOf(name)
 	joined := strings.Join(words, "")
@@ -129,8 +125,7 @@ func secretField(name string) bool {
 	})
 }
 
-// wordsOf splits a name at each character that is not a letter, and before each capital that follows
-// a small letter: "cardCvc2" has the words card and cvc.
+// wordsOf returns the words of a name: "cardCvc2" has card and cvc.
 func wordsOf(name string) []string {
 	var spaced strings.Builder
 	small := false

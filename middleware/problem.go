@@ -60,15 +60,13 @@ func (p *Problem) send(w http.ResponseWriter, r *http.Request, contentType strin
 	if r != nil && r.Method == http.MethodHead {
 		return
 	}
-	// The only cause of an error is a client that has gone away.
 	_, _ = w.Write(body) //nolint:gosec // JSON, or a page whose texts and fields are escaped
 }
 
 // markOfOthers is the Latch-Problem of a refusal without a kind.
 const markOfOthers = "refused"
 
-// mark returns the Latch-Problem of p: "" if p may be an answer of the application, and not a
-// refusal of this package.
+// mark returns the Latch-Problem of p, "" if p may be an answer of the application.
 func (p *Problem) mark() string {
 	kind := string(p.Kind())
 	if _, is := errors.AsType[*keyfunc.Error](p.Err); is && kind == "" {
@@ -84,8 +82,7 @@ func (p *Problem) status() int {
 	return p.Status
 }
 
-// writeHeader sets the headers that every answer to p needs, whichever function writes
-// its body.
+// writeHeader sets the headers that every answer to p needs, whichever function writes its body.
 func (p *Problem) writeHeader(h http.Header) {
 	for name, values := range p.Header {
 		switch name = http.CanonicalHeaderKey(name); name {

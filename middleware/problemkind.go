@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// ProblemKind is the case of a [Problem]: the last part of its Type, and the name of its
-// section in https://github.com/httplatch/httplatch/blob/main/docs/problems.md, which says
-// what the client and the operator can do. All are stable.
+// ProblemKind is the case of a [Problem]: the last part of its Type, and the name of its section in
+// https://github.com/httplatch/httplatch/blob/main/docs/problems.md. All are stable.
 type ProblemKind string
 
 // The kinds of the refusals of this package.
@@ -36,19 +35,16 @@ const (
 	ProblemShuttingDown        ProblemKind = "shutting-down"         // [lock.ErrClosed]
 )
 
-// kindBase begins the type of each problem. Its kind follows.
 const kindBase = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
 
 // Kind returns the kind of p, "" for a Type of another package.
 func (p *Problem) Kind() ProblemKind {
-	name, ok := strings.CutPrefix(p.Type, kindBase)
-	if !ok {
-		return ""
+	if name, ok := strings.CutPrefix(p.Type, kindBase); ok {
+		return ProblemKind(name)
 	}
-	return ProblemKind(name)
+	return ""
 }
 
-// kindRow describes a kind.
 type kindRow struct {
 	status     int           // unless an option or the cause chooses another
 	retryAfter time.Duration // 0: no Retry-After, unless the time left is known
@@ -144,7 +140,6 @@ var kinds = map[ProblemKind]kindRow{
 	ProblemShuttingDown: {status: http.StatusServiceUnavailable, retryAfter: time.Second, again: true, title: "The server is shutting down and did not process the request.", page: notNow},
 }
 
-// problem returns a refusal because of err, with the status and the Retry-After of its kind.
 func (k ProblemKind) problem(err error) *Problem {
 	row := kinds[k]
 	return &Problem{Status: row.status, Type: kindBase + string(k), Title: row.title, RetryAfter: row.retryAfter, Err: err}

@@ -43,8 +43,7 @@ func ProblemOf(err error) *Problem {
 	}
 }
 
-// unservedProblem returns the answer to a request that was not processed because the Locker
-// could not find out who has its key.
+// unservedProblem returns the answer to a request for whose key the Locker has no holder.
 func unservedProblem(err error) *Problem {
 	if errors.Is(err, lock.ErrClosed) {
 		return ProblemShuttingDown.problem(err)
@@ -59,7 +58,7 @@ func lockProblem(err error, c *config) *Problem {
 		return unservedProblem(err)
 	}
 	settled, left := errors.Is(err, lock.ErrSettled), max(refused.Entry.Left, time.Second)
-	if !settled || record.IsUnknown(refused.Entry.Receipt) {
+	if !settled || string(refused.Entry.Receipt) == record.Unknown {
 		p := ProblemHeld.problem(err)
 		p.Status = cmp.Or(c.contention, p.Status)
 		if settled { // the time left of a renewed lease does not show when its work ends
@@ -75,8 +74,7 @@ func lockProblem(err error, c *config) *Problem {
 	return p
 }
 
-// onceProblem returns the answer to a request with this fingerprint that [lock.Locker.Once] has neither
-// run nor replayed, or whose run lost its lease, because of err.
+// onceProblem returns the answer to a request that was neither run nor replayed, or whose run lost its lease.
 func onceProblem(err error, fingerprint []byte) *Problem {
 	refused, _ := errors.AsType[*lock.RefusedError](err)
 	switch {
@@ -93,8 +91,7 @@ func onceProblem(err error, fingerprint []byte) *Problem {
 	}
 }
 
-// transactionProblem returns the answer to a request whose handler has run in a transaction,
-// and whose own answer must not be sent because of err.
+// transactionProblem returns the answer to a request in place of the answer of its handler, which ran in a transaction.
 func transactionProblem(err error) *Problem {
 	tx, _ := errors.AsType[*lock.TransactionError](err)
 	switch {
@@ -119,8 +116,7 @@ func mismatchProblem(refused *lock.RefusedError, fingerprint []byte) *Problem {
 	if len(theirs) == 0 || len(fingerprint) == 0 || theirs[0] == fingerprint[0] {
 		return ProblemKeyReused.problem(refused)
 	}
-	// A deployment has changed how fingerprints are made. So they do not show whether the
-	// requests differ, and the answer must be true in either case.
+	// A deployment has changed how fingerprints are made: the answer must be true whether or not the requests differ.
 	switch refused.Entry.State {
 	case lock.Settled:
 		return ProblemResultNotReplayable.problem(refused)
@@ -136,9 +132,8 @@ type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
 
-// keyProblem returns the answer to a request that could not be identified, because its body cannot be read, or
-// because a key, scope or fingerprint function failed with err: with no [keyfunc.Error], it is a failure of the
-// server.
+// keyProblem returns the answer to a request whose body cannot be read, or whose key, scope or fingerprint function
+// failed with err. If err is no [keyfunc.Error], it is a failure of the server.
 func keyProblem(err error) *Problem {
 	body, own := isA[*bodyError](err), new(keyfunc.Error)
 	refused := errors.As(err, &own)
@@ -172,7 +167,6 @@ func keyProblem(err error) *Problem {
 	return p
 }
 
-// isA reports whether err is or wraps an E.
 func isA[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok

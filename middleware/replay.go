@@ -13,7 +13,6 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// refuseRun answers x with p.
 func (g *guard) refuseRun(x *run, p *Problem) {
 	if p.Kind() == ProblemInProgress {
 		p.Status = cmp.Or(g.inProgress, p.Status)
@@ -25,13 +24,6 @@ func (g *guard) refuseRun(x *run, p *Problem) {
 	g.refuse(x.out, x.in, p)
 }
 
-// Marks of a replayed answer. An answer that is not kept goes only to requests that have waited
-// for it. The next request with its key runs.
-const (
-	replayedMark = "true"
-	notKeptMark  = "not-kept"
-)
-
 // replayRun answers x with the record of another run. left is how much longer that is kept, 0 if it is not known.
 func (g *guard) replayRun(x *run, receipt []byte, left time.Duration) {
 	rec, p := g.replayed(x, receipt)
@@ -41,7 +33,7 @@ func (g *guard) replayRun(x *run, receipt []byte, left time.Duration) {
 	}
 	x.remembered = left
 	x.AddHeaders(x.out.Header())
-	record.Replay(x.out, x.in, rec, replayedMark)
+	record.Replay(x.out, x.in, rec, "true")
 }
 
 // failure is the end of a run whose answer was not recorded.
@@ -62,7 +54,7 @@ func (g *guard) replayFailure(x *run, err error) {
 	if rec, p := g.replayed(x, f.record); p != nil {
 		g.refuse(sent, x.in, p)
 	} else {
-		record.Replay(sent, x.in, rec, notKeptMark)
+		record.Replay(sent, x.in, rec, "not-kept")
 	}
 	markRefused(x.in, sent.Code)
 }
@@ -78,7 +70,7 @@ var (
 func (g *guard) replayed(x *run, receipt []byte) (record.Record, *Problem) {
 	rec, err := record.Read(receipt)
 	switch {
-	case record.IsUnknown(receipt):
+	case string(receipt) == record.Unknown:
 		return rec, ProblemOutcomeUnknown.problem(errUnanswered)
 	case len(receipt) == 0, rec.Tombstone:
 		rec.SetHeader(x.out.Header()) // the Location
@@ -103,8 +95,7 @@ func (g *guard) replayed(x *run, receipt []byte) (record.Record, *Problem) {
 	return rec, nil
 }
 
-// adapted returns rec as f, the function of [WithReplay], changes it for r. outside are the headers of outer
-// middleware.
+// adapted returns rec as f, of [WithReplay], changes it for r. outside are the headers of outer middleware.
 func adapted(f func(r *http.Request, a *Answer) error, outside http.Header, r *http.Request, rec record.Record) (record.Record, error) {
 	a := Answer{Status: rec.Status, Header: http.Header{}, Body: bytes.Clone(rec.Body)}
 	sent := outside.Clone()

@@ -73,8 +73,7 @@ func (x *request) heldOutside(key string) bool {
 }
 
 // handBack copies from own, the guard's request, to r, its caller's, the files of a multipart form, because net/http
-// removes only the files of r, and the pattern of a router inside, for an access log outside. Other goroutines may
-// still read r.
+// removes only the files of r, and the pattern of a router inside, for an access log outside.
 func handBack(r, own *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = own.MultipartForm
@@ -92,8 +91,7 @@ func (x *request) serveUnprotected(w http.ResponseWriter, next http.Handler) {
 	next.ServeHTTP(w, &x.own)
 }
 
-// markCutOff notes, in x and behind the guards further out, that the end of a streamed answer does not
-// show whether it is whole. x may be nil.
+// markCutOff notes that the end of a streamed answer does not show whether it is whole. x may be nil.
 func (x *request) markCutOff() {
 	for ; x != nil; x = x.outer {
 		x.marks.CutOff.Store(true)
@@ -139,8 +137,7 @@ type run struct {
 
 	client context.Context //nolint:containedctx // of the client's request
 
-	// A context with its own end costs more than all the rest, and few handlers ask for the
-	// end, so it is made when a handler asks.
+	// A context with its own end costs more than all the rest, so it is made when a handler asks for the end.
 	end  atomic.Pointer[cancelctx.Context]
 	mu   sync.Mutex
 	stop func() bool // ends the link from the followed context to end

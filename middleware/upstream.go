@@ -30,39 +30,36 @@ import (
 //	no connection was made, or the stream was refused     no effect
 //	the answer is 400 to 501 except 499, or 505 to 511    no effect
 //	the answer is 503 with Retry-After                    no effect
-//	it is 503 without Retry-After, 502, 504, 512 to 599   unknown: a gateway further on may have lost the answer
-//	the answer is 499                                     unknown: the service may have stopped in the middle
+//	another answer of 400 or above                        unknown: it may come from a gateway further on
 //	the answer is lost, late, or cut off                  unknown
 //	the answer is below 400                               an effect
 //
 // If all calls of a handler had no effect, its failure frees the key, as without Upstream. Otherwise, a failure (an
 // answer that the guard does not keep, see [WithFinal], or a panic) does not free the key: repeats get 409
-// (outcome-unknown), until the key expires or an operator frees it. If the guard keeps the answer of the handler,
-// repeats get that answer, whatever the outcomes of the calls.
+// (outcome-unknown), until the key expires or an operator frees it. An answer of the handler that the guard keeps is
+// kept, whatever the outcomes of the calls.
 //
 // An answer up to the second limit of [WithBodyLimits] is read to its end before RoundTrip returns it, with its
 // length. So it can be kept although a proxy flushes it, and an answer that is cut off is an error. Streams are not
-// read: text/event-stream, gRPC, streaming calls of Connect, and answers with X-Accel-Buffering: no. The same holds
-// for answers over HTTP/1 that end with their connection: if they are flushed, they are not kept, because they do not
-// show whether they are whole.
+// read: docs/gateway.md says which answers are.
 //
 // Headers of a request that begin with Latch- or Latch_ are not sent, and Latch-Commit is removed from answers, so
 // that neither side can pretend to be the gateway: see [WithUpstreamHeaders]. As a trailer, or in an informational
-// answer, it says nothing, and passes like any other.
+// answer, it passes like any other.
 //
 // With [lock.WithRerunAbandoned] and [lock.WithTransaction], the store notes the request before it is sent, which
 // costs a round trip. RoundTrip returns an error and has sent nothing if the store does not note it, if the lease is
 // lost, or if the handler has returned and its key is free.
 //
-// Apart from these headers, requests of a safe method, and requests outside of Idempotent and Dedupe, such as under
-// [Lock] alone, go to base unchanged, with one exception. When a connection breaks, net/http repeats a request with
-// an Idempotency-Key if it has no body, or a GetBody. To prevent this, base gets the name of that header in lower
-// case, which makes no difference to servers. So base must not look for the key.
+// Requests of a safe method, and requests outside of Idempotent and Dedupe, such as under [Lock] alone, go to base
+// unchanged, except for these headers. For all others, net/http would repeat a request with an Idempotency-Key when a
+// connection breaks. To prevent this, base gets the name of that header in lower case, which makes no difference to
+// servers. So base must not look for the key, and must not repeat requests by itself. [http.Transport] of Go 1.26
+// still does so over HTTP/2, if the stream of a request that has no body, or a GetBody, ends with PROTOCOL_ERROR.
+// base should call the hooks of package [net/http/httptrace], as http.Transport and its wrappers do: without them,
+// the outcome is unknown even if no connection could be made.
 //
-// base must not repeat requests by itself. [http.Transport] of Go 1.26 still does so over HTTP/2, if the stream of
-// such a request ends with PROTOCOL_ERROR. Go 1.27 does not. base should call the hooks of package
-// [net/http/httptrace], as http.Transport and its wrappers do: without them, the outcome is unknown even if no
-// connection could be made. Upstream is safe for concurrent use if base is. It panics on a nil option.
+// Upstream is safe for concurrent use if base is. It panics on a nil option.
 func Upstream(base http.RoundTripper, opts ...UpstreamOption) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -77,7 +74,7 @@ type upstream struct {
 	headers bool // Latch-Key and Latch-Attempt are sent, and Latch-Commit is read
 }
 
-// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
+// CloseIdleConnections is for [http.Client].
 func (u *upstream) CloseIdleConnections() {
 	if c, ok := u.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -177,8 +174,7 @@ func (u *upstream) prepared(ctx context.Context, r *http.Request) *http.Request 
 	return r
 }
 
-// noteInEachRun notes an effect that may happen, in x and in the runs of the guards around it, which would free their
-// keys after a failure. none takes the notes back: there was certainly no effect.
+// noteInEachRun notes an effect that may happen, in x and in the runs around it. none takes the notes back.
 func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
 	var notes []func()
 	none = func() {
@@ -190,7 +186,7 @@ func (x *run) noteInEachRun(ctx context.Context) (none func(), err error) {
 		if o.run == nil {
 			continue
 		}
-		takeBack, err := o.run.NotePossibleEffect(ctx, record.Unknown())
+		takeBack, err := o.run.NotePossibleEffect(ctx, []byte(record.Unknown))
 		if err != nil {
 			none()
 			return nil, err
@@ -216,9 +212,9 @@ const (
 // UpstreamOption configures [Upstream]: [WithUpstreamHeaders].
 type UpstreamOption interface{ applyUpstream(u *upstream) }
 
-type upstreamOption func(u *upstream)
+type upstreamHeaders struct{}
 
-func (o upstreamOption) applyUpstream(u *upstream) { o(u) }
+func (upstreamHeaders) applyUpstream(u *upstream) { u.headers = true }
 
 // WithUpstreamHeaders sets headers with which a gateway and its upstream, in any language, inform each other about a
 // request under [Idempotent] or [Dedupe]. Without it, these headers are neither sent nor read:
@@ -234,9 +230,7 @@ func (o upstreamOption) applyUpstream(u *upstream) { o(u) }
 //
 // The option is for the Transport of a proxy, which sends each request on once. If a handler makes several calls, all
 // of them would have the same Latch-Key.
-func WithUpstreamHeaders() UpstreamOption {
-	return upstreamOption(func(u *upstream) { u.headers = true })
-}
+func WithUpstreamHeaders() UpstreamOption { return upstreamHeaders{} }
 
 // commitment says whether a request had its effect.
 type commitment int

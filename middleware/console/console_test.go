@@ -151,7 +151,7 @@ func TestExplains(t *testing.T) {
 		put(t, store, "once:done", lock.Claim{Token: "d", Lease: 30 * time.Second})
 		settleAs(t, store, "once:done", "d", []byte("a receipt of a worker"), 24*time.Hour)
 		put(t, store, "once:sent", lock.Claim{Token: "s", Lease: 30 * time.Second, Owner: "web-3:4711"})
-		settleAs(t, store, "once:sent", "s", record.Unknown(), 24*time.Hour)
+		settleAs(t, store, "once:sent", "s", []byte(record.Unknown), 24*time.Hour)
 		time.Sleep(12 * time.Second)
 
 		for key, want := range map[string]struct {

@@ -79,7 +79,7 @@ func (e *entry) FormToken() string { return formField(e.Token) }
 
 // storedAnswer reports whether e is the record of a request with an answer.
 func storedAnswer(e lock.Entry) bool {
-	return e.State == lock.Settled && keytext.IsRecord(e.Key) && !record.IsUnknown(e.Receipt)
+	return e.State == lock.Settled && keytext.IsRecord(e.Key) && string(e.Receipt) != record.Unknown
 }
 
 // urgency is 0 for an entry that needs a decision, and 1 for all others.
@@ -119,7 +119,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 		c.step(step, e.State)
 	case storedAnswer(*e):
 		c.answer(e.Receipt)
-	case e.State == lock.Settled && record.IsUnknown(e.Receipt):
+	case e.State == lock.Settled && string(e.Receipt) == record.Unknown:
 		c.unknownBecause("which got no answer that says what became of it", "")
 	case e.State == lock.Settled:
 		c.cooldown()

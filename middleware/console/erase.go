@@ -90,7 +90,7 @@ func (h *handler) erase(ctx context.Context, label, cursor string) (done erasure
 			if err != nil {
 				return done, err
 			}
-			if of.State == lock.Held || of.State == lock.Abandoned || record.IsUnknown(of.Receipt) {
+			if of.State == lock.Held || of.State == lock.Abandoned || string(of.Receipt) == record.Unknown {
 				done.Left++
 				continue
 			}

@@ -342,7 +342,7 @@ func TestErasureLeavesAnUnknownOutcome(t *testing.T) {
 	l := guardtest.NewLocker(t, memory)
 	key := keytext.Record("lost")
 	about := requestinfo.Request{Guard: "orders", Method: http.MethodPost, Path: "/orders", Label: "42", Began: time.Now()}
-	for name, receipt := range map[string][]byte{key: record.Unknown(), keytext.Step(key, "charge"): []byte("\x01\x01charged")} {
+	for name, receipt := range map[string][]byte{key: []byte(record.Unknown), keytext.Step(key, "charge"): []byte("\x01\x01charged")} {
 		c := lock.Claim{Token: name, Owner: string(about.AppendTo([]byte("shop-7f:4711"))), Lease: time.Minute}
 		put(t, memory, name, c)
 		must.Yes(t)(memory.Settle(t.Context(), name, c, receipt, time.Hour))

@@ -1,15 +1,18 @@
 package record
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
 
-// Settings are the settings of one guard for the answers of its handler. They must not be
-// copied.
+// Settings are the settings of one guard for the answers of its handler. They must not be copied.
 type Settings struct {
 	Keep  []string              // canonical names of headers that are recorded even where outer middleware has set them
 	Limit int64                 // of a body that is recorded
@@ -22,20 +25,17 @@ type Settings struct {
 
 // Run is the run of the handler whose answer is recorded.
 type Run interface {
-	// InTransaction reports whether the handler runs in a transaction, which is committed
-	// after the handler has returned.
+	// InTransaction reports whether the handler runs in a transaction, which is committed after it.
 	InTransaction() bool
 
 	// Committed reports whether the handler has called lock.Commit.
 	Committed() bool
 
-	// Settle records receipt as the outcome before the handler returns. It fails if the lease
-	// was lost.
+	// Settle records receipt as the outcome before the handler returns. It fails if the lease was lost.
 	Settle(receipt []byte) error
 
-	// Hold keeps the key, whatever happens, because an answer begins to be sent and goes on to be recorded. A run that
-	// fails leaves tombstone. If held is false without an error, a crash would free the key. Hold fails if the lease was
-	// lost.
+	// Hold keeps the key, because an answer begins to be sent and goes on to be recorded. A run that fails leaves
+	// tombstone. If held is false without an error, a crash would free the key. Hold fails if the lease was lost.
 	Hold(tombstone []byte) (held bool, err error)
 
 	// AddHeaders adds the headers of the guard to a final answer, before it is sent.
@@ -81,9 +81,6 @@ type Answer struct {
 	buffers      *buffers    // lent by settings
 }
 
-// firstRecord is the room of a new record.
-const firstRecord = 512
-
 // Start prepares a for a handler whose answer goes to out.
 func (a *Answer) Start(s *Settings, r Run, marks *Marks, out http.ResponseWriter) {
 	a.settings, a.run, a.marks, a.out, a.header = s, r, marks, out, out.Header()
@@ -92,7 +89,7 @@ func (a *Answer) Start(s *Settings, r Run, marks *Marks, out http.ResponseWriter
 	}
 	var pooled bool
 	if a.buffers, pooled = s.buffers.Get().(*buffers); !pooled {
-		a.buffers = &buffers{record: make([]byte, 0, firstRecord)}
+		a.buffers = &buffers{record: make([]byte, 0, 512)}
 	}
 	a.buffers.record = append(a.buffers.record, Prefix...)
 	a.record = a.buffers.record
@@ -163,3 +160,153 @@ func write[T string | []byte](a *Answer, p T, send func(T) (int, error)) (int, e
 }
 
 func (a *Answer) body() []byte { return a.record[len(Prefix):] }
+
+// stream sends the answer as it is written from here on, because it is too long, is flushed, or switches protocols.
+// If it is final, no repeat runs the handler again, even if the process dies in the middle: the key is held or the
+// outcome recorded before the first byte is sent. A flushed answer is recorded while it is sent, and one with a
+// Content-Length that is complete is recorded now, as a whole. Of any other answer, only its outcome is recorded.
+//
+// stream fails if the lease was lost, because the record then belongs to another request, and in a transaction, which
+// is committed only after the handler has returned.
+func (a *Answer) stream(flushed bool) error {
+	switch {
+	case a.Err != nil || a.Streamed:
+		return a.Err
+	case a.run.InTransaction():
+		a.Err = &EarlyError{a.settings.Limit}
+		return a.Err
+	}
+	a.restore(flushed)
+	if v := a.verdict(); v != forgotten {
+		whole := flushed && v == kept && a.replayable() && a.declared <= a.settings.Limit &&
+			!StatusAtEnd(a.header.Get("Content-Type")) // it may fail, and a failure must not be the answer of a day
+		switch {
+		case whole && a.declared >= 0:
+			a.settle(a.whole())
+		case whole:
+			a.recording, a.Err = a.run.Hold(a.tombstone())
+			_, typed := a.header["Content-Type"]
+			a.untyped = a.recording && !typed
+		}
+		if !a.settled && !a.recording && a.Err == nil {
+			a.settle(a.tombstone())
+		}
+		if a.Err != nil {
+			return a.Err
+		}
+		a.run.AddHeaders(a.header)
+	}
+	a.Streamed = true
+	err := a.sendHeld()
+	if a.recording {
+		return nil // see write
+	}
+	return err
+}
+
+// StatusAtEnd reports whether answers of this type have their status at their end: gRPC, or a stream of Connect.
+func StatusAtEnd(contentType string) bool {
+	return strings.HasPrefix(contentType, "application/grpc") || strings.HasPrefix(contentType, "application/connect+")
+}
+
+// stopRecording records that the answer, a part of which was sent, cannot be replayed.
+func (a *Answer) stopRecording() {
+	a.recording, a.record = false, []byte(Prefix)
+	a.settled = a.run.Settle(a.tombstone()) == nil
+}
+
+func (a *Answer) settle(receipt []byte) {
+	a.Err = a.run.Settle(receipt)
+	a.settled = a.Err == nil
+}
+
+// FlushError is called by http.ResponseController. A flushed answer is sent as it is written. But it is held back in
+// a transaction until that is committed, with a Content-Length until it is complete, and if it is a refusal, so that
+// the key is free when the client gets it.
+func (a *Answer) FlushError() error {
+	a.flushed = true
+	if !a.Streamed {
+		if a.Err != nil { // it may be over
+			return a.Err
+		}
+		if !flushes(a.out) {
+			return http.NewResponseController(a.out).Flush() // fails, and is known to the guards further out
+		}
+		if a.Status == 0 {
+			a.begin(http.StatusOK)
+		}
+		incomplete := int64(len(a.body())) < a.declared && a.declared <= a.settings.Limit && BodyAllowed(a.Status)
+		if a.run.InTransaction() || a.refusal() || incomplete {
+			return nil
+		}
+		if err := a.stream(true); err != nil {
+			return err
+		}
+	}
+	err := http.NewResponseController(a.out).Flush()
+	if a.recording {
+		return nil // as for a write
+	}
+	return err
+}
+
+// Flush is for handlers that ask for an http.Flusher and refuse to stream without one.
+func (a *Answer) Flush() {
+	_ = a.FlushError() // http.Flusher cannot report it
+}
+
+// flushes reports whether a ResponseController could flush w.
+func flushes(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case *Answer:
+			w = t.out
+		case *StatusWriter:
+			w = t.ResponseWriter
+		case interface{ FlushError() error }, http.Flusher:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// Hijack takes over the connection. An outcome is recorded before the handler gets it.
+func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	switch {
+	case a.Err != nil:
+		return nil, nil, a.Err
+	case a.run.InTransaction():
+		return nil, nil, fmt.Errorf("%w: what leaves over the connection would leave before the transaction of the work is committed", http.ErrNotSupported)
+	}
+	// To take the connection sends nothing. If it fails, the handler answers in another way, which can be recorded.
+	conn, buf, err := http.NewResponseController(a.out).Hijack()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case a.recording:
+		a.stopRecording()
+	case !a.Streamed:
+		a.Streamed = true
+		if a.Status == 0 {
+			a.Status = http.StatusSwitchingProtocols
+		}
+		if a.settle(a.tombstone()); a.Err != nil {
+			return nil, nil, errors.Join(a.Err, conn.Close())
+		}
+	}
+	return conn, buf, nil
+}
+
+// Unwrap lets http.ResponseController reach the writer of the server.
+func (a *Answer) Unwrap() http.ResponseWriter { return a.out }
+
+// EarlyError is the error for an answer that cannot be held back until its transaction is committed.
+type EarlyError struct{ limit int64 }
+
+func (e *EarlyError) Error() string {
+	return fmt.Sprintf("middleware: an answer of more than %d bytes, or one that switches protocols, cannot leave before the transaction "+
+		"of its work is committed, so that was rolled back", e.limit)
+}

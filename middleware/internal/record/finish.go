@@ -104,8 +104,8 @@ func OfCaller(status int) bool {
 	return false
 }
 
-// Receipt returns the record of the completed answer. final is false for an answer after which repeats run the handler
-// again. Those that have waited for it get receipt, if it is not nil.
+// Receipt returns the record of the completed answer. If it is not final, repeats run the handler again, except those
+// that have waited for it, which get receipt if it is not nil.
 func (a *Answer) Receipt() (receipt []byte, final bool, err error) {
 	switch {
 	case a.settled:
@@ -133,7 +133,6 @@ func (a *Answer) replayable() bool {
 		(length >= a.declared || !BodyAllowed(a.Status))
 }
 
-// whole returns the record of a replayable answer.
 func (a *Answer) whole() []byte {
 	if a.untyped && len(a.body()) > 0 { // net/http would give the replay a type
 		a.buffers.headers = AppendHeader(a.buffers.headers, "Content-Type", nil)
@@ -153,7 +152,6 @@ func (a *Answer) whole() []byte {
 	return whole
 }
 
-// tombstone returns the record of an answer that cannot be replayed.
 func (a *Answer) tombstone() []byte {
 	var flags byte
 	if a.marks.Pending.Load() {
@@ -192,8 +190,7 @@ func (a *Answer) Send() {
 	a.record, a.buffers, a.Err = nil, nil, errReturned
 }
 
-// sendHeld sends what was held back so far, and leaves the trailers of the handler among the headers, where
-// the server reads them after the body.
+// sendHeld sends what was held back so far, and leaves trailers among the headers, where the server reads them.
 func (a *Answer) sendHeld() (err error) {
 	a.out.WriteHeader(a.Status)
 	if len(a.body()) > 0 {

@@ -69,7 +69,7 @@ func (a *Answer) begin(status int) {
 		case describesBody(canonical), slices.Contains(a.settings.Keep, canonical):
 		case len(was) > 0 && slices.Equal(was, values):
 			continue
-		case extended && (len(was) > 0 || isAppendedList(name)):
+		case extended && (len(was) > 0 || slices.Contains(appendedLists, name)):
 			name, values = AddedMark+name, more
 		}
 		b.headers = AppendHeader(b.headers, name, values)
@@ -123,7 +123,6 @@ func (a *Answer) sendsTrailer() bool {
 // trailing reports whether the prefix of name makes the header a trailer.
 func trailing(name string) bool { return strings.HasPrefix(name, http.TrailerPrefix) }
 
-// listHas reports whether the list header values has the element name.
 func listHas(values []string, name string) bool {
 	for _, line := range values {
 		for e := range strings.SplitSeq(line, ",") {
@@ -166,16 +165,10 @@ func describesBody(name string) bool {
 	return strings.HasPrefix(name, "Content-") && name != "Content-Encoding" || name == "Etag" || name == "Last-Modified"
 }
 
-// isAppendedList reports whether each middleware adds its own element to the header, a list. If it was empty before,
-// Set and Add by a handler cannot be distinguished, and outer middleware may add an element for the repeat. In these
-// lists, an additional element does no harm, but a missing one does.
-func isAppendedList(name string) bool {
-	switch name {
-	case "Vary", "Link", "Server-Timing", "Access-Control-Expose-Headers":
-		return true
-	}
-	return false
-}
+// appendedLists are lists to which each middleware adds its own element. If one was empty before, Set and Add by a handler
+// cannot be distinguished, and outer middleware may add an element for the repeat. In these lists, an additional element
+// does no harm, but a missing one does.
+var appendedLists = []string{"Vary", "Link", "Server-Timing", "Access-Control-Expose-Headers"}
 
 // NeverKept reports whether no record has the header with this canonical name, because it is only for the first
 // client or its connection, or is never sent: net/http does not send a header whose name is not a token.

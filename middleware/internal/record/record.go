@@ -38,8 +38,7 @@ const (
 	knownFlags = flagTombstone | Sized | Pending | Streamed
 )
 
-// AddedMark precedes the name of a header whose values are added to the values of outer
-// middleware. No header that is sent has a name that contains it.
+// AddedMark precedes the name of a header whose values are added to the values of outer middleware.
 const AddedMark = ":"
 
 // Record is a record that was read. Its body shares the bytes of the record.
@@ -72,25 +71,18 @@ func Tombstone(status int, location []string, flags byte) []byte {
 	return Close(append([]byte(nil), Prefix...), headers, status, flagTombstone|flags)
 }
 
-// unknown is a tombstone without a status, as an older version of this package reads it.
-const unknown = "\x01\x01\x00\x00\x00\x00\x00\x00"
-
-// Unknown returns the record of a request that may have had an effect, and has no answer.
-func Unknown() []byte { return []byte(unknown) }
-
-// IsUnknown reports whether b is a record of Unknown.
-func IsUnknown(b []byte) bool { return string(b) == unknown }
+// Unknown is the record of a request that may have had an effect, and has no answer: a tombstone without a status.
+const Unknown = "\x01\x01\x00\x00\x00\x00\x00\x00"
 
 // MayBeReplaced reports whether b may be replaced by a final answer: b is pending, is empty, or is [Unknown].
 func MayBeReplaced(b []byte) (open bool, err error) {
-	if len(b) == 0 || IsUnknown(b) {
+	if len(b) == 0 || string(b) == Unknown {
 		return true, nil
 	}
 	r, err := Read(b)
 	return r.Pending, err
 }
 
-// AppendHeader appends a header to the headers of a record.
 func AppendHeader(b []byte, name string, values []string) []byte {
 	b = binary.AppendUvarint(AppendText(b, name), uint64(len(values)))
 	for _, v := range values {
@@ -104,7 +96,6 @@ func AppendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// cutText cuts a text with its length off the beginning of s.
 func cutText(s string) (text, rest string, ok bool) {
 	n, s, ok := cutNumber(s)
 	return s[:n], s[n:], ok
@@ -221,7 +212,6 @@ func Replay(w http.ResponseWriter, r *http.Request, rec Record, mark string) {
 		_ = http.NewResponseController(w).Flush() // else net/http adds a length, which the first answer did not have
 	}
 	if len(rec.Body) > 0 {
-		// The only cause of an error is a client that has gone away.
-		_, _ = w.Write(rec.Body)
+		_, _ = w.Write(rec.Body) // fails only if the client has gone away
 	}
 }

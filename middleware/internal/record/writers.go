@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// StatusWriter notes the status of an answer. It has no ReadFrom, so that io.Copy calls
-// Write.
+// StatusWriter notes the status of an answer. It has no ReadFrom, so that io.Copy calls Write.
 type StatusWriter struct {
 	http.ResponseWriter
 

@@ -1,6 +1,5 @@
-// Package rpc is what the guards for gRPC and for Connect have in common: one call, its refusals, and
-// what is kept of its answer. It knows neither of them, nor protobuf. Both leave the same receipts,
-// under the same keys.
+// Package rpc has what the guards for gRPC and for Connect share: a call, its refusals, and its receipt. Both leave the
+// same receipts, under the same keys. It knows neither of them, nor protobuf.
 package rpc
 
 import (
@@ -97,8 +96,8 @@ type failed struct{ error }
 
 func (f failed) Unwrap() error { return f.error }
 
-// Once runs the call, unless it has run. kept is nil if it has run now. The error is a *Refusal, or the
-// handler's, of this call or of the call that it has waited for.
+// Once runs the call, unless it has run. kept is nil if it has run now. The error is a *Refusal, or the handler's, of
+// this call or of the call that it has waited for.
 func (c *Call) Once(ctx context.Context, l *lock.Locker) (kept *Answer, err error) {
 	key := lock.Key("call", c.Scope, c.Method, c.Key)
 	if len(key) > keytext.MaxBytes {
@@ -130,8 +129,7 @@ func (c *Call) Once(ctx context.Context, l *lock.Locker) (kept *Answer, err erro
 	}
 }
 
-// open returns the answer in a receipt. A deployment may have changed what the method returns: a
-// message of another type would be read as one with other fields.
+// open returns the answer in a receipt. A deployment may have changed the type that the method returns.
 func open(receipt []byte, output string) (*Answer, error) {
 	var a Answer
 	if json.Unmarshal(receipt, &a) != nil || a.Failure == nil && (a.Type == "" || output != "" && a.Type != output) {
@@ -140,8 +138,7 @@ func open(receipt []byte, output string) (*Answer, error) {
 	return &a, nil
 }
 
-// Lock runs a call while it holds the lock of name and key. The error is a *Refusal, and nil if the
-// call has run.
+// Lock runs a call while it holds the lock of name and key. The error is a *Refusal, nil if the call has run.
 func Lock(ctx context.Context, l *lock.Locker, name, key string, run func(ctx context.Context)) error {
 	id := lock.Key(name, key)
 	if len(id) > keytext.MaxBytes {

@@ -16,8 +16,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// DefaultBodyLimit is the limit of the bodies of requests, and of answers that are kept,
-// unless set.
+// DefaultBodyLimit is the limit of the bodies of requests, and of answers that are kept, unless set.
 const DefaultBodyLimit = 1 << 20
 
 // ValidatePositive checks a duration of a Locker or a guard.
