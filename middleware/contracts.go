@@ -39,7 +39,7 @@ func ACP() Option {
 // UCP makes [Idempotent] answer as the Universal Commerce Protocol demands ("Replay Protection" of its message
 // signatures). docs/contracts.md lists the few requirements that are not met. A repeat with another body gets 409. If
 // the store does not answer, requests get 503, even if the Locker fails open. Refusals are a JSON object with code
-// and content. Bodies are compared byte by byte, as without an option.
+// and content. Bodies are compared byte by byte.
 //
 // A repeat that has waited for the first request in vain gets 503 with Retry-After ([WithInProgressStatus]), and one
 // whose outcome is unknown or cannot be replayed gets 500. A [Lock] with UCP() refuses in the same way, with 503 for

@@ -50,7 +50,7 @@ var (
 		"or serve what streams, or takes over its connection, by a Locker without WithTransaction"}
 )
 
-// hints are the hints of one guard. They are safe for concurrent use.
+// hints are the hints of one guard.
 type hints struct {
 	name   string // of the guard
 	locker *lock.Locker

@@ -28,10 +28,10 @@ import (
 //	latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //
 // scope identifies the caller: no caller gets the answer of another one. Take it from your authentication, which must
-// be mounted outside. If all callers share one scope, use [keyfunc.Global]. In the embedded store, a scope can use
-// only a part of the memory ([memstore.WithScopeShare]). key decides which requests of the caller are the same. If
-// one of the two functions returns [keyfunc.ErrSkip], as [keyfunc.Optional] does, the request runs unguarded. The
-// result "" is [keyfunc.ErrMissing]. Every other error refuses the request.
+// be mounted outside, or use [keyfunc.Global] if all callers share one. In the embedded store, a scope can use only a
+// part of the memory ([memstore.WithScopeShare]). key decides which requests of the caller are the same. If one of
+// the two functions returns [keyfunc.ErrSkip], as [keyfunc.Optional] does, the request runs unguarded. The result ""
+// is [keyfunc.ErrMissing]. Every other error refuses the request.
 //
 // The path is the path of the request that the guard gets, in one spelling: "/a%3Bb" is "/a;b", and "/a/b/" and
 // "/a//b" are "/a/b", because routers serve them alike, but "/a%2Fb" is not "/a/b". If [http.StripPrefix] outside the
@@ -44,17 +44,15 @@ import (
 // refuse the request: authorise outside, or with [WithReplay].
 //
 // The handler's context outlives the client's connection: a browser gives up the first request of a double click, and
-// its work must be completed. The context ends when the lease is lost. See [lock.Attempt] and [lock.Commit] for the
-// handler's view. Three settings belong to the Locker: how long answers are kept ([lock.WithKeep]), how long a repeat
-// waits for the first answer (10 s unless [lock.WithWait] is set, then 409), and the outcome of a crash. Pass
-// locker.With(...) for one route. [WithFinal] lists the answers that free the key.
+// its work must be completed. It ends when the lease is lost. See [lock.Attempt] and [lock.Commit] for the handler's
+// view. How long answers are kept ([lock.WithKeep]), how long a repeat waits for the first one ([lock.WithWait]), and
+// the outcome of a crash are settings of the Locker: pass locker.With(...) for one route.
 //
 // For operators, the record has the name of its guard ([WithName]), method, path, the time at which the request
-// began, and its scope, or the text of [WithLabel]. Package console finds records by these texts.
+// began, and its scope, or the text of [WithLabel]. Options are listed at [IdempotentOption].
 //
-// Options are listed at [IdempotentOption]. It panics on a nil Locker, a nil function and a nil option, if the
-// Locker's store keeps no receipts, as a [quorum.New], and under a contract if the Locker keeps them for less than 24
-// hours.
+// It panics on a nil Locker, a nil function and a nil option, if the Locker's store keeps no receipts, as a
+// [quorum.New], and under a contract if the Locker keeps them for less than 24 hours.
 func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	mustNot(key == nil, "Idempotent: nil key function")
 	g := newOnceGuard("Idempotent", identity.Idempotent, l, scope, opts)

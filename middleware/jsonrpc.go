@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
@@ -88,11 +89,7 @@ func UCPOverMCP() IdempotentOption {
 func A2A() IdempotentOption {
 	return newRPC(rpc{
 		effect: func(method, _ string) bool {
-			switch method {
-			case "message/send", "message/stream", "SendMessage", "SendStreamingMessage":
-				return true
-			}
-			return false
+			return slices.Contains([]string{"message/send", "message/stream", "SendMessage", "SendStreamingMessage"}, method)
 		},
 		onlyBody: true,
 	}, "/params/message/messageId")

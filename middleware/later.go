@@ -17,9 +17,9 @@ import (
 //
 // A ticket is at most 512 bytes of A to Z, a to z, 0 to 9, "-" and "_". Its bearer can answer the request, so keep it
 // out of logs. It is valid for as long as the record is kept ([lock.WithKeep]), and not at all if the answer of the
-// handler is not kept. With [lock.WithTransaction], insert the job and its ticket in the handler's transaction: then
-// the job, the ticket and the 202 are committed together. Otherwise call [lock.Commit], and then enqueue the ticket
-// as the last step: without Commit, a request that fails after the enqueue would run again, and enqueue a second job.
+// handler is not kept. With [lock.WithTransaction], insert the job and its ticket in the handler's transaction: they
+// and the 202 are committed together. Otherwise call [lock.Commit], and then enqueue the ticket as the last step:
+// without Commit, a request that fails after the enqueue would run again, and enqueue a second job.
 //
 // ctx is the context of the handler's request, or derived from it. The ticket belongs to the innermost [Idempotent]
 // or [Dedupe] around the handler. Later returns an error without such a guard, if the guard runs the handler

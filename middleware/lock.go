@@ -68,7 +68,6 @@ func LockAll(l *lock.Locker, name string, keys keyfunc.Set, opts ...LockOption) 
 	return g.around(g.serveLocked)
 }
 
-// newLockGuard returns a guard without its key function, which the caller sets.
 func newLockGuard(constructor string, l *lock.Locker, name string, opts []LockOption) *guard {
 	mustNot(l == nil, constructor+": nil *lock.Locker")
 	must(setting.ValidateName(name), constructor)

@@ -166,15 +166,14 @@ func WithContentionStatus(code int) LockOption {
 	return option(func(c *config) { c.contention = code })
 }
 
-// WithUnknownHold keeps the key taken for d after a call through [Upstream] whose answer is lost or late, because the
-// service may still be at work. An answer also counts as lost if the client hangs up, or if a gateway further on
-// reports that it has lost the answer, but not if its body has begun. During d, requests get the answer for a key
-// that is held, with the time left in Retry-After. Unless set, the key is free as soon as the handler has returned.
-// Choose a d that is longer than the service ever works on a call.
+// WithUnknownHold keeps the key taken for d after a call through [Upstream] whose answer is lost or late, or is a
+// report of a gateway that has lost it, or whose client has hung up: the service may still be at work. During d,
+// requests get the answer for a key that is held, with the time left in Retry-After. Unless set, the key is free as
+// soon as the handler has returned. Choose a d that is longer than the service ever works on a call. An answer that
+// has begun is not lost.
 //
-// Only a Lock without Idempotent or Dedupe needs it: their repeats do not reach the service. A [WithCooldown] applies
-// as well. WithUnknownHold panics if d is not positive, and Lock and LockAll panic if they have it over a store
-// without receipts (package quorum).
+// Only a Lock without Idempotent or Dedupe needs it. A [WithCooldown] applies as well. WithUnknownHold panics if d is
+// not positive, and Lock and LockAll panic if they have it over a store without receipts (package quorum).
 func WithUnknownHold(d time.Duration) LockOption {
 	must(setting.ValidatePositive(d), "WithUnknownHold(%v)", d)
 	return option(func(c *config) { c.unknownHold = d })

@@ -116,8 +116,7 @@ func (page *Page) body() []byte {
 	return []byte(b.String())
 }
 
-// lineEnds escapes the line ends of a value, which an HTML parser would unify.
-var lineEnds = strings.NewReplacer("\r", "&#13;", "\n", "&#10;")
+var lineEnds = strings.NewReplacer("\r", "&#13;", "\n", "&#10;") // an HTML parser would unify them
 
 func escaped(s string) string { return lineEnds.Replace(html.EscapeString(s)) }
 

@@ -86,16 +86,9 @@ func parseFields(body string) (fields []Field, ok bool) {
 // survives reports whether a hidden field sends f unchanged. A browser does not send a field without a name, sets
 // _charset_ itself, replaces bytes that are not text, and changes every line end to CR LF.
 func (f Field) survives() bool {
-	if f.Name == "" || strings.EqualFold(f.Name, "_charset_") {
-		return false
-	}
-	for _, s := range [...]string{f.Name, f.Value} {
-		rest := strings.ReplaceAll(s, "\r\n", "")
-		if !utf8.ValidString(s) || strings.ContainsAny(rest, "\r\n\x00") {
-			return false
-		}
-	}
-	return true
+	sent := f.Name + "=" + f.Value
+	return f.Name != "" && !strings.EqualFold(f.Name, "_charset_") && utf8.ValidString(sent) &&
+		!strings.ContainsAny(strings.ReplaceAll(sent, "\r\n", ""), "\r\n\x00")
 }
 
 // asBrowsers makes an encoded form one as browsers encode it (URL Standard).

@@ -100,8 +100,7 @@ func transactionProblem(err error) *Problem {
 		p.Status, p.RetryAfter = http.StatusInternalServerError, 0
 		return p
 	case errors.Is(err, lock.ErrLost):
-		// Everything was rolled back. The other request has the key.
-		return ProblemInProgress.problem(err)
+		return ProblemInProgress.problem(err) // all was rolled back, and the other request has the key
 	case errors.Is(err, lock.ErrUnknown):
 		return ProblemUnconfirmed.problem(err)
 	default:
@@ -127,7 +126,6 @@ func mismatchProblem(refused *lock.RefusedError, fingerprint []byte) *Problem {
 	return ProblemInProgress.problem(refused)
 }
 
-// bodyError is for a body that cannot be read, or was read before.
 type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }

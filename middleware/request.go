@@ -117,11 +117,8 @@ func (x *request) value(from context.Context, key any) any {
 func (x *request) String() string { return "middleware.Context" }
 
 // run is a request behind Idempotent or Dedupe, the context of its handler and the record of its answer, in one
-// allocation.
-//
-// The context ends with the lease. After the answer has become a stream that is not recorded, it ends with the
-// client's request instead: the outcome is recorded and the lease over. While a stream is recorded, it ends with the
-// last of both.
+// allocation. The context ends with the lease. After the answer has become a stream that is not recorded, it ends with
+// the client's request instead: the lease is over. While a stream is recorded, it ends with the last of both.
 type run struct {
 	request
 	*lock.Run // nil unless the handler runs under a lease

@@ -142,7 +142,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// holdUnknown notes, in the locks around ctx, that a service may still be working.
+// holdUnknown notes, in the locks around ctx, that a service may still be at work.
 func holdUnknown(ctx context.Context) {
 	for x := requestOf(ctx); x != nil; x = x.outer {
 		x.unknown.Store(true)
@@ -321,7 +321,6 @@ func (x *run) watch(answer *http.Response) {
 	}
 }
 
-// watched is the body of a stream.
 type watched struct {
 	io.ReadCloser
 	run *run

@@ -250,10 +250,8 @@ func (a *Answer) FlushError() error {
 	return err
 }
 
-// Flush is for handlers that ask for an http.Flusher and refuse to stream without one.
-func (a *Answer) Flush() {
-	_ = a.FlushError() // http.Flusher cannot report it
-}
+// Flush is for handlers that refuse to stream without an http.Flusher, which cannot report an error.
+func (a *Answer) Flush() { _ = a.FlushError() }
 
 // flushes reports whether a ResponseController could flush w.
 func flushes(w http.ResponseWriter) bool {

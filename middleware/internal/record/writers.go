@@ -38,10 +38,8 @@ func (w *StatusWriter) FlushError() error {
 	return err //nolint:wrapcheck // of the ResponseController
 }
 
-// Flush is for handlers that ask for an http.Flusher and refuse to stream without one.
-func (w *StatusWriter) Flush() {
-	_ = w.FlushError() // http.Flusher cannot report it
-}
+// Flush is for handlers that refuse to stream without an http.Flusher, which cannot report an error.
+func (w *StatusWriter) Flush() { _ = w.FlushError() }
 
 // Hijack takes over the connection. No further HTTP answer follows, as after 101.
 func (w *StatusWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -62,9 +60,8 @@ func (w *StatusWriter) ImplyOK() {
 	}
 }
 
-// AnsweredOutside reports whether a request whose handler has written nothing is answered outside of the guard: code
-// outside has written to w, or to a writer that w wraps, or w belongs to a framework that answers later for its
-// handlers. status is 200 unless it is known.
+// AnsweredOutside reports whether a request whose handler has written nothing is answered outside of the guard, to w or
+// to a writer that w wraps, or later by a framework. status is 200 unless it is known.
 func AnsweredOutside(w http.ResponseWriter) (status int, outside bool) {
 	for {
 		switch t := w.(type) {
