@@ -125,16 +125,18 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		holdUnknown(ctx)
 		return nil, err
 	}
-	switch u.commitmentOf(answer) {
-	case notCommitted:
-		notSent()
-	case uncertain:
-		holdUnknown(ctx)
-	case committed:
+	switch said := u.commitOf(answer); {
+	case said == "yes":
 		if sender != nil {
 			_ = lock.Commit(ctx) // if this fails, the outcome of the request stays unknown
 		}
-	case unsaid:
+	case said == "no":
+		notSent()
+	case answer.StatusCode < http.StatusBadRequest:
+	case mayHideEffect(answer):
+		holdUnknown(ctx)
+	default:
+		notSent()
 	}
 	if sender != nil {
 		sender.watch(answer)
@@ -232,38 +234,27 @@ func (upstreamHeaders) applyUpstream(u *upstream) { u.headers = true }
 // of them would have the same Latch-Key.
 func WithUpstreamHeaders() UpstreamOption { return upstreamHeaders{} }
 
-// commitment says whether a request had its effect.
-type commitment int
-
-const (
-	unsaid commitment = iota
-	committed
-	notCommitted
-	uncertain
-)
-
-// commitmentOf returns what the Latch-Commit of an answer says, and else what its status says, and removes the
-// header. A 502 or 504 comes from a gateway that may have lost the answer of the service, and a 499 from a service
-// that has stopped in the middle.
-func (u *upstream) commitmentOf(answer *http.Response) commitment {
+// commitOf removes the Latch-Commit of an answer, and returns it in small letters, "" if it does not count.
+func (u *upstream) commitOf(answer *http.Response) string {
 	values := answer.Header[commitHeader]
 	delete(answer.Header, commitHeader)
-	if u.headers && len(values) == 1 { // more than one may come from two services
-		switch {
-		case strings.EqualFold(values[0], "yes"):
-			return committed
-		case strings.EqualFold(values[0], "no"):
-			return notCommitted
-		}
+	if !u.headers || len(values) != 1 { // more than one may come from two services
+		return ""
 	}
-	switch status := answer.StatusCode; {
-	case status < http.StatusBadRequest:
-		return unsaid
-	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout, status == record.StatusClientGone,
-		status == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") == "", status > http.StatusNetworkAuthenticationRequired:
-		return uncertain
+	return strings.ToLower(values[0])
+}
+
+// mayHideEffect reports whether a failure comes from a gateway that may have lost the answer of the service, or, with
+// 499, from a service that has stopped in the middle.
+func mayHideEffect(answer *http.Response) bool {
+	switch status := answer.StatusCode; status {
+	case http.StatusBadGateway, http.StatusGatewayTimeout, record.StatusClientGone:
+		return true
+	case http.StatusServiceUnavailable:
+		return answer.Header.Get("Retry-After") == ""
+	default:
+		return status > http.StatusNetworkAuthenticationRequired
 	}
-	return notCommitted
 }
 
 // withoutLatch returns r without the headers that only a gateway may set. CGI makes one name of Latch-Key and
