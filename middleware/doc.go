@@ -38,18 +38,15 @@
 // request runs twice after a part of an answer was sent: if the answer would have been kept, repeats get 409.
 //
 // With [lock.WithTransaction] the handler's effect and the record of its answer are committed together, and the answer
-// is sent after the commit. A failure, a crash, or a lost lease has no effect, and the next try runs. If the database
-// cannot say yet whether a commit took effect, the client gets 503, and a repeat gets the true answer. A Flush does
+// is sent after the commit. A failure, a crash, or a lost lease has no effect, and the next try runs. A Flush does
 // nothing, a Hijack is not supported, and an answer longer than WithBodyLimits allows is replaced by 500 and rolled back.
 //
 // Repeats that arrive while the first request runs wait for its answer, up to 10 s, or for the time of [lock.WithWait].
-// Then they get 409, or another status ([WithInProgressStatus]). At most 64 requests wait for one key in a process; the
-// others are refused at once. A wait also ends when its client leaves, and when the Locker is closed. Time-outs outside
-// the guard, such as the WriteTimeout of [http.Server], have to be longer than the wait.
+// Then they get 409, or another status ([WithInProgressStatus]). At most 64 requests wait for one key in a process.
+// Time-outs outside the guard, such as the WriteTimeout of [http.Server], have to be longer than the wait.
 //
 // If the first request fails and leaves no record, the repeats that have waited for it in the same process get the
-// failed answer, too, with "Idempotent-Replayed: not-kept": so sixty waiting duplicates do not make sixty tries. The next
-// request with the key runs, and so does the next waiting one if the status depends on the caller, such as 401 or 412.
+// failed answer, too, with "Idempotent-Replayed: not-kept", unless its status depends on the caller, such as 401.
 //
 // The whole request body is read before the key is claimed, and the handler finds it as the client sent it. A form that
 // outer middleware has parsed counts as the content of the request. If outer middleware has read a part of the body and
@@ -71,11 +68,10 @@
 //
 // # Limits
 //
-// A lock is a lease, and so is the claim of a request that runs. If it is lost meanwhile (the store was away for longer
-// than the lease, an operator removed the entry), the context of the request ends with a cause that matches
-// [lock.ErrLost], and the handler must stop. A handler that does not check its context, or a process that is paused, can
-// outlive its lease. If even then no effect may happen, the resource has to check the fence ([lock.Lease.Fence]) of each
-// write.
+// A lock is a lease, and so is the claim of a request that runs. If it is lost meanwhile, the context of the request ends
+// with a cause that matches [lock.ErrLost], and the handler must stop. A handler that does not check its context, or a
+// process that is paused, can outlive its lease. If even then no effect may happen, the resource has to check the fence
+// ([lock.Lease.Fence]) of each write.
 //
 // If an answer is larger than the buffer of net/http and has a Content-Length, its client can read it one round trip
 // before the key is free.
