@@ -30,7 +30,7 @@ import (
 //
 //   - Two calls of one key are the same if the method and the meaning of the params are the same, without the id,
 //     _meta and the keys themselves. One key for two tools is two calls.
-//   - The key is that of the key function, or else a string or an integer in the body: at keys, which are JSON
+//   - The key is the result of the key function, or else a string or an integer in the body: at keys, which are JSON
 //     pointers, or unless given, where contracts have it (docs/agents.md). Two keys that differ are refused. With
 //     [keyfunc.Optional], calls without a key run unguarded.
 //   - A replay has the id of the repeated call, byte by byte, in JSON and in each event of a stream. The events lose
@@ -45,7 +45,7 @@ import (
 // A batch is refused: some of its calls may be done and others not. A message that two decoders may read differently
 // is refused, too, whether it has an effect or not: see [keyfunc.CanonicalJSON], and members whose names differ from
 // jsonrpc, id, method and params, or from the name of a tool, in case only. The limit of a request's body
-// ([WithBodyLimits]) is that of every message. A response with an error member is kept if its HTTP status is.
+// ([WithBodyLimits]) applies to every message. A response with an error member is kept if its HTTP status is.
 //
 // Middleware that compresses or signs answers goes outside of the guard: inside, also behind a proxy, the
 // Accept-Encoding of a guarded call is "identity". Later options override the parts that they set. JSONRPC panics if

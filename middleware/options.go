@@ -14,19 +14,13 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// LockOption configures [Lock] and [LockAll]: [WithPermits] (of Lock alone), [WithCooldown],
-// [WithCooldownStatus], [WithContentionStatus], [WithUnknownHold], [WithBodyFirst], and every
-// [Option].
+// LockOption configures [Lock] and [LockAll], as every [Option] does.
 type LockOption interface{ applyLock(c *config) }
 
-// IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal], [WithFingerprint],
-// [WithInProgressStatus], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel],
-// [WithLifetimeHeader], [WithReplay], [JSONRPC], [UCPOverMCP], [A2A], and every [Option].
+// IdempotentOption configures [Idempotent] and [Dedupe], as every [Option] does.
 type IdempotentOption interface{ applyIdempotent(c *config) }
 
-// Option configures any middleware of this package: [With], [WithFailOpen],
-// [WithFailClosed], [WithErrorHandler], [WithKeySecret], and the sets of options for contracts,
-// [ACP], [UCP] and [Stripe].
+// Option configures any middleware of this package.
 type Option interface {
 	LockOption
 	IdempotentOption
