@@ -51,7 +51,7 @@
 //
 // A key, a scope or a fingerprint is one of these, or several, with blanks between them:
 //
-//	{http.auth.user.id}        a placeholder of Caddy: a header is [keyfunc.Header], others are kept as they are
+//	{http.auth.user.id}        a placeholder of Caddy: a header is [keyfunc.Header], a cookie is hashed, others are kept
 //	idempotency-key            [keyfunc.IdempotencyKey]; optional-idempotency-key where it may be missing
 //	json:/order/id             [keyfunc.JSON]
 //	form:order                 [keyfunc.Form]

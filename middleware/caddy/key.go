@@ -62,6 +62,7 @@ func wordKey(word string) (f keyfunc.Func, err error) {
 
 const (
 	headerPlaceholder = "{http.request.header."
+	cookiePlaceholder = "{http.request.cookie."
 	bodyPlaceholder   = "{http.request.body"
 	longestValue      = 1 << 10
 )
@@ -77,10 +78,26 @@ func placeholder(word string) (keyfunc.Func, error) {
 	case strings.Contains(word, bodyPlaceholder):
 		return nil, fmt.Errorf("%q would take the body from the handler: write json:/pointer or form:field", word)
 	}
-	if name, is := strings.CutPrefix(word, headerPlaceholder); is && end == len(word)-1 {
-		return keyfunc.Header(strings.TrimSuffix(name, "}")), nil // which refuses a header that is sent twice
-	}
 	shown := word[begin : end+1]
+	if name, is := strings.CutPrefix(shown, headerPlaceholder); is {
+		header := keyfunc.Header(strings.TrimSuffix(name, "}")) // which refuses a header that is sent twice, and hashes secrets
+		return func(r *http.Request) (string, error) {
+			value, err := header(r)
+			if err != nil {
+				return "", err //nolint:wrapcheck // it has the answer
+			}
+			return word[:begin] + value + word[end+1:], nil
+		}, nil
+	}
+	f := replaced(word, shown)
+	if strings.HasPrefix(shown, cookiePlaceholder) {
+		f = keyfunc.Hash(f) // keys can be read in the store
+	}
+	return f, nil
+}
+
+// replaced returns the function of a word whose placeholder is shown.
+func replaced(word, shown string) keyfunc.Func {
 	return func(r *http.Request) (string, error) {
 		replacer, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 		if !ok {
@@ -104,5 +121,5 @@ func placeholder(word string) (keyfunc.Func, error) {
 			}
 		}
 		return value, nil
-	}, nil
+	}
 }

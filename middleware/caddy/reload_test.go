@@ -103,6 +103,18 @@ func TestTheStoreIsOpenedOnce(t *testing.T) {
 	require.Eventually(t, func() bool { return connections() == 0 }, patience, tick)
 }
 
+// TestSecretsInKeysAreHashed: keys can be read in the store.
+func TestSecretsInKeysAreHashed(t *testing.T) {
+	server, s := redistest.Start(t), newShop(t)
+	g := start(t, strings.NewReplacer("idempotent orders", "lock user", "scope {header.X-User}", "key by-{header.Authorization} {cookie.session}",
+		"key   optional-idempotency-key", "cooldown 1h").Replace(guarded(s, server.URL())))
+	r := g.request(t.Context(), "", "")
+	r.Header.Set("Authorization", "Bearer secret")
+	r.AddCookie(&http.Cookie{Name: "session", Value: "secret"})
+	require.Equal(t, 201, send(t, r).status)
+	require.Regexp(t, `user=.*by-[0-9a-f]{64}.*[0-9a-f]{64}$`, strings.Join(server.Keys(t), " "))
+}
+
 // Caddy starts, other sites work, guarded requests get 503, and a store that comes up is used.
 func TestTheStoreIsDown(t *testing.T) {
 	server := redistest.Start(t)
