@@ -53,20 +53,6 @@ func keyOf(ctx context.Context, l *lock.Locker, method protoreflect.MethodDescri
 		return "", true, nil
 	}
 	id, err = key(ctx, req)
-	refused, isRefused := errors.AsType[*keyfunc.Error](err)
 	_, isStatus := status.FromError(err)
-	switch {
-	case errors.Is(err, keyfunc.ErrSkip):
-		return "", true, nil
-	case errors.Is(err, keyfunc.ErrMissing), err == nil && id == "":
-		return "", false, rpc.Refuse("key-missing")
-	case isRefused && refused.Status == http.StatusUnauthorized:
-		return "", false, rpc.Refuse("unauthenticated")
-	case isRefused:
-		return "", false, rpc.Refuse("key-invalid")
-	case err != nil && !isStatus:
-		l.Logger().ErrorContext(ctx, "the key function of a gRPC call failed", "error", err)
-		return "", false, rpc.Refuse("key-failed")
-	}
-	return id, false, err
+	return rpc.KeyOf(ctx, l, id, err, isStatus)
 }

@@ -3,9 +3,11 @@ package rpc
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -47,7 +49,7 @@ func (r *Refusal) Reason() string {
 }
 
 // A refused call with Retry is sent again by clients, and by the retry policy of gRPC, with the same
-// key. The table of docs/grpc.md has the same rows.
+// key. The table of docs/grpc.md has also kinds of package middleware.
 var refusals = map[string]Refusal{
 	"key-missing":           {Code: InvalidArgument, Text: "The call lacks the key that says which calls are the same."},
 	"key-invalid":           {Code: InvalidArgument, Text: "The key that says which calls are the same is malformed."},
@@ -75,6 +77,26 @@ func Refuse(kind string) *Refusal {
 	}
 	r.Kind = kind
 	return &r
+}
+
+// KeyOf returns the key of a call, from the result of a key function, or whether the call passes. Other errors than
+// a refusal are logged, unless they are answers of the protocol: own.
+func KeyOf(ctx context.Context, l *lock.Locker, id string, err error, own bool) (key string, passes bool, _ error) {
+	refused, isRefused := errors.AsType[*keyfunc.Error](err)
+	switch {
+	case errors.Is(err, keyfunc.ErrSkip):
+		return "", true, nil
+	case errors.Is(err, keyfunc.ErrMissing), err == nil && id == "":
+		return "", false, Refuse("key-missing")
+	case isRefused && refused.Status == http.StatusUnauthorized:
+		return "", false, Refuse("unauthenticated")
+	case isRefused:
+		return "", false, Refuse("key-invalid")
+	case err != nil && !own:
+		l.Logger().ErrorContext(ctx, "the key function of a call failed", "error", err)
+		return "", false, Refuse("key-failed")
+	}
+	return id, false, err
 }
 
 // refusalOf returns the refusal for an error of a Locker. ran says that the handler has run.
