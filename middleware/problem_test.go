@@ -271,6 +271,12 @@ func TestKeyErrorDoesNotFrameTheBody(t *testing.T) {
 	require.JSONEq(t, `{"title":"Forbidden","status":403}`, string(answer.body))
 }
 
+// Pages and other formats say when to come back, as the header of the key function does.
+func TestRetryAfterOfAKeyFunction(t *testing.T) {
+	quota := &keyfunc.Error{Status: 429, Header: http.Header{"Retry-After": {"30"}}}
+	require.Equal(t, 30*time.Second, latch.ProblemOf(quota).RetryAfter)
+}
+
 func TestPlainKeyErrorIsTheServersFault(t *testing.T) {
 	for name, tt := range map[string]struct {
 		guard func(l *lock.Locker, f keyfunc.Func) guardFunc

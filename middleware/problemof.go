@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
@@ -162,6 +163,9 @@ func keyProblem(err error) *Problem {
 		p = ProblemKeyInvalid.problem(err)
 	}
 	p.Header, p.Detail = own.Header.Clone(), own.Detail
+	if seconds, err := strconv.ParseInt(p.Header.Get("Retry-After"), 10, 32); err == nil {
+		p.RetryAfter = time.Duration(max(0, seconds)) * time.Second // pages and clients of JSON-RPC show it, too
+	}
 	return p
 }
 
