@@ -83,6 +83,7 @@ func MayBeReplaced(b []byte) (open bool, err error) {
 	return r.Pending, err
 }
 
+// AppendHeader appends a header to the headers of a record.
 func AppendHeader(b []byte, name string, values []string) []byte {
 	b = binary.AppendUvarint(AppendText(b, name), uint64(len(values)))
 	for _, v := range values {
