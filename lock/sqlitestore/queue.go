@@ -145,12 +145,6 @@ func within(ctx context.Context, done <-chan struct{}) bool {
 // takePause waits for a pause, and reports whether ctx has not ended before.
 func takePause(ctx context.Context) bool { return rowstore.Pause(ctx, pause) }
 
-// question asks for the receipt of a key in the database.
-type question struct {
-	key []byte
-	row *rowstore.Row // the answer
-}
-
 // committed returns the living receipt that the work of a key has committed. No claim replaces it, and it
 // answers also while the file of claims is locked or lost. ok is false if there is none, or if the database
 // does not answer: the claim itself finds out why.
@@ -158,30 +152,32 @@ func (s *Store) committed(ctx context.Context, key string) (e lock.Entry, ok boo
 	if s.file.Load() == nil {
 		return e, false // the first call finds the file by a connection of the work
 	}
-	c, err := s.questions.Enter(ctx, &question{key: []byte(key)})
+	var r *rowstore.Row
+	c, err := s.questions.Enter(ctx, func(ctx context.Context, f *files, now int64) (err error) {
+		r, err = read(ctx, f.settled, []byte(key), now)
+		return err
+	})
 	if err != nil {
 		return e, false
 	}
 	select {
 	case <-c.Done():
-		if c.Err == nil && c.Of.row.State() == lock.Settled {
-			return c.Of.row.Entry(), true
-		}
+		return r.Entry(), c.Err == nil && r.State() == lock.Settled
 	default: // ctx has ended
+		return e, false
 	}
-	return e, false
 }
 
 // readReceipts answers the questions in the queue, over a connection that only reads.
 func (s *Store) readReceipts(ctx context.Context) {
-	calls, _ := s.questions.Take(func(*question) bool { return true })
+	calls, _ := s.questions.Take(func(execution) bool { return true })
 	var err error
 	if s.reads == nil {
 		s.reads, err = s.openFiles(ctx, true)
 	}
 	for _, c := range calls {
 		if err == nil {
-			c.Of.row, err = read(ctx, s.reads.settled, c.Of.key, time.Now().UnixMicro())
+			err = c.Of(ctx, s.reads, time.Now().UnixMicro())
 		}
 		c.End(err)
 	}

@@ -30,7 +30,7 @@ type Store struct {
 
 	closed    atomic.Bool
 	queue     rowstore.Calls[queued]
-	questions rowstore.Calls[*question]
+	questions rowstore.Calls[execution]
 	reads     *files // of the goroutine that answers questions
 
 	// of the goroutine that serves calls
