@@ -292,7 +292,7 @@ var errWouldEnd = errors.New("mysqlstore: the statement would end the work's tra
 	"to have all rolled back, return an error, or an answer that is not kept")
 
 // out makes the work's *sql.Tx, whose one connection is its session.
-var out = rowstore.Lender{Refusal: rowstore.NotYours("mysqlstore")}
+const out = rowstore.Lender("mysqlstore")
 
 // Ready is part of [rowstore.Session], like NoteError.
 func (w *session) Ready(ctx context.Context, text string) error { return w.ready(ctx, kindOf(text)) }

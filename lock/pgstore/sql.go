@@ -177,7 +177,7 @@ func sqlSession(ctx context.Context, db, lender *sql.DB) (*session, error) {
 }
 
 // out makes the *sql.Tx of the work.
-var out = rowstore.Lender{Refusal: rowstore.NotYours("pgstore")}
+const out = rowstore.Lender("pgstore")
 
 // lent is a connection of pgx's driver that its borrower cannot close.
 type lent struct {

@@ -203,7 +203,7 @@ func (t workTx) Rollback(ctx context.Context) error { return t.end(ctx, "rollbac
 // end ends a savepoint. It does not end the whole transaction: see [Tx].
 func (t workTx) end(ctx context.Context, how string) error {
 	if t.ended == nil {
-		return out.Refusal
+		return out.Refusal()
 	}
 	_, err := t.Exec(ctx, how+t.name)
 	*t.ended = true

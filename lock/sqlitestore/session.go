@@ -182,12 +182,12 @@ func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 }
 
 // out makes the work's *sql.Tx, whose one connection is its session.
-var out = rowstore.Lender{Refusal: rowstore.NotYours("sqlitestore")}
+const out = rowstore.Lender("sqlitestore")
 
 // Ready is part of [rowstore.Session], like NoteError.
 func (w *session) Ready(ctx context.Context, text string) error {
 	if ends(text) {
-		return out.Refusal
+		return out.Refusal()
 	}
 	return w.ready(ctx)
 }

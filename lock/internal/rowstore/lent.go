@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// Lender makes the *sql.Tx of the work: it is the driver of a *sql.DB, and the driver's view of each
-// transaction. Its connections are lent by their sessions, and its transactions neither begin nor end:
-// Commit and Rollback return Refusal, and the sql.Tx cannot be used after either call.
-type Lender struct{ Refusal error }
+// Lender makes the *sql.Tx of the work, for a store by the name of its package: it makes the connections of
+// a *sql.DB, and is the driver's view of each transaction. Its connections are lent by their sessions, and its
+// transactions neither begin nor end: the sql.Tx cannot be used after Commit or Rollback.
+type Lender string
 
-// NotYours returns the error of work that ends its transaction, in a store by the name of its package.
-func NotYours(store string) error {
-	return fmt.Errorf("%s: the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back", store)
+// Refusal returns the error of work that ends its transaction.
+func (l Lender) Refusal() error {
+	return errors.New(string(l) + ": the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back")
 }
 
 type lentKey struct{}
@@ -36,25 +36,22 @@ func Lend(ctx context.Context, out *sql.DB, conn driver.Conn) (*sql.Tx, error) {
 }
 
 // Commit is part of [driver.Tx].
-func (l Lender) Commit() error { return l.Refusal }
+func (l Lender) Commit() error { return l.Refusal() }
 
 // Rollback is part of [driver.Tx].
-func (l Lender) Rollback() error { return l.Refusal }
+func (l Lender) Rollback() error { return l.Refusal() }
 
 // Connect is part of [driver.Connector].
 func (l Lender) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, ok := ctx.Value(lentKey{}).(driver.Conn)
 	if !ok {
-		return nil, l.Refusal
+		return nil, l.Refusal()
 	}
 	return conn, nil
 }
 
-// Driver is part of [driver.Connector].
-func (l Lender) Driver() driver.Driver { return l }
-
-// Open is part of [driver.Driver].
-func (l Lender) Open(string) (driver.Conn, error) { return nil, l.Refusal }
+// Driver is part of [driver.Connector]. The *sql.DB calls none of it.
+func (Lender) Driver() driver.Driver { return nil }
 
 // Session is the use of a connection for one transaction of work.
 type Session interface {

@@ -2,7 +2,7 @@ package rowstore
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -147,29 +147,15 @@ func (g *Gate) Wait() {
 
 // Admit refuses a claim that would wait in calls for more than half of its time: the other half is
 // for its answer. A claim of work in a transaction is also refused if the work would wait in begins for
-// more than LongestWait.
+// more than LongestWait. A retry within the same budget would be refused too.
 func Admit(ctx context.Context, calls, begins *Queue, work bool) error {
+	var why string
 	if end, ok := ctx.Deadline(); ok && calls.wait() > time.Until(end)/2 {
-		return overloadError{errClaimsWait}
+		why = "too many calls wait: the database cannot serve this one in time"
+	} else if work && begins.wait() > LongestWait {
+		why = "too much work waits: no connection of the pool is free in " + LongestWait.String()
+	} else {
+		return nil
 	}
-	if work && begins.wait() > LongestWait {
-		return overloadError{errWorkWaits}
-	}
-	return nil
-}
-
-var (
-	errClaimsWait = errors.New("too many calls wait: the database cannot serve this one in time")
-	errWorkWaits  = errors.New("too much work waits: no connection of the pool is free in " + LongestWait.String())
-)
-
-// overloadError refuses a call. A retry within the same budget would be refused too.
-type overloadError struct{ error }
-
-func (e overloadError) Unwrap() []error { return []error{e.error, lock.ErrNotApplied, lock.ErrDenied} }
-
-func (overloadError) Class() string { return "overload" }
-
-func (overloadError) Cure() string {
-	return "work arrives faster than the database serves it; use a faster one, less work, or, if it is idle, a larger pool"
+	return Classed(fmt.Errorf("%w: %w: %s", lock.ErrNotApplied, lock.ErrDenied, why), "overload")
 }
