@@ -33,10 +33,7 @@
 // Renewals of a record, and [lock.Commit], write a row of their own. So work that has its snapshot
 // settles its claim at any isolation level.
 //
-// With a synchronous standby, a cancelled COMMIT would be visible and not safe, so none is cancelled.
-// The question for the outcome of a COMMIT without an answer takes the claim away from the transaction,
-// so a COMMIT that arrives later finds no claim. The driver's tracers see neither the receipt nor the
-// COMMIT.
+// The driver's tracers see neither the receipt nor the COMMIT.
 //
 // Work that has sent a COMMIT of its own gets its receipt separately. If nothing shows how the work has
 // ended its transaction, the outcome is unknown, and an empty receipt is left.

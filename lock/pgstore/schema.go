@@ -137,7 +137,7 @@ func (s *Store) Check(ctx context.Context) error {
 	const server = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), '\\x01'::bytea"
 	err := s.each(ctx, rowstore.Later, server, checkServer)
 	if err == nil {
-		err = s.each(ctx, rowstore.Later, s.statements.lacking, s.checkPrivileges)
+		err = s.each(ctx, rowstore.Later, s.statements.lacking, checkPrivileges)
 	}
 	if err == nil {
 		_, err = s.flag(ctx, rowstore.First, s.statements.present)
@@ -163,22 +163,10 @@ func checkServer(rows pgx.Rows) error {
 }
 
 // checkPrivileges returns an error with the statements that give the role what it lacks.
-func (s *Store) checkPrivileges(rows pgx.Rows) error {
-	var role string
-	var table []string
-	var sequence bool
-	if err := rows.Scan(&role, &table, &sequence); err != nil {
+func checkPrivileges(rows pgx.Rows) error {
+	var grants string
+	if err := rows.Scan(&grants); err != nil || grants == "" {
 		return err
 	}
-	var grants []string
-	if len(table) > 0 {
-		grants = append(grants, fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(table, ", "), s.names.table, role))
-	}
-	if sequence {
-		grants = append(grants, fmt.Sprintf("GRANT USAGE ON SEQUENCE %s TO %s", s.names.sequence, role))
-	}
-	if grants == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: the role lacks privileges: %s", lock.ErrDenied, strings.Join(grants, "; "))
+	return fmt.Errorf("%w: the role lacks privileges: %s", lock.ErrDenied, grants)
 }

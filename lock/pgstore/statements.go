@@ -191,9 +191,11 @@ SELECT (SELECT count(*) FROM over),
 		getNoted: get(withNote),
 		page:     n.in(`SELECT e.key, ` + withNote + `, CASE WHEN $3::bool THEN e.receipt END FROM latch_entries e WHERE key > $1 AND token <> '' ORDER BY key LIMIT $2`),
 		lacking: n.in(`
-SELECT quote_ident(current_user),
-	ARRAY(SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p WHERE NOT has_table_privilege('latch_entries'::regclass, p)),
-	NOT has_sequence_privilege('latch_entries_fence'::regclass, 'USAGE')`),
+SELECT concat_ws('; ',
+	'GRANT ' || nullif(array_to_string(ARRAY(SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p
+		WHERE NOT has_table_privilege('latch_entries'::regclass, p)), ', '), '') || ' ON ' || 'latch_entries' || ' TO ' || quote_ident(current_user),
+	CASE WHEN NOT has_sequence_privilege('latch_entries_fence'::regclass, 'USAGE')
+		THEN 'GRANT USAGE ON SEQUENCE ' || 'latch_entries_fence' || ' TO ' || quote_ident(current_user) END)`),
 		present: n.in(`
 SELECT key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at FROM latch_entries LIMIT 0`),
 		// A positive attempt marks an entry that a transaction of work may settle. A receipt
