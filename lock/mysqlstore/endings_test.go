@@ -15,10 +15,10 @@ func TestKindsOfStatements(t *testing.T) {
 			"", "select `commit` from orders", "(SELECT 1) UNION (SELECT 2)", "-- a comment; COMMIT\nSELECT 1;", "SELECT 1 --", "SET @a = 1",
 			"INSERT INTO orders VALUES ('COMMIT; ROLLBACK')", `INSERT INTO orders VALUES ("a\");` + " ;\n", // one statement, wherever its text ends
 			"ROLLBACK TO SAVEPOINT s", "rollback work to s", "CREATE TEMPORARY TABLE t (n INT)", "CREATE OR REPLACE TEMPORARY TABLE t (n INT)",
-			"UPDATE orders SET id = 2-- 1; COMMIT",
+			"UPDATE orders SET id = 2-- 1; COMMIT", "SET @a = 1; SELECT `a;b`",
 		},
 		"unclear": {
-			"CALL p()", "EXECUTE p", "LOAD INDEX INTO CACHE orders", "/*!50000 COMMIT */", "/*M! COMMIT */", "SET @a = 1; SELECT `a;b`",
+			"CALL p()", "EXECUTE p", "LOAD INDEX INTO CACHE orders", "/*!50000 COMMIT */", "/*M! COMMIT */",
 			`INSERT INTO orders VALUES ('\'); COMMIT; -- ')`, "SET STATEMENT a = 1 FOR CREATE TABLE o (n INT)",
 		},
 		"ending": {

@@ -25,10 +25,9 @@ type session struct {
 	store *Store
 	id    int64 // of the server's session
 
-	begun   bool  // the transaction has begun
-	stmtErr error // of a statement, after which the server may have rolled back
-	endErr  error // the reason if the transaction has ended before its work, else nil
-	mark    int64 // number of a row that the work's transaction has written; 0 if there is none
+	begun  bool  // the transaction has begun
+	endErr error // the reason if the transaction has ended before its work, else nil
+	mark   int64 // number of a row that the work's transaction has written; 0 if there is none
 
 	demoted bool // its connection leads to a server that is no longer the primary
 }
@@ -56,10 +55,9 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 	if err := w.takeConnection(ctx); err != nil {
 		return nil, err
 	}
-	return w, w.Lend(ctx, s.out(), out, w)
+	return w, w.Lend(ctx, s.out(), out, func(ctx context.Context, text string) error { return w.ready(ctx, kindOf(text)) })
 }
 
-// takeConnection takes a connection of the pool.
 func (w *session) takeConnection(ctx context.Context) error {
 	err := w.Connect(ctx, w.store.db, func(conn any) error {
 		if _, is := w.store.db.Driver().(*mysql.MySQLDriver); !is || w.Conn == nil {
@@ -139,7 +137,7 @@ func (w *session) ready(ctx context.Context, how kind) error {
 			w.endErr = failure.Transient(failure.Classed(err))
 		}
 	}
-	if how == plain && w.stmtErr == nil {
+	if how == plain && w.StmtErr == nil {
 		return w.settled(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
@@ -187,14 +185,14 @@ func (w *session) beginHere(ctx context.Context) (err error) {
 
 // settled returns an error if the transaction has ended.
 func (w *session) settled(ctx context.Context) error {
-	switch {
+	switch _ = w.see(w.StmtErr); {
 	case w.endErr != nil:
 	case !w.valid():
 		w.endErr = failure.Transient(errSessionEnded)
-	case w.stmtErr == nil:
+	case w.StmtErr == nil:
 		return nil
-	case slices.Contains([]uint16{errDeadlock, errRecordChanged, 1206}, number(w.stmtErr)): // it has rolled back
-		w.endErr = failure.Transient(fmt.Errorf("%w: %w", errUndone, failure.Classed(w.stmtErr)))
+	case slices.Contains([]uint16{errDeadlock, errRecordChanged, 1206}, number(w.StmtErr)): // it has rolled back
+		w.endErr = failure.Transient(fmt.Errorf("%w: %w", errUndone, failure.Classed(w.StmtErr)))
 	case w.open(ctx):
 		switch committed, err := w.markCommitted(ctx); {
 		case err != nil:
@@ -202,11 +200,11 @@ func (w *session) settled(ctx context.Context) error {
 		case committed:
 			w.endErr = failure.Permanent(errEnded)
 		default:
-			w.stmtErr = nil
+			w.StmtErr = nil
 		}
 	default:
-		w.endErr = failure.Transient(fmt.Errorf("%w: %w", errUndone, failure.Classed(w.stmtErr)))
-		if w.mark != 0 && errors.Is(w.stmtErr, errUnclear) {
+		w.endErr = failure.Transient(fmt.Errorf("%w: %w", errUndone, failure.Classed(w.StmtErr)))
+		if w.mark != 0 && errors.Is(w.StmtErr, errUnclear) {
 			w.endErr = failure.Permanent(errEnded)
 		}
 	}
@@ -235,7 +233,7 @@ func (w *session) writeMark(ctx context.Context) error {
 			return failure.Transient(failure.Classed(err))
 		}
 	}
-	w.stmtErr = errUnclear
+	w.StmtErr = errUnclear
 	return nil
 }
 
@@ -255,6 +253,7 @@ var errUnclear = errors.New("a statement that may have ended the transaction")
 // server rolls back.
 func (w *session) end(ctx context.Context, committed bool) {
 	w.Stop()
+	_ = w.see(w.StmtErr)
 	if w.User == nil {
 		return
 	}
@@ -281,8 +280,7 @@ type txKey struct{}
 //
 // Commit and Rollback of tx return an error, and so do statements that would end the transaction,
 // such as ALTER TABLE. To roll back, return an error, or send an answer that is not kept. A
-// deferred Rollback does no harm. Savepoints work. The transaction begins with its first
-// statement, with the isolation level of the database that the store was given.
+// deferred Rollback does no harm. Savepoints work. The isolation level is the one of the database.
 func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	tx, ok = ctx.Value(txKey{}).(*sql.Tx)
 	return tx, ok
@@ -293,11 +291,6 @@ var errWouldEnd = errors.New("mysqlstore: the statement would end the work's tra
 
 // out makes the work's *sql.Tx, whose one connection is its session.
 const out = rowstore.Lender("mysqlstore")
-
-// Ready is part of [rowstore.Session], like NoteError.
-func (w *session) Ready(ctx context.Context, text string) error { return w.ready(ctx, kindOf(text)) }
-
-func (w *session) NoteError(err error) { w.stmtErr = w.see(err) }
 
 // kind is the effect of a text on the work's transaction.
 type kind uint8
@@ -336,11 +329,7 @@ func kindOf(text string) kind {
 	if executes || several && strings.ContainsAny(text, `\"`) {
 		how = unclear
 	}
-	statements := rowstore.Statements(word, text)
-	if slices.ContainsFunc(statements, func(s []string) bool { return len(s) > 0 && s[0] == "SET" }) {
-		statements = rowstore.Statements(word, strings.ReplaceAll(text, "`", "")) // the names of settings may be quoted
-	}
-	for _, statement := range statements {
+	for _, statement := range rowstore.Statements(word, text) {
 		how = max(how, kindOfStatement(statement))
 	}
 	return how

@@ -23,9 +23,8 @@ type session struct {
 	rowstore.Work
 
 	store     *Store
-	turn      bool  // this session has the turn to write
-	begun     bool  // BEGIN was executed
-	stmtErr   error // of a statement, after which SQLite may have rolled back
+	turn      bool // this session has the turn to write
+	begun     bool // BEGIN was executed
 	committed bool
 }
 
@@ -37,7 +36,7 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 	if err = w.Connect(ctx, s.db, known); err != nil {
 		return nil, err
 	}
-	return w, w.Lend(ctx, s.out(), out, w)
+	return w, w.Lend(ctx, s.out(), out, w.readyFor)
 }
 
 // takeTurn waits until no other work of this process writes to the database. Without it, each work
@@ -59,13 +58,13 @@ func (w *session) ready(ctx context.Context) error {
 	switch {
 	case !w.begun:
 		return w.begin(ctx)
-	case w.stmtErr == nil || w.open(ctx):
-		w.stmtErr = nil
+	case w.StmtErr == nil || w.open(ctx):
+		w.StmtErr = nil
 		return nil
-	case code(w.stmtErr) == codeConstraint:
-		return failure.Permanent(fmt.Errorf("%w: %w", errEnded, w.stmtErr))
+	case code(w.StmtErr) == codeConstraint:
+		return failure.Permanent(fmt.Errorf("%w: %w", errEnded, w.StmtErr))
 	default:
-		return failure.Transient(fmt.Errorf("%w: %w", errUndone, w.stmtErr))
+		return failure.Transient(fmt.Errorf("%w: %w", errUndone, w.StmtErr))
 	}
 }
 
@@ -171,8 +170,7 @@ type txKey struct{}
 // with the receipt, or not at all. ok is false outside of a run of [lock.Locker.Once] with
 // [lock.WithTransaction].
 //
-// The first statement of the work sends BEGIN IMMEDIATE. From then until the work ends, no other
-// work writes to the database, so do slow work before the first statement. Commit and Rollback
+// Do slow work before the first statement: from then on, no other work writes. Commit and Rollback
 // of tx return an error and do nothing, and so do COMMIT and ROLLBACK as statements. To roll
 // back, return an error, or send an answer that is not kept. A deferred Rollback does no harm.
 // Savepoints work. Rows do not know the lengths of their columns.
@@ -184,15 +182,12 @@ func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 // out makes the work's *sql.Tx, whose one connection is its session.
 const out = rowstore.Lender("sqlitestore")
 
-// Ready is part of [rowstore.Session], like NoteError.
-func (w *session) Ready(ctx context.Context, text string) error {
+func (w *session) readyFor(ctx context.Context, text string) error {
 	if ends(text) {
 		return out.Refusal()
 	}
 	return w.ready(ctx)
 }
-
-func (w *session) NoteError(err error) { w.stmtErr = err }
 
 // token is a quoted text, a comment, a semicolon or a word.
 var token = regexp.MustCompile("(?s)'[^']*(?:'|$)|\"[^\"]*(?:\"|$)|`[^`]*(?:`|$)|\\[[^\\]]*(?:\\]|$)|--[^\n]*|/\\*.*?(?:\\*/|$)|;|[\\pL\\d_$]+")

@@ -53,17 +53,6 @@ func (l Lender) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver is part of [driver.Connector]. The *sql.DB calls none of it.
 func (Lender) Driver() driver.Driver { return nil }
 
-// Session is the use of a connection for one transaction of work.
-type Session interface {
-	// Ready makes the transaction ready for a text of statements. If they must not be executed, it
-	// returns an error.
-	Ready(ctx context.Context, text string) error
-
-	// NoteError notes the error of a statement, after which the database may have ended the
-	// transaction.
-	NoteError(err error)
-}
-
 // RawConn is a connection of a driver.
 type RawConn interface {
 	driver.Conn
@@ -73,9 +62,10 @@ type RawConn interface {
 
 // Work is a connection of a *sql.DB that work has for one transaction.
 type Work struct {
-	User *sql.Conn // of the pool
-	Conn RawConn   // the same connection of its driver
-	Tx   *sql.Tx   // of the work
+	User    *sql.Conn // of the pool
+	Conn    RawConn   // the same connection of its driver
+	Tx      *sql.Tx   // of the work
+	StmtErr error     // of a statement, after which the database may have ended the transaction
 
 	Stop context.CancelFunc // ends the calls of the work that are in progress
 	cut  context.Context    //nolint:containedctx // ended by Stop
@@ -97,10 +87,11 @@ func (w *Work) Connect(ctx context.Context, db *sql.DB, known func(conn any) err
 	return err
 }
 
-// Lend makes the *sql.Tx of the work, whose one connection is lent by its session s.
-func (w *Work) Lend(ctx context.Context, out *sql.DB, l Lender, s Session) (err error) {
+// Lend makes the *sql.Tx of the work. ready makes the transaction ready for a text of statements, or returns
+// an error if they must not be executed.
+func (w *Work) Lend(ctx context.Context, out *sql.DB, l Lender, ready func(ctx context.Context, text string) error) (err error) {
 	w.cut, w.Stop = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // its session calls Stop
-	if w.Tx, err = Lend(w.cut, out, lent{l, s, w}); err != nil {
+	if w.Tx, err = Lend(w.cut, out, lent{l, ready, w}); err != nil {
 		_ = w.User.Close()
 		return fmt.Errorf("lending the connection: %w", err)
 	}
@@ -114,11 +105,11 @@ func (w *Work) Take(ctx context.Context) {
 	_ = w.Tx.Rollback() // it only refuses later calls, and closes open rows
 }
 
-// lent is the connection of a session for the work. The session may connect anew until Ready has returned.
+// lent is the connection of a session for the work. The session may connect anew until ready has returned.
 type lent struct {
-	lender  Lender
-	session Session
-	work    *Work
+	lender Lender
+	ready  func(ctx context.Context, text string) error
+	work   *Work
 }
 
 // Close does nothing: the session ends the use of the connection.
@@ -135,17 +126,16 @@ func (c lent) enter(ctx context.Context, text string) (context.Context, context.
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.work.cut, cancel)
 	leave := func() { stop(); cancel() }
-	if err := c.session.Ready(ctx, text); err != nil {
+	if err := c.ready(ctx, text); err != nil {
 		leave()
 		return nil, nil, err
 	}
 	return ctx, leave, nil
 }
 
-// sees notes the error of a statement, and returns it.
 func (c lent) sees(err error) error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, driver.ErrSkip) {
-		c.session.NoteError(err)
+		c.work.StmtErr = err
 	}
 	return err
 }
@@ -273,8 +263,8 @@ func FirstWord(text string) string { return strings.ToUpper(firstWord.FindString
 // Several reports whether a text of SQL may have several statements: a semicolon stands before its end.
 func Several(text string) bool { return strings.Contains(strings.TrimRight(text, "; \t\r\n"), ";") }
 
-// Statements returns the words, in upper case, of each statement in a text of SQL. token matches a quoted
-// text, a comment, a semicolon or a word of a database.
+// Statements returns the words, in upper case, of each statement in a text of SQL, and its names in backticks.
+// token matches a quoted text, a comment, a semicolon or a word of a database.
 func Statements(token *regexp.Regexp, text string) (all [][]string) {
 	var words []string
 	for _, t := range append(token.FindAllString(strings.ToUpper(text), -1), ";") {
@@ -282,8 +272,8 @@ func Statements(token *regexp.Regexp, text string) (all [][]string) {
 		case t == ";":
 			all = append(all, words)
 			words = nil
-		case !strings.ContainsAny(t[:1], "'\"`[#-/"):
-			words = append(words, t)
+		case !strings.ContainsAny(t[:1], "'\"[#-/"):
+			words = append(words, strings.Trim(t, "`"))
 		}
 	}
 	return all
