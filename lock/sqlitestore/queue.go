@@ -28,28 +28,19 @@ const pause = time.Millisecond
 // error, so its result is read without one only.
 func answered[T any](ctx context.Context, s *Store, durable bool, do func(ctx context.Context, f *files, now int64) (T, error)) (none T, err error) {
 	var result T
-	c, err := s.enter(ctx, durable, func(ctx context.Context, f *files, now int64) (err error) {
+	c, err := s.queue.Enter(ctx, queued{durable, func(ctx context.Context, f *files, now int64) (err error) {
 		result, err = do(ctx, f, now)
 		return err
-	})
+	}})
 	switch {
 	case err != nil:
-		return none, err
+		return none, failure.NotApplied(err)
 	case !within(ctx, c.Done()):
 		return none, hangs(ctx)
 	case c.Err != nil:
 		return none, c.Err
 	}
 	return result, nil
-}
-
-// enter puts a call into the queue, and returns when it is done, or has begun and ctx has ended.
-func (s *Store) enter(ctx context.Context, durable bool, do execution) (*rowstore.Call[queued], error) {
-	c, err := s.queue.Enter(ctx, queued{durable, do})
-	if err != nil {
-		return nil, failure.NotApplied(err)
-	}
-	return c, nil
 }
 
 // serve executes the calls in the queue. Calls that wait for the disk stay there, unless the commit

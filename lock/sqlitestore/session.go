@@ -14,10 +14,6 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// longestWait bounds the wait of work for a connection, and for the end of other work that
-// writes to the database.
-const longestWait = 10 * time.Second
-
 // session is a connection during one transaction of work.
 type session struct {
 	rowstore.Work
@@ -69,7 +65,7 @@ func (w *session) ready(ctx context.Context) error {
 }
 
 func (w *session) begin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	ctx, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait) // for the end of other work that writes to the database
 	defer cancel()
 	if err := w.store.takeTurn(ctx); err != nil {
 		return failure.Transient(err)

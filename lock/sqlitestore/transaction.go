@@ -14,7 +14,7 @@ import (
 // Begin is part of [lock.Transactor]. It takes a connection of the database for the work. The work
 // gets the transaction by [Tx]. Its first statement sends BEGIN IMMEDIATE.
 func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
-	waits, cancel := context.WithTimeout(ctx, longestWait)
+	waits, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait)
 	defer cancel()
 	work, err := s.newSession(waits)
 	if err != nil {
@@ -60,9 +60,9 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 		if t.err = t.work.ready(ctx); t.err != nil {
 			return
 		}
-		c, err := t.store.enter(ctx, false, func(ctx context.Context, f *files, now int64) error {
+		c, err := t.store.queue.Enter(ctx, queued{do: func(ctx context.Context, f *files, now int64) error {
 			return t.leave(ctx, f, receipt, keep, now)
-		})
+		}})
 		if err == nil {
 			<-c.Done()
 			err = c.Err
@@ -119,16 +119,7 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	if t.committed || t.err == nil || errors.Is(t.err, lock.ErrNotApplied) {
 		return t.committed, nil
 	}
-	if err = t.store.overwrite(ctx, t); err != nil {
-		return false, fmt.Errorf("sqlitestore: asking for the outcome of COMMIT: %s", err.Error()) // whether this question was applied does not show the outcome
-	}
-	t.err = nil
-	return t.committed, nil
-}
-
-// overwrite finds out whether the database has the receipt of t, and writes to it.
-func (s *Store) overwrite(ctx context.Context, t *workTransaction) error {
-	committed, err := writing(ctx, s, func(ctx context.Context, f *files, now int64) (committed bool, err error) {
+	committed, err := writing(ctx, t.store, func(ctx context.Context, f *files, now int64) (committed bool, err error) {
 		r, err := read(ctx, f.settled, t.key, now)
 		if err != nil {
 			return false, err
@@ -137,13 +128,14 @@ func (s *Store) overwrite(ctx context.Context, t *workTransaction) error {
 		if r == nil {
 			r = &rowstore.Row{Key: t.key, Token: []byte(t.token)} // a row that has ended
 		}
-		_, err = f.receipts.ExecContext(ctx, s.statements.settle, append(r.Values(), now)...)
+		_, err = f.receipts.ExecContext(ctx, t.store.statements.settle, append(r.Values(), now)...)
 		return committed, err
 	})
-	if err == nil {
-		t.committed = committed
+	if err != nil {
+		return false, fmt.Errorf("sqlitestore: asking for the outcome of COMMIT: %s", err.Error()) // whether this question was applied does not show the outcome
 	}
-	return err
+	t.committed, t.err = committed, nil
+	return committed, nil
 }
 
 func (t *workTransaction) Rollback(ctx context.Context) error {
