@@ -52,9 +52,6 @@ type asked struct {
 // ask reads the row of a key. If there is none, it inserts the entry of c, unless c needs a fence or
 // replaces another entry.
 func (s *Store) ask(ctx context.Context, key string, c *lock.Claim) (*asked, error) {
-	if err := s.usable(); err != nil {
-		return nil, err
-	}
 	call, err := s.claims.Enter(ctx, &asked{key: key, entry: entry(key, c), inserts: c.Replaces == "" && !c.Fenced})
 	if err != nil {
 		return nil, failure.NotApplied(err)
