@@ -82,15 +82,11 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := openFile(path, "busy_timeout(5000)")
-	if err != nil {
-		return failure.Of(err)
-	}
-	defer db.Close() //nolint:errcheck // nothing is written any more
-	conn, err := db.Conn(ctx)
+	f := new(files)
+	defer f.close()
+	conn, err := f.connect(ctx, path, "busy_timeout(5000)")
 	if err == nil {
 		err = migrate(ctx, conn, s.statements.present, s.statements.schema)
-		_ = conn.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("sqlitestore: migrating: %w", failure.Of(err))
