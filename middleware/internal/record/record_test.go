@@ -49,9 +49,6 @@ func write(a answer) []byte {
 func TestUnknown(t *testing.T) {
 	t.Parallel()
 	require.True(t, must.Get(record.Read([]byte(record.Unknown)))(t).Tombstone)
-	for _, other := range [][]byte{nil, record.Tombstone(200, nil, 0), record.Tombstone(0, []string{"/1"}, 0), write(answer{Status: 200})} {
-		require.NotEqual(t, record.Unknown, string(other))
-	}
 }
 
 // A record that is pending, or only says that the outcome is unknown, makes room for the final answer, which stays.
