@@ -45,18 +45,9 @@ const (
 	maxOrphans = 1 << 16     // bounds the removals, and with it the tokens that are kept: twice as many
 )
 
-// tokens are the tokens of orphans. A token is kept for longer than its entry is
-// removed: for as long as an entry of it can be in the store, so that this process is never
-// refused by its own claim.
-type tokens struct {
-	known    map[string]*token
-	all      []*token // in no order: those of known, and adopted ones
-	hand     int      // the one of all to look at next
-	removing int
-}
-
+// token is the token of an orphan. It is kept for longer than its entry is removed: for as long as an entry of
+// it can be in the store, so that this process is never refused by its own claim.
 type token struct {
-	name   string
 	fate   Fate
 	until  time.Time // when it may be forgotten, once orphan is nil
 	orphan *Orphan   // nil when it was removed, or given up
@@ -83,7 +74,7 @@ func (q *Queue) AddOrphan(o *Orphan) {
 	}
 	o.began = time.Now()
 	q.mu.Lock()
-	t, old := &q.tokens, q.tokens.known[o.Token]
+	old := q.tokens[o.Token]
 	if old != nil && old.fate == LostTakeover {
 		old.orphan = o // the adopting claim may have renewed it
 	}
@@ -91,11 +82,9 @@ func (q *Queue) AddOrphan(o *Orphan) {
 		q.mu.Unlock()
 		return
 	}
-	for range 2 {
-		q.visit()
-	}
-	k := &token{name: o.Token, fate: LostTakeover, orphan: o}
-	t.known[k.name], t.all = k, append(t.all, k)
+	q.visit()
+	k := &token{fate: LostTakeover, orphan: o}
+	q.tokens[o.Token] = k
 	if o.Takeover {
 		q.mu.Unlock()
 		return
@@ -110,9 +99,9 @@ func (q *Queue) AddOrphan(o *Orphan) {
 		return p
 	}}
 	k.fate, k.duty = Dead, d
-	t.removing++
+	q.removing++
 	q.start(d, removals, wait)
-	dropped := t.removing > maxOrphans
+	dropped := q.removing > maxOrphans
 	if dropped {
 		q.giveUp(q.kinds[removals].Pop()) // in an outage, the one that has waited longest
 		q.stats.Dropped++
@@ -127,30 +116,23 @@ func (q *Queue) AddOrphan(o *Orphan) {
 	q.wake()
 }
 
-// visit forgets the next token, unless its removal goes on or its entry can still be in the store. Two visits for
-// each new token forget faster than tokens come. Above the bound, only the removal counts. q.mu is held.
+// visit looks at two tokens, at a random place of the map, and forgets each, unless its removal goes on or its entry can
+// still be in the store. Two visits for each new token forget faster than tokens come. Above the bound, only the
+// removal counts. q.mu is held.
 func (q *Queue) visit() {
-	t := &q.tokens
-	if t.hand >= len(t.all) {
-		if t.hand = 0; len(t.all) == 0 {
+	visits := 2
+	for name, k := range q.tokens {
+		until := k.until
+		if k.orphan != nil {
+			until = q.entryMayExistUntil(k.orphan).Add(k.orphan.Linger)
+		}
+		if k.duty == nil && (len(q.tokens) > 2*maxOrphans || !time.Now().Before(until)) {
+			delete(q.tokens, name)
+		}
+		if visits--; visits == 0 {
 			return
 		}
 	}
-	k := t.all[t.hand]
-	until, known := k.until, t.known[k.name] == k // else it was adopted
-	if k.orphan != nil {
-		until = q.entryMayExistUntil(k.orphan).Add(k.orphan.Linger)
-	}
-	if k.duty != nil || known && len(t.all) <= 2*maxOrphans && time.Now().Before(until) {
-		t.hand++
-		return
-	}
-	if known {
-		delete(t.known, k.name)
-	}
-	last := len(t.all) - 1
-	t.all[t.hand], t.all[last] = t.all[last], nil
-	t.all = t.all[:last]
 }
 
 // entryMayExistUntil returns the latest time at which the entry of o can still exist, without its linger. q.mu is
@@ -171,7 +153,7 @@ func (q *Queue) entryMayExistUntil(o *Orphan) time.Time {
 func (q *Queue) end(k *token, linger time.Duration) {
 	k.until = q.entryMayExistUntil(k.orphan).Add(linger)
 	k.orphan, k.duty = nil, nil
-	q.tokens.removing--
+	q.removing--
 }
 
 // giveUp gives up a removal that is in no queue and does not run. q.mu is held.
@@ -184,7 +166,7 @@ func (q *Queue) giveUp(d *Duty) {
 func (q *Queue) FateOf(token string) Fate {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if k := q.tokens.known[token]; k != nil {
+	if k := q.tokens[token]; k != nil {
 		return k.fate
 	}
 	return NotKnown
@@ -194,7 +176,7 @@ func (q *Queue) FateOf(token string) Fate {
 func (q *Queue) Adopted(token string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.tokens.known, token)
+	delete(q.tokens, token)
 }
 
 // try sends one compare-and-delete, and returns the pause before the next. Close cannot

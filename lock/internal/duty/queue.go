@@ -68,12 +68,14 @@ type Queue struct {
 	maxLag  time.Duration // the longest time after the return of a call in which its command may still take effect
 	pending send.Counter  // duties, answered or not
 
-	mu     sync.Mutex
-	kinds  [2]kind // in the order of precedence
-	all    map[*Duty]struct{}
-	tokens tokens
-	stage  Stage
-	stats  Stats
+	mu    sync.Mutex
+	kinds [2]kind // in the order of precedence
+	all   map[*Duty]struct{}
+	stage Stage
+	stats Stats
+
+	tokens   map[string]*token // of orphans
+	removing int               // orphans that are being removed
 }
 
 // Stats are the present numbers of a [Queue].
@@ -109,8 +111,7 @@ const (
 
 // New returns a Queue without duties.
 func New(sender *send.Sender, maxLag time.Duration) *Queue {
-	q := &Queue{sender: sender, maxLag: maxLag, all: make(map[*Duty]struct{})}
-	q.tokens.known = make(map[string]*token)
+	q := &Queue{sender: sender, maxLag: maxLag, all: make(map[*Duty]struct{}), tokens: make(map[string]*token)}
 	for i := range q.kinds {
 		q.kinds[i].Queue = clock.NewQueue[*Duty](q.wake)
 	}
@@ -278,7 +279,7 @@ func (q *Queue) Stop() {
 			waiting = append(waiting, d)
 		}
 	}
-	q.tokens = tokens{}
+	q.tokens, q.removing = nil, 0
 	q.mu.Unlock()
 	for _, d := range waiting {
 		d.GiveUp()
