@@ -74,7 +74,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 // judge acts on the entry in the way of a claim. again says that the key is to be claimed again.
 func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
 	if e.run != nil {
-		e.run.replaces, e.run.attempt = "", 1 // the entry has changed since the last claim
+		e.run.replaces, e.run.replacesHeld, e.run.attempt = "", false, 1 // the entry has changed since the last claim
 	}
 	entry.Key = e.label()
 	e.observed.noteFound(entry.Owner)
@@ -100,7 +100,10 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clo
 		}
 		return err == nil, err
 	case fate == duty.LostTakeover && e.run.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
-		return l.adopt(ctx, e, entry, deadline)
+		// A takeover of this Locker was applied and not answered. No work has begun under its token, so the claim
+		// that replaces it keeps its attempt number.
+		e.run.replaces, e.run.replacesHeld, e.run.attempt = entry.Token, true, entry.Attempt
+		return true, nil
 	}
 	if reason := e.run.refusal(entry.State, entry.Fingerprint, l.cfg.rerun); reason != nil {
 		return false, &RefusedError{Reason: reason, Entry: *entry}
@@ -148,25 +151,4 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	}
 	l.emit(ctx, e, as, took, nil)
 	return nil
-}
-
-// adopt continues a takeover of this Locker whose claim was applied and not answered. It
-// renews the token of that claim and keeps its attempt number, since no work has begun under
-// it. If that lease is over, the key is claimed again.
-func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
-	e.cleanUpClaim()
-	e.claim.takeover, e.run.attempt = true, entry.Attempt
-	sent := clock.Now()
-	renew := call{name: callRenew, key: e.entry, claim: e.newClaim(entry.Token, sent)}
-	err = l.call(ctx, send.Terms{Budget: deadline.Until()}, &renew)
-	e.claim.flight, e.claim.unanswered = renew.sent.Flight, renew.sent.Unanswered
-	switch {
-	case err != nil:
-		return false, err
-	case !renew.ok:
-		e.run.replaces, e.run.attempt = "", 1
-		return true, nil
-	}
-	l.core.duties.Adopted(entry.Token)
-	return false, l.granted(ctx, e, entry.Fence, sent, EventClaimed)
 }

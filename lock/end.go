@@ -281,7 +281,7 @@ func (e *Lease) settleAgain(ctx context.Context, first clock.Moment, closing boo
 
 // cleanUpClaim gives the claim to the clean-up if it may have left an entry without a holder,
 // or may still leave one. A takeover is not removed: its entry shows that the outcome of the
-// earlier run is unknown. See Locker.adopt.
+// earlier run is unknown. The next claim of the key replaces it: see Locker.judge.
 func (e *Lease) cleanUpClaim() {
 	flight := e.claim.flight
 	if e.claim.orphaned || flight != nil && flight.Doubt() != (send.Doubt{}) {

@@ -164,7 +164,8 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 		Longest: lease == cfg.lease && !cfg.rerun, // with rerun, Commit renews for as long as a record is kept
 	}
 	if r := e.run; r != nil {
-		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.fingerprint, cfg.keep, r.scope
+		c.Replaces, c.ReplacesHeld, c.Attempt = r.replaces, r.replacesHeld, r.attempt
+		c.Fingerprint, c.Linger, c.Scope = r.fingerprint, cfg.keep, r.scope
 		if r.forgottenOnCrash(cfg.inTx) {
 			c.Linger = 0
 		}
@@ -229,8 +230,9 @@ type Run struct {
 	room        [48]byte
 
 	// Written before the lease is granted.
-	replaces string // token of the abandoned entry to take over
-	attempt  int
+	replaces     string // token of the abandoned entry to take over
+	replacesHeld bool   // its lease may still run: it is a lost takeover of this process
+	attempt      int
 
 	mu    sync.Mutex // held during Settle: a second call waits for the outcome of the first
 	phase runPhase

@@ -145,7 +145,7 @@ func TestLostTakeoverIsContinued(t *testing.T) {
 	}
 }
 
-// The answer to the renewal that adopts the takeover can be lost as well, and
+// The answer to the claim that replaces the takeover can be lost as well, and
 // another process can have taken over meanwhile.
 func TestALostTakeoverThatIsTakenOver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -156,9 +156,8 @@ func TestALostTakeoverThatIsTakenOver(t *testing.T) {
 		s.Next(fault.Claim, nil).Every(fault.HangReply, fault.Claim)
 		require.ErrorIs(t, ask(t, l, print1), lock.ErrUnknown)
 		s.Every(nil, fault.Claim)
-		s.Every(fault.HangReply, fault.Renew)
+		s.Next(fault.Claim, nil, fault.HangReply, fault.HangReply)
 		require.ErrorIs(t, ask(t, l, print1), lock.ErrUnknown)
-		s.Every(nil, fault.Renew)
 		time.Sleep(lease)
 		must.Run(t)(other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			require.Equal(t, 3, lock.Attempt(ctx))
@@ -171,17 +170,17 @@ func TestALostTakeoverThatIsTakenOver(t *testing.T) {
 	})
 }
 
-// A Locker continues a takeover without an answer by a renewal. If that call fails, too, the next
-// call of this process is not refused because of it.
+// A Locker replaces its takeover without an answer. If that claim fails, too, the next call of this process is
+// not refused because of it.
 func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 	for name, f := range map[string][]fault.Func{
-		"renew lost all":  slices.Repeat([]fault.Func{fault.LoseReply}, 8),
-		"renew hangs":     {fault.HangReply, fault.HangReply},
-		"renew req hangs": {fault.HangRequest, fault.HangRequest},
-		"renew refused":   slices.Repeat([]fault.Func{fault.Refuse}, 8),
-		"renew late":      {fault.Late(lease / 2), fault.Late(lease)},
-		"renew panics":    {func(_ context.Context, apply func() error) error { _ = apply(); panic("a hook's") }},
-		"renew denied":    {denied},
+		"claim lost all":  slices.Repeat([]fault.Func{fault.LoseReply}, 8),
+		"claim hangs":     {fault.HangReply, fault.HangReply},
+		"claim req hangs": {fault.HangRequest, fault.HangRequest},
+		"claim refused":   slices.Repeat([]fault.Func{fault.Refuse}, 8),
+		"claim late":      {fault.Late(lease / 2), fault.Late(lease)},
+		"claim panics":    {func(_ context.Context, apply func() error) error { _ = apply(); panic("a hook's") }},
+		"claim denied":    {denied},
 		"entry gone":      {func(context.Context, func() error) error { return nil }},
 	} {
 		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -191,9 +190,9 @@ func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 			l := open(opts...)
 			s.Next(fault.Claim, nil, fault.HangReply, fault.HangReply)
 			require.ErrorIs(t, ask(t, l, print1), lock.ErrUnknown)
-			s.Next(fault.Renew, f...)
+			s.Next(fault.Claim, append([]fault.Func{nil}, f...)...)
 			_, _, err := l.With(lock.WithLease(2*lease), lock.WithBudget(budget/2)).Once(t.Context(), key, print1, f1.run("b"))
-			s.Skip(fault.Renew)
+			s.Skip(fault.Claim)
 			if err == nil {
 				return
 			}
@@ -208,9 +207,9 @@ func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 	}
 }
 
-// no-self-conflict: the renewal that adopts a lost takeover is applied, and has no answer. Its Locker remembers the
-// token for as long as the prolonged entry can last.
-func TestALostAdoptionIsRemembered(t *testing.T) {
+// no-self-conflict: the claim that replaces a lost takeover is applied, and has no answer. Its Locker remembers the
+// token for as long as the entry can last.
+func TestALostReplacementIsRemembered(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f1 effect
 		s.Lag = 0
@@ -222,14 +221,13 @@ func TestALostAdoptionIsRemembered(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		for range 12 {
 			time.Sleep(2 * time.Second)
-			s.Next(fault.Renew, fault.HangReply, fault.HangReply)
 			s.Every(fault.HangRequest, fault.Claim)
 			_, err := l.Acquire(t.Context(), "another") // so that old ones are forgotten
 			require.Error(t, err)
 			s.Every(nil, fault.Claim)
+			s.Next(fault.Claim, nil, fault.HangReply, fault.HangReply)
 			require.ErrorIs(t, ask(t, l, print1), lock.ErrUnknown)
 		}
-		s.Skip(fault.Renew)
 		must.Run(t)(l.Once(t.Context(), key, print1, f1.run("b")))
 		s.Free(t, record)
 	})

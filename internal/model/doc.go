@@ -19,10 +19,10 @@
 //   - sight.pml: a process is not refused by its own dead claims, and does not delete
 //     its own living ones, if it deletes on sight what it knows to be dead, knows it
 //     from the end of the acquire on, and does not forget it with its clean-up.
-//   - takeover.pml: a takeover whose answer was lost is renewed by the next call of its
-//     process, and goes on as that attempt. To wait for its lease counts an attempt that
+//   - takeover.pml: a takeover whose answer was lost is replaced by the next call of its
+//     process, which goes on as that attempt. To wait for its lease counts an attempt that
 //     was none, to delete it makes the next run take itself for the first, and to go on
-//     without the renewal makes two holders.
+//     without a claim of its own makes two holders.
 //   - set.pml: all keys of a set are taken, or none, some set of free keys is granted, and no key
 //     stays behind, with one command for all keys and with one for each in one order. A
 //     command that takes a part, an order of each caller's own, a release in part, and
@@ -51,6 +51,6 @@
 //
 // There are two clients and one key, but two keys in set.pml and four clients in ticket.pml. There
 // is one server, which keeps what it has acknowledged, and one or two sends of a claim.
-// Renewals except for those of lost takeovers, failovers and quorums are not part of them,
+// Renewals, failovers and quorums are not part of them,
 // nor is a process that dies: what it leaves ends with its lease. In set.pml no lease ends.
 package model

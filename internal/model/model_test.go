@@ -62,7 +62,7 @@ func TestModel(t *testing.T) {
 		"takeover/a lost one is waited for": {"grown", "LOST=WAITS", ""},
 		"takeover/a lost one is deleted":    {"forgotten", "LOST=DELETES", ""},
 		"takeover/a lost one is trusted":    {"overlapped", "LOST=TRUSTS", ""},
-		"takeover/a lost one is renewed":    {"ANY", "LOST=RENEWS", "adoption"},
+		"takeover/a lost one is replaced":   {"ANY", "LOST=REPLACES", "adoption"},
 
 		"set/one command that takes all or none":          {"ANY", "HOW=ONCE", "grant"},
 		"set/one command that takes all or none, waiting": {"ANY", "HOW=ONCE WAITS=1", "grant"},

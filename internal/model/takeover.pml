@@ -6,8 +6,8 @@
  * other. A call claims with a token of its own: it takes a free key as attempt 1,
  * and an abandoned entry that it has met, by compare and swap, as the attempt after
  * that. A claim or its answer may be lost or late, and a lease may end at any time,
- * with which the lease of its holder is over too. A process keeps the token of the
- * takeover that was not answered, and runs nothing for it.
+ * with which the lease of its holder is over too. A process keeps the tokens of the
+ * takeovers that were not answered, and runs nothing for them.
  *
  * Properties:
  *
@@ -29,17 +29,17 @@
  *                        an abandoned entry like others
  *               DELETES  it deletes the entry, as it would that of another dead claim
  *               TRUSTS   it goes on as that attempt
- *               RENEWS   it renews the entry, and goes on as that attempt if the
- *                        answer is yes; else it claims anew
+ *               REPLACES it takes the entry over, held or abandoned, by compare and
+ *                        swap, as that attempt
  */
 
 #define WAITS 0
 #define DELETES 1
 #define TRUSTS 2
-#define RENEWS 3
+#define REPLACES 3
 
 #define CALLS 3  /* of each process */
-#define TOKENS 7 /* 1 is that of the process that vanished; 2, 4, 6 and 3, 5, 7 are those of the two */
+#define TOKENS 9 /* 1 is that of the process that vanished; the two have 2, 4, 6, 8 and 3, 5, 7, 9 */
 #define OWNER(token) ((token) % 2)
 
 mtype = { free, held, abandoned };
@@ -48,16 +48,14 @@ mtype state = abandoned;
 byte entry = 1;
 byte attempt = 1;
 byte runs = 1;    /* begun so far */
-bool ran[8];      /* under a token */
+bool ran[10];     /* under a token */
 
-/* A claim of a process is on its way; so is its renewal. */
-bool travels[8];
-byte replaces[8];
-byte claims[8];   /* the attempt that it claims */
-byte renews[2];
-bool asks[2];     /* a process waits for an answer to its renewal */
+bool travels[10]; /* a claim with the token is on its way */
+byte replaces[10];
+bool heldToo[10]; /* it replaces a held entry, too */
+byte claims[10];  /* the attempt that it claims */
+bool lost[10];    /* a takeover with the token had no answer */
 bool said[2];     /* there is an answer */
-bool yes[2];
 mtype met[2];     /* what it says is there */
 byte metToken[2], metAttempt[2];
 byte waiting[2];  /* for an answer to the claim of that token */
@@ -65,8 +63,11 @@ bool valid[2];    /* a process runs under a lease that it holds */
 bool overlapped, grown, forgotten, adopted;
 #define ANY (overlapped || grown || forgotten)
 
+/* What a process has met is the entry of a takeover that it has lost. */
+#define MINE (lost[metToken[_pid]] && OWNER(metToken[_pid]) == _pid)
+
 /* A run begins if its lease is not over yet: its holder's clock says so, which began
-   before the claim or the renewal was sent. trusted: it does not look. */
+   before the claim was sent. trusted: it does not look. */
 inline begin(mine, nth, trusted) {
 	d_step {
 		if
@@ -74,7 +75,7 @@ inline begin(mine, nth, trusted) {
 			valid[_pid] = true;
 			overlapped = overlapped || (valid[0] && valid[1]);
 			forgotten = forgotten || nth <= runs;
-			adopted = adopted || mine == lost;
+			adopted = adopted || lost[over];
 			runs++;
 			ran[mine] = true;
 			printf("process %d runs attempt %d under token %d\n", _pid + 1, nth, mine)
@@ -92,6 +93,7 @@ inline send(nth, over) {
 	d_step {
 		travels[token] = true;
 		replaces[token] = over;
+		heldToo[token] = too;
 		claims[token] = nth;
 		waiting[_pid] = token;
 		said[_pid] = false;
@@ -104,12 +106,14 @@ inline next() {
 		said[_pid] = false;
 		token = token + 2;
 		over = 0;
+		too = false;
 		nth = 1 }
 }
 
 active [2] proctype process() {
 	byte token = 2 + _pid;
-	byte lost, nth = 1, over;
+	byte nth = 1, over;
+	bool too; /* what it replaces may be held */
 	byte calls;
 
 	do
@@ -123,43 +127,38 @@ active [2] proctype process() {
 				begin(token, nth, false);
 				calls++;
 				next()
-			:: met[_pid] != free && metToken[_pid] != token && metToken[_pid] == lost && LOST == DELETES ->
+			:: met[_pid] != free && metToken[_pid] != token && MINE && LOST == DELETES ->
 				d_step {
 					if
-					:: entry == lost -> state = free; entry = 0; attempt = 0
+					:: entry == metToken[_pid] -> state = free; entry = 0; attempt = 0
 					:: else
 					fi;
 					printf("process %d deletes what it has lost\n", _pid + 1) };
 				next()
-			:: met[_pid] != free && metToken[_pid] != token && metToken[_pid] == lost && LOST == TRUSTS ->
-				begin(lost, metAttempt[_pid], true);
-				lost = 0;
+			:: met[_pid] != free && metToken[_pid] != token && MINE && LOST == TRUSTS ->
+				begin(metToken[_pid], metAttempt[_pid], true);
+				lost[metToken[_pid]] = false;
 				calls++;
 				next()
-			:: met[_pid] != free && metToken[_pid] != token && metToken[_pid] == lost && LOST == RENEWS ->
-				d_step { said[_pid] = false; waiting[_pid] = 0; renews[_pid] = lost; asks[_pid] = true };
-				if
-				:: said[_pid] && yes[_pid] ->
-					begin(lost, metAttempt[_pid], false);
-					lost = 0;
-					calls++
-				:: said[_pid] && !yes[_pid] -> lost = 0 /* it claims anew */
-				:: calls++ /* no answer: it stays lost */
-				fi;
-				d_step { asks[_pid] = false; yes[_pid] = false };
-				next()
-			:: met[_pid] == abandoned && metToken[_pid] != token && !(metToken[_pid] == lost && LOST != WAITS) ->
-				d_step { grown = grown || metToken[_pid] == lost && !ran[lost];
+			:: met[_pid] != free && metToken[_pid] != token && MINE && LOST == REPLACES ->
+				d_step { waiting[_pid] = 0; said[_pid] = false;
+					over = metToken[_pid];
+					too = true;
+					nth = metAttempt[_pid];
+					token = token + 2 }
+			:: met[_pid] == abandoned && metToken[_pid] != token && !(MINE && LOST != WAITS) ->
+				d_step { grown = grown || MINE && !ran[metToken[_pid]];
 					waiting[_pid] = 0; said[_pid] = false;
 					over = metToken[_pid];
+					too = false;
 					nth = metAttempt[_pid] + 1;
 					token = token + 2 }
-			:: met[_pid] == free || met[_pid] == held && metToken[_pid] != token && !(metToken[_pid] == lost && LOST != WAITS) ->
+			:: met[_pid] == free || met[_pid] == held && metToken[_pid] != token && !(MINE && LOST != WAITS) ->
 				calls++;
 				next()
 			fi
 		:: d_step { !said[_pid] ->
-			lost = (over -> token : lost);
+			lost[token] = over != 0;
 			printf("process %d gives up with token %d\n", _pid + 1, token);
 			calls++ };
 			next()
@@ -170,7 +169,8 @@ active [2] proctype process() {
 #define CLAIM(t) \
 	:: d_step { travels[t] -> travels[t] = false; \
 		if \
-		:: state == free && !replaces[t] || state == abandoned && replaces[t] && entry == replaces[t] -> \
+		:: state == free && !replaces[t] || \
+			(state == abandoned || state == held && heldToo[t]) && replaces[t] && entry == replaces[t] -> \
 			state = held; entry = t; attempt = claims[t]; \
 			printf("the claim of token %d is applied\n", t) \
 		:: else \
@@ -183,16 +183,6 @@ active [2] proctype process() {
 		fi } \
 	:: d_step { travels[t] -> travels[t] = false; printf("the claim of token %d is lost\n", t) }
 
-#define RENEW(p) \
-	:: d_step { renews[p] -> \
-		yes[p] = asks[p] && state != free && entry == renews[p]; \
-		said[p] = said[p] || asks[p]; \
-		if \
-		:: state != free && entry == renews[p] -> state = held; printf("process %d has renewed token %d\n", p + 1, entry) \
-		:: else \
-		fi; \
-		renews[p] = 0 }
-
 active proctype server() {
 end:	do
 	CLAIM(2)
@@ -201,8 +191,8 @@ end:	do
 	CLAIM(5)
 	CLAIM(6)
 	CLAIM(7)
-	RENEW(0)
-	RENEW(1)
+	CLAIM(8)
+	CLAIM(9)
 	:: d_step { state == held ->
 		state = abandoned;
 		valid[OWNER(entry)] = false;

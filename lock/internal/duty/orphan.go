@@ -61,7 +61,7 @@ type Fate uint8
 const (
 	NotKnown     Fate = iota // it does not belong to an orphan
 	Dead                     // its claim has no holder, and its entry may be removed
-	LostTakeover             // its takeover had no answer, and the next claim of the key adopts it
+	LostTakeover             // its takeover had no answer, and the next claim of the key replaces it
 )
 
 // AddOrphan keeps the token of o, and lets the queue remove its entry, unless o is a takeover or its token is
@@ -74,11 +74,7 @@ func (q *Queue) AddOrphan(o *Orphan) {
 	}
 	o.began = time.Now()
 	q.mu.Lock()
-	old := q.tokens[o.Token]
-	if old != nil && old.fate == LostTakeover {
-		old.orphan = o // the adopting claim may have renewed it
-	}
-	if old != nil || q.stage == stopped {
+	if q.tokens[o.Token] != nil || q.stage == stopped {
 		q.mu.Unlock()
 		return
 	}
@@ -170,13 +166,6 @@ func (q *Queue) FateOf(token string) Fate {
 		return k.fate
 	}
 	return NotKnown
-}
-
-// Adopted forgets the token of a takeover that has a holder now.
-func (q *Queue) Adopted(token string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.tokens, token)
 }
 
 // try sends one compare-and-delete, and returns the pause before the next. Close cannot
