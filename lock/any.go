@@ -10,6 +10,7 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Slots returns the keys of n permits, for [Locker.DoAny]: "export=7#1", "export=7#2" and
@@ -194,7 +195,7 @@ func (s *search) inLine(ctx context.Context) error {
 		unavailable := errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
 		switch {
 		case s.outage != nil: // the store was not asked
-		case unavailable && callerGone(ctx): // other callers may get another answer
+		case unavailable && send.Gone(ctx) != nil: // other callers may get another answer
 		default:
 			place.NoteServed(!unavailable && (err != nil || !s.lease.local.Unprotected()))
 		}

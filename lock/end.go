@@ -198,7 +198,7 @@ func (e *Lease) discard(ctx context.Context, err error) {
 	default:
 		e.cleanUpClaim()
 		decide := func() local.Decision { return decisionOf(e, err) }
-		if callerGone(ctx) { // other callers may get another answer
+		if send.Gone(ctx) != nil { // other callers may get another answer
 			decide = nil
 		}
 		e.local.Leave(decide)

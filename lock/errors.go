@@ -12,13 +12,13 @@ import (
 // The reasons for a refusal. A refusal is a [*RefusedError] that matches one of them.
 var (
 	// ErrHeld: the key has a holder.
-	ErrHeld error = sentinel("lock: key is held")
+	ErrHeld = errors.New("lock: key is held")
 	// ErrSettled: the work was done, and its receipt is kept. A cool-down is an empty receipt.
-	ErrSettled error = sentinel("lock: key is settled")
+	ErrSettled = errors.New("lock: key is settled")
 	// ErrMismatch: the key was used for a different request.
-	ErrMismatch error = sentinel("lock: key belongs to a different request")
+	ErrMismatch = errors.New("lock: key belongs to a different request")
 	// ErrAbandoned: a holder vanished and the outcome of its work is unknown.
-	ErrAbandoned error = sentinel("lock: key was abandoned by its holder")
+	ErrAbandoned = errors.New("lock: key was abandoned by its holder")
 )
 
 // errReplay ends an acquire of Once that found a receipt. It is not exported: the cause of a caller's
@@ -29,7 +29,7 @@ var errReplay = errors.New("lock: a receipt was found")
 var (
 	// ErrUnavailable: the store gave no answer within the budget, or denied the
 	// call. The work of an acquire that returns it was not started.
-	ErrUnavailable error = sentinel("lock: store unavailable")
+	ErrUnavailable = errors.New("lock: store unavailable")
 	// ErrUnknown: like ErrUnavailable, which it matches too, but the store may
 	// have applied the call. The Locker then cleans up after the call.
 	ErrUnknown error = &refined{"lock: outcome unknown", ErrUnavailable}
@@ -43,17 +43,17 @@ var (
 	// share (memstore.WithScopeShare). It matches ErrDenied too.
 	ErrFull error = &refined{"lock: store full", ErrDenied}
 	// ErrClosed: the Locker was closed.
-	ErrClosed error = sentinel("lock: closed")
+	ErrClosed = errors.New("lock: closed")
 	// ErrLost: the lease ended before the work did: another process took or
 	// removed the entry, it could not be renewed in time, or it reached
 	// WithMaxHold. The text says which.
-	ErrLost error = sentinel("lock: lease lost")
+	ErrLost = errors.New("lock: lease lost")
 	// ErrHandedOver: the lease ended because its key was handed over, by [Lease.HandOver].
-	ErrHandedOver error = sentinel("lock: the key was handed over")
+	ErrHandedOver = errors.New("lock: the key was handed over")
 	// ErrNotApplied is for stores: an error that matches it says that the call
 	// certainly had no effect and will have none. Every other error means
 	// "unknown".
-	ErrNotApplied error = sentinel("lock: not applied")
+	ErrNotApplied = errors.New("lock: not applied")
 )
 
 // RefusedError has the reason for which a key was refused, and the entry under it. It matches
@@ -113,11 +113,7 @@ func (t *TransactionError) Class() string {
 	return Class(t.Err)
 }
 
-type sentinel string
-
-func (s sentinel) Error() string { return string(s) }
-
-// refined is a special case of another sentinel.
+// refined is a special case of another error.
 type refined struct {
 	text    string
 	general error

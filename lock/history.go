@@ -104,11 +104,3 @@ func (n *names) note(key string) {
 		}
 	}
 }
-
-// list returns the names, sorted.
-func (n *names) list() []string {
-	if known := n.known.Load(); known != nil {
-		return slices.Sorted(maps.Keys(*known))
-	}
-	return nil
-}

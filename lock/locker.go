@@ -96,11 +96,6 @@ func New(store Store, opts ...Option) *Locker {
 	c.trouble.Store(new(string))
 	c.duties = duty.New(c.sender, about.MaxLag)
 	c.sender.Dead = func(token string) bool { return c.duties.FateOf(token) == duty.Dead }
-	return c.newLocker(cfg)
-}
-
-// newLocker returns a Locker over c.
-func (c *core) newLocker(cfg config) *Locker {
 	return &Locker{core: c, cfg: cfg}
 }
 
@@ -111,7 +106,7 @@ func (c *core) newLocker(cfg config) *Locker {
 func (l *Locker) With(opts ...Option) *Locker {
 	cfg := l.cfg.with(opts)
 	cfg.require(&l.core.about)
-	return l.core.newLocker(cfg)
+	return &Locker{core: l.core, cfg: cfg}
 }
 
 // Validate returns an error that names settings of l and opts which contradict each other, or

@@ -89,7 +89,7 @@ func (l *Locker) acquireAll(ctx context.Context, s *Set) error {
 		// other lease is derived from the lease before it.
 		cfg := l.cfg
 		cfg.detached = false
-		of, parent = l.core.newLocker(cfg), context.WithoutCancel(ctx)
+		of, parent = &Locker{core: l.core, cfg: cfg}, context.WithoutCancel(ctx)
 	}
 	until := clock.Now().Add(l.cfg.wait)
 	done, err := of.claimAtOnce(ctx, parent, s)

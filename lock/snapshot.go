@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -49,19 +50,8 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 	if match == nil {
 		match = func(string, string) bool { return true }
 	}
-	return Snapshot{
-		Holds:      l.core.holds(limit, match),
-		Cleanups:   l.core.cleanups(limit, match),
-		Recoveries: l.core.recent.latest(limit, match),
-		Names:      l.core.names.list(),
-	}
-}
-
-// holds lists at most limit of the keys that match accepts: granted keys, the oldest first, and
-// then pending ones. It examines all keys, so that a key that hangs is listed.
-func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
-	var all []Hold
-	for _, k := range c.keys.Keys() {
+	s := Snapshot{Recoveries: l.core.recent.latest(limit, match)}
+	for _, k := range l.core.keys.Keys() { // all, so that a key that hangs is listed
 		if e := leaseOf(k.Holder); match(e.entry, e.owner) {
 			h := Hold{Key: e.label(), Entry: e.entry, Owner: e.owner, Set: slices.Clone(e.set), Waiting: k.Waiting, Ending: k.Settling}
 			if e.local.Granted() { // until then, the token belongs to the goroutine that claims
@@ -69,15 +59,25 @@ func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 				h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
 				h.Until, h.Renewed = valid.Until.Wall(), valid.RenewAt != clock.Never
 			}
-			all = append(all, h)
+			s.Holds = append(s.Holds, h)
 		}
 	}
-	return first(limit, all, func(a, b Hold) int {
+	s.Holds = first(limit, s.Holds, func(a, b Hold) int {
 		if a.Since.IsZero() != b.Since.IsZero() {
 			return b.Since.Compare(a.Since)
 		}
 		return a.Since.Compare(b.Since)
 	})
+	for _, d := range l.core.duties.List() {
+		if match(d.Entry, d.Owner) {
+			s.Cleanups = append(s.Cleanups, Cleanup{Key: d.Key, Entry: d.Entry, Token: d.Token, Owner: d.Owner, Kind: EventKind(d.Kind), Since: d.Since})
+		}
+	}
+	s.Cleanups = first(limit, s.Cleanups, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })
+	if known := l.core.names.known.Load(); known != nil {
+		s.Names = slices.Sorted(maps.Keys(*known))
+	}
+	return s
 }
 
 // first sorts all, and returns a copy of the first limit elements, none if limit is negative. The
@@ -85,17 +85,6 @@ func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 func first[T any](limit int, all []T, order func(a, b T) int) []T {
 	slices.SortFunc(all, order)
 	return slices.Clone(all[:min(max(limit, 0), len(all))])
-}
-
-// cleanups lists the first of the clean-ups that match accepts.
-func (c *core) cleanups(limit int, match func(entry, owner string) bool) []Cleanup {
-	var all []Cleanup
-	for _, t := range c.duties.List() {
-		if match(t.Entry, t.Owner) {
-			all = append(all, Cleanup{Key: t.Key, Entry: t.Entry, Token: t.Token, Owner: t.Owner, Kind: EventKind(t.Kind), Since: t.Since})
-		}
-	}
-	return first(limit, all, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })
 }
 
 // Stats are the present numbers of a Locker, for gauges.

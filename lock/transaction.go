@@ -34,7 +34,7 @@ func (r *Run) begin(caller context.Context) error {
 		return nil
 	}
 	cancel(err)
-	if err = publicError(err, false); !callerGone(caller) {
+	if err = publicError(err, false); send.Gone(caller) == nil {
 		l.logFailure(caller, err)
 	}
 	l.emitFailed(caller, e, callBegin, began.Since(), err)

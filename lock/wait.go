@@ -174,7 +174,7 @@ func (l *Locker) mayPoll(ctx context.Context, err error, known *error) (hint tim
 	case l.cfg.failOpen:
 		return noPoll, *known
 	}
-	if err = withRefusal(err, *known); callerGone(ctx) {
+	if err = withRefusal(err, *known); send.Gone(ctx) != nil {
 		return noPoll, err
 	}
 	return 0, err
@@ -241,9 +241,6 @@ func gaveUp(ctx context.Context, refused error) error {
 	return fmt.Errorf("%w: %w", refused, context.Cause(ctx))
 }
 
-// callerGone reports whether the caller no longer waits.
-func callerGone(ctx context.Context) bool { return send.Gone(ctx) != nil }
-
 // acquireTerms says how one key is acquired.
 type acquireTerms struct {
 	wait    time.Duration // how long to wait for a holder
@@ -258,5 +255,5 @@ type acquireTerms struct {
 // may, if the store did not serve the acquire. errors.ErrUnsupported is an answer of the store,
 // and a caller that has left needs no work.
 func (l *Locker) failsOpen(ctx context.Context, err error) bool {
-	return l.cfg.failOpen && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && !callerGone(ctx)
+	return l.cfg.failOpen && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && send.Gone(ctx) == nil
 }

@@ -99,7 +99,9 @@ func (q *Queue) AddOrphan(o *Orphan) {
 	q.start(d, removals, wait)
 	dropped := q.removing > maxOrphans
 	if dropped {
-		q.giveUp(q.kinds[removals].Pop()) // in an outage, the one that has waited longest
+		oldest := q.kinds[removals].Pop() // in an outage, the one that has waited longest
+		q.forget(oldest)
+		q.end(oldest.token, oldest.token.orphan.Linger)
 		q.stats.Dropped++
 	}
 	q.mu.Unlock()
@@ -150,12 +152,6 @@ func (q *Queue) end(k *token, linger time.Duration) {
 	k.until = q.entryMayExistUntil(k.orphan).Add(linger)
 	k.orphan, k.duty = nil, nil
 	q.removing--
-}
-
-// giveUp gives up a removal that is in no queue and does not run. q.mu is held.
-func (q *Queue) giveUp(d *Duty) {
-	q.forget(d)
-	q.end(d.token, d.token.orphan.Linger)
 }
 
 // FateOf returns the fate of token.
