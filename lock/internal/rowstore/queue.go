@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/admission"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // LongestWait bounds the wait of work for a connection of the pool. While the wait
@@ -21,7 +21,7 @@ const LongestWait = 5 * time.Second
 // execute it after its caller has gone, and its entry would have to be removed.
 type Queue struct {
 	mu      sync.Mutex
-	gauge   admission.Gauge
+	gauge   send.Gauge
 	waiting int
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httplatch/httplatch/lock/internal/admission"
 	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
@@ -83,7 +82,7 @@ type Server struct {
 	dialed  time.Time // when the last dial began
 	located time.Time // when the server was last looked for
 	window  window
-	gauge   admission.Gauge
+	gauge   send.Gauge
 	ticking bool
 	looked  time.Time // when the server last looked through the queues
 	full    time.Time // when the window last kept commands in the queue

@@ -1,6 +1,4 @@
-// Package admission estimates how long a call would wait in a queue before a store, so that a call which cannot be
-// served in its time is refused when it arrives: certainly not applied, and long before its caller's time is over.
-package admission
+package send
 
 import "time"
 
@@ -11,9 +9,11 @@ const (
 	stale   = 100 * time.Millisecond // without a queue, after which a rate is forgotten: the store keeps up now
 )
 
-// Gauge measures how many claims a second leave a queue, while there is one: an idle store
-// does not show how fast it could be. It counts claims and not commands, because the ends of
-// leases overtake the claims that wait, one for one.
+// Gauge estimates how long a claim would wait in a queue before a store, so that a claim which cannot be served in its
+// time is refused when it arrives: certainly not applied, and long before its caller's time is over.
+//
+// It measures how many claims a second leave the queue, while there is one: an idle store does not show how fast it
+// could be. It counts claims and not commands, because the ends of leases overtake the claims that wait, one for one.
 //
 // The rate is a ratio of means. A mean of ratios would be too low: most short
 // times see no answer at all.
