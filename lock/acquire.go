@@ -83,7 +83,6 @@ func (e *Lease) init(ctx context.Context, l *Locker, entry string) *Lease {
 	return e
 }
 
-// originOf calls the function of WithOrigin.
 func (l *Locker) originOf(ctx context.Context) (origin string) {
 	defer l.logPanic(ctx, "lock: the function of WithOrigin panicked", EventClaimed)
 	return l.cfg.origin(ctx)

@@ -78,7 +78,6 @@ func (l *Locker) AcquireAny(ctx context.Context, keys []string) (*Lease, error) 
 	return nil, err
 }
 
-// search is the search of one caller for a free key.
 type search struct {
 	locker *Locker
 	keys   []string

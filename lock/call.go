@@ -62,7 +62,7 @@ func (l *Locker) call(ctx context.Context, terms send.Terms, n *call) (err error
 		calls.Put(r)
 	} else {
 		if terms.Lasting {
-			ctx = lasting
+			ctx = context.Background() //nolint:forbidigo // it is to have no end, and such a store reads no values
 		}
 		if err = n.Send(ctx); err != nil && ctx.Err() != nil {
 			err = send.GoneError{Cause: err}
@@ -77,7 +77,6 @@ func (l *Locker) call(ctx context.Context, terms send.Terms, n *call) (err error
 	return err
 }
 
-// read reads the entry of key.
 func (l *Locker) read(ctx context.Context, key string, lasting bool) (entry Entry, err error) {
 	err = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: lasting}, &call{do: func(ctx context.Context) (err error) {
 		entry, err = l.core.store.Get(ctx, key)
@@ -85,10 +84,6 @@ func (l *Locker) read(ctx context.Context, key string, lasting bool) (entry Entr
 	}})
 	return entry, err
 }
-
-// lasting is the context of a call to a store in this process that does not end with its
-// caller's context. Such a store reads no values from it.
-var lasting = context.Background() //nolint:forbidigo // it is to have no end
 
 // publicError returns the error of a call for its caller.
 func publicError(err error, unanswered bool) error {

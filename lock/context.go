@@ -144,7 +144,7 @@ func (e *Lease) markLost(why *loss) (report func(), lost error) {
 		e.local.Leave(nil)
 		l.core.recent.note(EventLost, e.label())
 		ctx, held := e.Context(), e.claim.grantedAt.Since()
-		l.emit(ctx, e, EventLost, held, lost)
-		l.logLost(ctx, e, held, lost)
+		l.emit(ctx, e, EventLost, held, why)
+		l.logLost(ctx, e, held, why)
 	}, lost
 }

@@ -186,17 +186,16 @@ func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
 // waiting for the key.
 func (l *Locker) resume(ctx context.Context, e *Lease, t *tickettext.Ticket, began clock.Moment) error {
 	entry, err := l.replace(ctx, e, e.newClaim(l.core.tokens.next(), began), t.Token, send.Terms{Budget: l.cfg.budget})
+	e.observed.noteFound(entry.Owner)
 	switch {
 	case err != nil:
 		return err
-	case entry.State != Held || entry.Token != e.claim.token:
-		e.observed.noteFound(entry.Owner)
-		switch {
-		case !time.Now().Before(t.Until):
-			return errTicketLate
-		case entry.State == Free:
-			return errTicketGone
-		}
+	case entry.State == Held && entry.Token == e.claim.token:
+	case !time.Now().Before(t.Until):
+		return errTicketLate
+	case entry.State == Free:
+		return errTicketGone
+	default:
 		return errTicketUsed
 	}
 	e.local.Admit(e.claim.token)

@@ -93,7 +93,6 @@ func (e *Lease) span(lease time.Duration, at clock.Moment) (asked time.Duration,
 	return lease, at.Add(lease - margin), renewAt
 }
 
-// leaseEnd is the release or the settle of a lease.
 type leaseEnd struct {
 	settles    bool
 	unanswered bool // a send of this end had no answer
@@ -231,8 +230,8 @@ type Run struct {
 
 	// Written before the lease is granted.
 	replaces     string // token of the abandoned entry to take over
-	replacesHeld bool   // its lease may still run: it is a lost takeover of this process
 	attempt      int
+	replacesHeld bool // its lease may still run: it is a lost takeover of this process
 
 	mu    sync.Mutex // held during Settle: a second call waits for the outcome of the first
 	phase runPhase
@@ -310,7 +309,6 @@ func (s effectState) receipt() (receipt []byte, elsewhere bool) {
 	return nil, false
 }
 
-// now returns the present state.
 func (f *effects) now() effectState {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -32,15 +32,14 @@ type core struct {
 	inProcess bool // its calls wait for nothing
 	sender    *send.Sender
 
-	about      Description
-	transactor Transactor // the store; nil if it is none
-	sets       SetClaimer // the store; nil if it is none
-	owner      string     // of entries: this process, for operators
-	tokens     *minter
-	keys       *local.Table
-	lines      local.Lines // of callers that wait for one of several keys
-	duties     *duty.Queue
-	active     send.Counter // leases and acquires that their callers have not ended
+	about  Description
+	sets   SetClaimer // the store; nil if it is none
+	owner  string     // of entries: this process, for operators
+	tokens *minter
+	keys   *local.Table
+	lines  local.Lines // of callers that wait for one of several keys
+	duties *duty.Queue
+	active send.Counter // leases and acquires that their callers have not ended
 
 	checkDue atomic.Int64           // the moment of the next check of the store
 	trouble  atomic.Pointer[string] // the class of the failure that the last check has found, "" for none
@@ -86,7 +85,6 @@ func New(store Store, opts ...Option) *Locker {
 		keys:      local.New(),
 	}
 	c.closing, c.close = context.WithCancel(context.Background()) //nolint:forbidigo // Close ends it
-	c.transactor, _ = store.(Transactor)
 	c.sets, _ = store.(SetClaimer)
 	c.sender = send.New(func(err error) send.Verdict {
 		send.LogPanic(&c.logged, cfg.logger, err)

@@ -21,12 +21,8 @@ func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *L
 }
 
 // logLost reports work that goes on, or went on, without its lease.
-func (l *Locker) logLost(ctx context.Context, e *Lease, held time.Duration, lost error) {
-	do := ""
-	if why, ok := errors.AsType[*loss](lost); ok {
-		do = why.do
-	}
-	attrs := []slog.Attr{slog.Any("error", lost), slog.Duration("held", held), attrDo(do)}
+func (l *Locker) logLost(ctx context.Context, e *Lease, held time.Duration, why *loss) {
+	attrs := []slog.Attr{slog.Any("error", why), slog.Duration("held", held), attrDo(why.do)}
 	if e.run == nil { // package console finds a key by its hash
 		attrs = append(attrs, slog.String("console", "?q="+keytext.Digest(e.label())))
 	}

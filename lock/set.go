@@ -65,7 +65,6 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
 	return s, nil
 }
 
-// sortedKeys returns keys sorted, and each of them once.
 func sortedKeys(keys []string) ([]string, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("lock: no keys")
@@ -147,7 +146,6 @@ func (s *Set) lost() error {
 	return nil
 }
 
-// checkValidity ends the context of each lease whose validity is over.
 func (s *Set) checkValidity() {
 	for _, e := range s.leases {
 		e.checkValidity()

@@ -21,7 +21,7 @@ func (r *Run) begin(caller context.Context) error {
 	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
 	err := func() (err error) {
 		defer send.Recover(&err)
-		work, tx, err := l.core.transactor.Begin(ctx, e.entry, e.claim.token)
+		work, tx, err := l.core.store.(Transactor).Begin(ctx, e.entry, e.claim.token) //nolint:errcheck,forcetypeassert // NoTransactions says that it is one
 		if err == nil {
 			r.tx, r.txWork = tx, work
 		}

@@ -82,7 +82,6 @@ func (l *Locker) Unfinished(ctx context.Context) iter.Seq2[Unfinished, error] {
 
 var errNoInspector = fmt.Errorf("lock: the store is no Inspector, so nothing is listed: %w", errors.ErrUnsupported)
 
-// unfinished looks for unfinished submissions.
 type unfinished struct {
 	locker *Locker
 	found  map[string]*Unfinished // by the key of their records

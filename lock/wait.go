@@ -241,7 +241,6 @@ func gaveUp(ctx context.Context, refused error) error {
 	return fmt.Errorf("%w: %w", refused, context.Cause(ctx))
 }
 
-// acquireTerms says how one key is acquired.
 type acquireTerms struct {
 	wait    time.Duration // how long to wait for a holder
 	outage  error         // set if the store did not serve an earlier key of this call: it is not asked for the next ones

@@ -204,7 +204,6 @@ func (q *Queue) wake() {
 	}
 }
 
-// tried notes the end of a Try of d.
 func (q *Queue) tried(d *Duty, p Progress) {
 	q.mu.Lock()
 	answered := p.Done || p.Again > 0

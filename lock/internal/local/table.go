@@ -49,7 +49,6 @@ func New() *Table {
 	return t
 }
 
-// shardAt returns the shard of key.
 func (t *Table) shardAt(key string) *shard { return &t.shards[maphash.String(t.seed, key)%shards] }
 
 // Holding is the state of a lease in a [Table]. It is part of the lease, and locked with the

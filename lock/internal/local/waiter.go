@@ -148,7 +148,6 @@ func (h *Holding) answer(d Decision) {
 	}
 }
 
-// decide ends the wait of w.
 func (sl *slot) decide(w *Waiter, d Decision) {
 	sl.remove(w)
 	w.Decided = d
