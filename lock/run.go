@@ -108,18 +108,14 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 		// Without an answer, the server ends the transaction later.
 		_ = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true}, &call{do: r.tx.Rollback})
 	}
-	var end error
-	if freed {
+	if freed && err != nil && e.parent.Err() == nil && e.validity.State().Lost == nil {
 		// Each of the calls that wait would repeat work that has just failed.
-		if err != nil && e.parent.Err() == nil && e.validity.State().Lost == nil {
-			e.local.Share(func() local.Decision { return &decision{failure: err} })
-		}
-		end = e.giveBack(ctx)
-	} else {
-		kept, elsewhere := r.effects.now().receipt()
-		if end = e.endWith(ctx, leaseEnd{settles: true, receipt: kept, keep: r.kept()}); elsewhere {
-			l.warn(ctx, e, warnPossibleEffect.ofKey(e))
-		}
+		e.local.Share(func() local.Decision { return &decision{failure: err} })
+	}
+	lost, _ := e.validity.End(!freed)
+	end := r.endFailed(ctx, freed, lost)
+	if _, elsewhere := r.effects.now().receipt(); elsewhere {
+		l.warn(ctx, e, warnPossibleEffect.ofKey(e))
 	}
 	if !errors.Is(end, ErrLost) {
 		return nil, false, err
@@ -128,6 +124,22 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 		return r.successorReceipt(ctx, &TransactionError{Err: err})
 	}
 	return nil, false, err
+}
+
+// endFailed ends the lease of work that has failed, or that was rolled back. The key is free, unless the work may have
+// had an effect elsewhere.
+func (r *Run) endFailed(ctx context.Context, freed bool, lost error) error {
+	e := &r.lease
+	switch {
+	case !freed:
+		receipt, _ := r.effects.now().receipt()
+		return e.endInStore(ctx, leaseEnd{settles: true, receipt: receipt, keep: r.kept()}, lost)
+	case r.attempt > 1:
+		e.giveBackTakeover(ctx)
+		return nil
+	}
+	e.validity.Halt()
+	return e.endInStore(ctx, leaseEnd{}, lost)
 }
 
 // endUnprotected ends a run whose work ran unprotected. Callers that wait for it are refused, because

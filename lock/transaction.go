@@ -83,7 +83,7 @@ func (r *Run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 		err = fmt.Errorf("%w: %w: the commit got no answer, and all was rolled back: %w", ErrNotApplied, ErrUnavailable, failure)
 	}
 	e.reportFailedEnd(ctx, err)
-	if errors.Is(r.undo(ctx), ErrLost) {
+	if errors.Is(r.endFailed(ctx, r.effects.free(), e.validity.State().Lost), ErrLost) {
 		return r.successorReceipt(ctx, err)
 	}
 	return nil, false, err
@@ -103,25 +103,6 @@ func (r *Run) outcome(ctx context.Context) (committed bool, err error) {
 	return committed && err == nil, err
 }
 
-// undo ends the lease of work that was rolled back. The key is free, unless [Commit] was
-// called.
-func (r *Run) undo(ctx context.Context) error {
-	e, end := &r.lease, leaseEnd{}
-	if !r.effects.free() {
-		receipt, _ := r.effects.now().receipt()
-		end = leaseEnd{settles: true, receipt: receipt, keep: r.kept()}
-	}
-	switch {
-	case end.settles:
-	case e.attempt() > 1:
-		e.giveBackTakeover(ctx)
-		return nil
-	default:
-		e.validity.Halt()
-	}
-	return e.endInStore(ctx, end, e.validity.State().Lost)
-}
-
 // decideInBackground asks for the outcome until there is an answer, and then ends the lease by it.
 // The commit is never sent again.
 func (r *Run) decideInBackground(ctx context.Context) {
@@ -134,7 +115,8 @@ func (r *Run) decideInBackground(ctx context.Context) {
 		case ok:
 			_ = r.lease.endAnswered(ctx, true, nil)
 		default:
-			_ = r.undo(ctx) // continues in the background if the store does not answer
+			// It continues in the background if the store does not answer.
+			_ = r.endFailed(ctx, r.effects.free(), r.lease.validity.State().Lost)
 		}
 		return duty.Progress{Done: err == nil}
 	})
