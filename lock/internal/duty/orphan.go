@@ -51,7 +51,6 @@ type token struct {
 	fate   Fate
 	until  time.Time // when it may be forgotten, once orphan is nil
 	orphan *Orphan   // nil when it was removed, or given up
-	duty   *Duty     // removes the entry; nil like orphan, and for a takeover
 }
 
 // Fate is the state of a token's claim, as far as this process knows.
@@ -85,23 +84,13 @@ func (q *Queue) AddOrphan(o *Orphan) {
 		q.mu.Unlock()
 		return
 	}
-	d := &Duty{Subject: o.Subject, token: k, GiveUp: func() {}, Try: func(closing bool) Progress {
-		p := o.try(q.maxLag, closing)
-		if p.Done {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			q.end(k, 0)
-		}
-		return p
-	}}
-	k.fate, k.duty = Dead, d
+	d := &Duty{Subject: o.Subject, token: k, GiveUp: func() {}, Try: func(closing bool) Progress { return o.try(q.maxLag, closing) }}
+	k.fate = Dead
 	q.removing++
 	q.start(d, removals, wait)
 	dropped := q.removing > maxOrphans
 	if dropped {
-		oldest := q.kinds[removals].Pop() // in an outage, the one that has waited longest
-		q.forget(oldest)
-		q.end(oldest.token, oldest.token.orphan.Linger)
+		q.forget(q.kinds[removals].Pop(), false) // in an outage, the one that has waited longest
 		q.stats.Dropped++
 	}
 	q.mu.Unlock()
@@ -124,7 +113,7 @@ func (q *Queue) visit() {
 		if k.orphan != nil {
 			until = q.entryMayExistUntil(k.orphan).Add(k.orphan.Linger)
 		}
-		if k.duty == nil && (len(q.tokens) > 2*maxOrphans || !time.Now().Before(until)) {
+		if removing := k.fate == Dead && k.orphan != nil; !removing && (len(q.tokens) > 2*maxOrphans || !time.Now().Before(until)) {
 			delete(q.tokens, name)
 		}
 		if visits--; visits == 0 {
@@ -144,14 +133,6 @@ func (q *Queue) entryMayExistUntil(o *Orphan) time.Time {
 		last = doubt.Last
 	}
 	return last.Add(q.maxLag + o.Lease)
-}
-
-// end notes the end of the removal of k, whose token is kept for as long as its entry can exist with
-// linger. q.mu is held.
-func (q *Queue) end(k *token, linger time.Duration) {
-	k.until = q.entryMayExistUntil(k.orphan).Add(linger)
-	k.orphan, k.duty = nil, nil
-	q.removing--
 }
 
 // FateOf returns the fate of token.

@@ -217,7 +217,7 @@ func (q *Queue) tried(d *Duty, p Progress) {
 	}
 	over := p.Done || q.stage == stopped
 	if over {
-		q.forget(d)
+		q.forget(d, p.Done)
 	} else {
 		if answered && !d.confirming {
 			d.confirming = true
@@ -274,7 +274,7 @@ func (q *Queue) Stop() {
 	for d := range q.all {
 		if d.Place > 0 {
 			d.kind.Drop(d)
-			q.forget(d)
+			q.forget(d, false)
 			waiting = append(waiting, d)
 		}
 	}
@@ -285,9 +285,17 @@ func (q *Queue) Stop() {
 	}
 }
 
-// forget removes d, which does not wait. q.mu is held.
-func (q *Queue) forget(d *Duty) {
+// forget removes d, which does not wait. The token of an orphan is kept for as long as the entry can exist: for its
+// linger, too, unless the removal is done. q.mu is held.
+func (q *Queue) forget(d *Duty, done bool) {
 	delete(q.all, d)
+	if k := d.token; k != nil {
+		if k.until = q.entryMayExistUntil(k.orphan); !done {
+			k.until = k.until.Add(k.orphan.Linger)
+		}
+		k.orphan = nil
+		q.removing--
+	}
 	if !d.confirming {
 		q.stats.Count--
 	}
