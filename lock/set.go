@@ -112,10 +112,7 @@ func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, until clock.M
 	defer leave(nil)
 	var terms acquireTerms
 	for _, key := range s.keys {
-		terms.wait = 0
-		if l.cfg.wait > 0 {
-			terms.wait = until.Until()
-		}
+		terms.wait = until.Until() // not positive without WithWait, and once that is over
 		e := new(Lease).init(ctx, l, key)
 		e.set = s.keys
 		e.parent = parent //nolint:fatcontext // a set has as many contexts as keys
