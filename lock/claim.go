@@ -76,7 +76,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clo
 	if e.run != nil {
 		e.run.replaces, e.run.replacesHeld, e.run.attempt = "", false, 1 // the entry has changed since the last claim
 	}
-	entry.Key = e.label()
+	entry.Key = e.Key()
 	e.observed.noteFound(entry.Owner)
 	fate := duty.NotKnown
 	if entry.State != Settled {
@@ -95,7 +95,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clo
 		release := call{name: callRelease, key: e.entry, claim: Claim{Token: entry.Token}}
 		err = l.call(ctx, send.Terms{Budget: deadline.Until()}, &release)
 		if release.ok {
-			l.core.recent.note(EventReaped, e.label())
+			l.core.recent.note(EventReaped, e.Key())
 			l.emit(ctx, e, EventReaped, 0, nil)
 		}
 		return err == nil, err
@@ -137,13 +137,13 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	e.local.Grant(e.claim.renewAt, func() local.Decision { return grantOf(e) }) // last: from now on, other goroutines read the lease
 	switch {
 	case e.claim.unanswered:
-		c.recent.note(EventRecovered, e.label())
+		c.recent.note(EventRecovered, e.Key())
 		if as == EventClaimed {
 			as = EventRecovered
 		}
 	case e.claim.takeover:
 		as = EventTakenOver
-		c.recent.note(as, e.label())
+		c.recent.note(as, e.Key())
 		l.logTakenOver(ctx, e)
 	}
 	if e.run == nil {

@@ -142,7 +142,7 @@ func (e *Lease) markLost(why *loss) (report func(), lost error) {
 			e.addOrphan(EventReaped, 0)
 		}
 		e.local.Leave(nil)
-		l.core.recent.note(EventLost, e.label())
+		l.core.recent.note(EventLost, e.Key())
 		ctx, held := e.Context(), e.claim.grantedAt.Since()
 		l.emit(ctx, e, EventLost, held, why)
 		l.logLost(ctx, e, held, why)

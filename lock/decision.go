@@ -12,7 +12,7 @@ import (
 
 // heldBy returns the refusal of e, whose caller does not wait for the holder.
 func heldBy(e *Lease, owner string) *RefusedError {
-	return &RefusedError{Reason: ErrHeld, Entry: Entry{Key: e.label(), State: Held, Owner: owner}}
+	return &RefusedError{Reason: ErrHeld, Entry: Entry{Key: e.Key(), State: Held, Owner: owner}}
 }
 
 // decision is a local.Decision: the result of a claim or of a run, for callers of this process that have waited
@@ -29,7 +29,7 @@ type decision struct {
 // grantOf returns the decision of a claim that was granted: the callers that waited for it are
 // refused, because e has the key.
 func grantOf(e *Lease) *decision {
-	d := &decision{entry: Entry{Key: e.label(), State: Held, Owner: requestinfo.Process(e.owner)}}
+	d := &decision{entry: Entry{Key: e.Key(), State: Held, Owner: requestinfo.Process(e.owner)}}
 	if e.local.Granted() {
 		d.fingerprint = e.fingerprint()
 	}

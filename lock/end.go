@@ -340,5 +340,5 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 
 // subject describes a clean-up of e that will end with an event of this kind.
 func (e *Lease) subject(kind EventKind) duty.Subject {
-	return duty.Subject{Key: e.label(), Entry: e.entry, Token: e.claim.token, Owner: e.owner, Kind: string(kind)}
+	return duty.Subject{Key: e.Key(), Entry: e.entry, Token: e.claim.token, Owner: e.owner, Kind: string(kind)}
 }

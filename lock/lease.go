@@ -113,15 +113,10 @@ func (e *Lease) Fence() (fence int64, ok bool) {
 
 // Key returns the key as it was given to the Locker; "" for nil.
 func (e *Lease) Key() string {
-	if e == nil {
+	switch {
+	case e == nil:
 		return ""
-	}
-	return e.label()
-}
-
-// label returns the key as the caller gave it.
-func (e *Lease) label() string {
-	if e.run != nil {
+	case e.run != nil:
 		return e.run.label
 	}
 	return e.entry
@@ -132,7 +127,7 @@ func (e *Lease) name() string {
 	if guard := requestinfo.Guard(e.owner); guard != "" {
 		return guard
 	}
-	return keytext.Name(e.label())
+	return keytext.Name(e.Key())
 }
 
 // fingerprint is empty for mutual exclusion.

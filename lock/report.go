@@ -13,7 +13,7 @@ import (
 // name under which a store keeps a record of Once. The name is not secret. The value of "console",
 // appended to the address of package console, is the link to the record.
 func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *Lease, attrs ...slog.Attr) {
-	which := []slog.Attr{slog.String("name", e.name()), slog.String("key_sha256", keytext.Digest(e.label()))}
+	which := []slog.Attr{slog.String("name", e.name()), slog.String("key_sha256", keytext.Digest(e.Key()))}
 	if e.run != nil {
 		which = append(which, slog.String("console", "?key="+e.entry))
 	}
@@ -24,7 +24,7 @@ func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *L
 func (l *Locker) logLost(ctx context.Context, e *Lease, held time.Duration, why *loss) {
 	attrs := []slog.Attr{slog.Any("error", why), slog.Duration("held", held), attrDo(why.do)}
 	if e.run == nil { // package console finds a key by its hash
-		attrs = append(attrs, slog.String("console", "?q="+keytext.Digest(e.label())))
+		attrs = append(attrs, slog.String("console", "?q="+keytext.Digest(e.Key())))
 	}
 	l.log(ctx, slog.LevelError, "lock: lease lost before its work had ended", e, attrs...)
 }
@@ -41,7 +41,7 @@ type warning struct{ class, message, do string }
 // ofKey is w for the key of e, with a class for each first digit of its hash: the line of one customer does not hide
 // the line of another, and there are at most 16 a minute.
 func (w warning) ofKey(e *Lease) warning {
-	w.class += " " + keytext.Digest(e.label())[:1]
+	w.class += " " + keytext.Digest(e.Key())[:1]
 	return w
 }
 
@@ -176,7 +176,7 @@ func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
 	if errors.Is(err, errReplay) {
 		err = nil
 	}
-	v := Event{Kind: kind, Name: e.name(), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
+	v := Event{Kind: kind, Name: e.name(), Key: e.Key(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
 	o := e.observed
 	if o == nil {
 		return v

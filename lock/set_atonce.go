@@ -106,7 +106,7 @@ func (l *Locker) claimSet(ctx context.Context, s *Set, leases []*Lease) (refused
 			return nil, errInOrder // the entry may have no holder, or the caller waits for it
 		}
 		refused = leases[at]
-		inTheWay.Key = refused.label()
+		inTheWay.Key = refused.Key()
 		refused.observed.noteFound(inTheWay.Owner)
 		return refused, &RefusedError{Reason: reason, Entry: inTheWay}
 	}

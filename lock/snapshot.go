@@ -53,7 +53,7 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 	s := Snapshot{Recoveries: l.core.recent.latest(limit, match)}
 	for _, k := range l.core.keys.Keys() { // all, so that a key that hangs is listed
 		if e := leaseOf(k.Holder); match(e.entry, e.owner) {
-			h := Hold{Key: e.label(), Entry: e.entry, Owner: e.owner, Set: slices.Clone(e.set), Waiting: k.Waiting, Ending: k.Settling}
+			h := Hold{Key: e.Key(), Entry: e.entry, Owner: e.owner, Set: slices.Clone(e.set), Waiting: k.Waiting, Ending: k.Settling}
 			if e.local.Granted() { // until then, the token belongs to the goroutine that claims
 				valid := e.validity.State()
 				h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()

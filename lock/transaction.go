@@ -98,7 +98,7 @@ func (r *Run) outcome(ctx context.Context) (committed bool, err error) {
 		return err
 	}})
 	if err == nil {
-		l.core.recent.note(EventRecovered, e.label())
+		l.core.recent.note(EventRecovered, e.Key())
 	}
 	return committed && err == nil, err
 }
