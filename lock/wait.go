@@ -42,25 +42,28 @@ func (l *Locker) waitHere(ctx context.Context, e *Lease, found local.Entrance, b
 	}
 	timer := time.NewTimer(until.Until())
 	defer timer.Stop()
-	for ready := false; !ready; {
+	for {
 		select {
 		case <-w.Ready:
-			ready = true
+			d, decided := w.Decided.(*decision)
+			if !decided {
+				return nil
+			}
+			e.observed.noteFound(d.entry.Owner)
+			return d.errorFor(e)
 		case <-timer.C:
 			switch w.Stop(clock.Now() < latest) {
 			case local.StillWaiting:
 				timer.Reset(latest.Until())
-				continue
 			case local.FoundReady: // at the same moment
-				ready = true
-				continue
 			case local.FoundUndecided:
 				if !l.cfg.failOpen { // else the other work may be about to run without the store
 					return errPending
 				}
+				fallthrough
 			case local.FoundHeld:
+				return waitError(e, w, held)
 			}
-			return waitError(e, w, held)
 		case <-ctx.Done():
 			if w.Cancel() == local.FoundUndecided {
 				return gaveUp(ctx, errPending)
@@ -71,12 +74,6 @@ func (l *Locker) waitHere(ctx context.Context, e *Lease, found local.Entrance, b
 			return ErrClosed
 		}
 	}
-	d, decided := w.Decided.(*decision)
-	if !decided {
-		return nil
-	}
-	e.observed.noteFound(d.entry.Owner)
-	return d.errorFor(e)
 }
 
 // waitError returns the error of a wait that has ended: held, and the error of the latest poll if
