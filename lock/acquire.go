@@ -11,6 +11,7 @@ import (
 	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Do runs fn while this Locker holds key, and releases the key when fn
@@ -157,4 +158,20 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, began clock.Moment, err e
 	l.emit(ctx, e, EventBypassed, 0, err)
 	l.warn(ctx, e, warnBypassed, slog.Any("error", err))
 	return nil
+}
+
+type acquireTerms struct {
+	wait    time.Duration // how long to wait for a holder
+	outage  error         // set if the store did not serve an earlier key of this call: it is not asked for the next ones
+	refused bool          // refused before, so the work does not run unprotected
+	oneOf   bool          // the caller takes any of several keys, so a refusal of one is not reported
+
+	resume func(began clock.Moment) error // takes the key by a ticket, past other callers; nil without one
+}
+
+// failsOpen reports whether the work of an acquire that ended with err may run unprotected. It
+// may, if the store did not serve the acquire. errors.ErrUnsupported is an answer of the store,
+// and a caller that has left needs no work.
+func (l *Locker) failsOpen(ctx context.Context, err error) bool {
+	return l.cfg.failOpen && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && send.Gone(ctx) == nil
 }
