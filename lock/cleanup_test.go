@@ -235,7 +235,7 @@ const (
 // A claim that was left in flight is removed once: when its reply has come, or, if the reply is lost, when the entry
 // is found. Otherwise it may land for as long as the network takes.
 func TestArrivalEndsTheCleanUp(t *testing.T) {
-	for name, outcome := range map[string]send.Landing{"answered": send.Answered, "lost": send.Lost} {
+	for name, outcome := range map[string]send.Landing{"answered": send.Answered, "lost": send.Unanswered} {
 		t.Run(name, func(t *testing.T) {
 			for when, land := range map[string]bool{"landed": true, "not landed": false} {
 				bubbleOverCase(t, when, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -282,7 +282,7 @@ func TestArrivalIsNotWaitedForLong(t *testing.T) {
 		require.NoError(t, left.apply()) // the server has it, and its reply is lost
 		time.Sleep(6 * time.Second)
 		require.Equal(t, lock.Free, s.State(t, key).State)
-		left.flight.Arrive(send.Lost)
+		left.flight.Arrive(send.Unanswered)
 	})
 }
 
@@ -319,7 +319,7 @@ func TestCallsThatAreLeftBehind(t *testing.T) {
 			time.Sleep(time.Minute)
 			require.NoError(t, left.apply())
 			if reported {
-				left.flight.Arrive(send.Lost)
+				left.flight.Arrive(send.Unanswered)
 			}
 			time.Sleep(4 * time.Second) // less than its lease
 			require.Equal(t, reported, s.State(t, key).State == lock.Free, "an orphan, as no process looked for it any more")

@@ -191,7 +191,7 @@ func TestCloseRepeatsASettleAfterTheEndOfItsContext(t *testing.T) {
 
 // A claim that was left in flight may land until it is answered, or lost: Close waits, and leaves no entry.
 func TestCloseWaitsForCallsThatAreLeftBehind(t *testing.T) {
-	for name, outcome := range map[string]send.Landing{"answered": send.Answered, "lost": send.Lost} {
+	for name, outcome := range map[string]send.Landing{"answered": send.Answered, "lost": send.Unanswered} {
 		bubbleOverCase(t, name, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			s.Lag = longLag
 			var left leftClaim

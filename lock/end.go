@@ -319,7 +319,7 @@ func (e *Lease) addOrphan(as EventKind, linger time.Duration) {
 	}
 	unanswered := as == EventReleased && e.end.unanswered
 	o.Remove = func() (found bool, err error) {
-		terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
+		terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Single: true, Cleaning: true}
 		release := call{name: callRelease, key: o.Entry, claim: Claim{Token: o.Token}}
 		if err = l.call(ctx, terms, &release); err != nil {
 			unanswered = unanswered || event.Kind == EventReleased && errors.Is(err, ErrUnknown)

@@ -93,7 +93,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	// late send of the ticket's claim would replace this entry, and the ticket could be resumed
 	// a second time. So if a send of e's claim may still be late, the ticket's claim is sent only
 	// once.
-	terms.Once = e.claim.flight.Doubt() != (send.Doubt{})
+	terms.Single = e.claim.flight.Doubt() != (send.Doubt{})
 	began := clock.Now()
 	entry, err := l.replace(ctx, waiting, waiting.claimOf(max(patience, time.Millisecond)), e.claim.token, terms)
 	switch ours := err == nil && entry.State == Held; {

@@ -106,7 +106,7 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 	freed := r.effects.free()
 	if r.tx != nil {
 		// Without an answer, the server ends the transaction later.
-		_ = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true}, &call{do: r.tx.Rollback})
+		_ = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true, Single: true}, &call{do: r.tx.Rollback})
 	}
 	if freed && err != nil && e.parent.Err() == nil && e.validity.State().Lost == nil {
 		// Each of the calls that wait would repeat work that has just failed.

@@ -54,7 +54,7 @@ func (r *Run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	}
 	var committed bool
 	var failure, err error
-	_ = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true}, &call{quiet: true, do: func(ctx context.Context) (err error) {
+	_ = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true, Single: true}, &call{quiet: true, do: func(ctx context.Context) (err error) {
 		defer func() { failure = err }() // the store's own error
 		defer send.Recover(&err)
 		committed, err = r.tx.Settle(ctx, n.receipt, n.keep)

@@ -113,7 +113,7 @@ func (v *vote) claimOn(ctx context.Context, node int) (lock.Entry, error) {
 func (v *vote) landed() send.Landing {
 	v.token.leave()
 	if v.loose.Load() {
-		return send.Lost
+		return send.Unanswered
 	}
 	return send.Nothing
 }

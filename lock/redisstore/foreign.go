@@ -52,7 +52,7 @@ func (f foreign) Do(ctx context.Context, c *wire.Command) (any, error) {
 		case err == nil, failure.IsReply(err):
 			flight.Arrive(send.Answered)
 		default:
-			flight.Arrive(send.Lost)
+			flight.Arrive(send.Unanswered)
 		}
 	}()
 	return nil, failure.Unknown(failure.Kind(why), why)

@@ -69,7 +69,7 @@ func (q *Queue) AddOrphan(o *Orphan) {
 	wait, doubt := time.Duration(0), o.Flight.Doubt()
 	if doubt.InFlight > 0 && !o.Answered {
 		wait = maxAwaited
-		o.waited = doubt.Lost+doubt.Answered == 0
+		o.waited = doubt.Unanswered+doubt.Answered == 0
 	}
 	o.began = time.Now()
 	q.mu.Lock()
@@ -153,7 +153,7 @@ func (o *Orphan) try(maxLag time.Duration, closing bool) Progress {
 	switch {
 	case before.InFlight > 0 && o.early:
 		return Progress{Unsent: true, Again: longPause}
-	case o.waited && before.InFlight+before.Lost+before.Answered == 0:
+	case o.waited && before.InFlight+before.Unanswered+before.Answered == 0:
 		return Progress{Unsent: true, Done: true} // the store has refused the send that was in flight
 	}
 	found, err := o.Remove()
@@ -165,13 +165,13 @@ func (o *Orphan) try(maxLag time.Duration, closing bool) Progress {
 		o.early = true
 		return Progress{Again: longPause}
 	}
-	possible := before.Lost + before.Answered
+	possible := before.Unanswered + before.Answered
 	if o.Answered {
 		possible++
 	}
 	lag, landedBefore := maxLag-sent.Sub(before.Last), o.landed
 	o.landed = lag <= 0
-	if closing || before.Lost == 0 || o.found && possible == 1 || landedBefore {
+	if closing || before.Unanswered == 0 || o.found && possible == 1 || landedBefore {
 		return Progress{Done: true}
 	}
 	o.pause = min(max(2*o.pause, firstPause), max(lag, firstPause))

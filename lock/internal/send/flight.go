@@ -11,9 +11,9 @@ type Landing uint8
 
 // The effects of a send.
 const (
-	Nothing  Landing = iota // it was not applied, and will not be applied later
-	Answered                // it may have been applied, and will not be applied later
-	Lost                    // it may have been applied, or may be applied later
+	Nothing    Landing = iota // it was not applied, and will not be applied later
+	Answered                  // it may have been applied, and will not be applied later
+	Unanswered                // it may have been applied, or may be applied later
 )
 
 // Flight follows the sends of one call that are in flight or in doubt. A call has a Flight as
@@ -28,10 +28,10 @@ type Flight struct {
 
 // Doubt is the state of a [Flight] at one moment.
 type Doubt struct {
-	InFlight int       // sends whose end is not known yet, and whose caller has left
-	Lost     int       // sends that ended without an answer
-	Answered int       // sends that were answered after their caller had left
-	Last     time.Time // the latest end of a send that was lost or answered
+	InFlight   int       // sends whose end is not known yet, and whose caller has left
+	Unanswered int       // sends that ended without an answer
+	Answered   int       // sends that were answered after their caller had left
+	Last       time.Time // the latest end of a send that was lost or answered
 }
 
 // Depart counts a send whose caller no longer waits, and returns the Flight of the call that ctx
@@ -73,8 +73,8 @@ func (f *Flight) end(how Landing) {
 	switch how {
 	case Answered:
 		f.doubt.Answered++
-	case Lost:
-		f.doubt.Lost++
+	case Unanswered:
+		f.doubt.Unanswered++
 	case Nothing:
 		return
 	}

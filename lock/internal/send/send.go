@@ -54,7 +54,7 @@ func New(judge func(error) Verdict) *Sender {
 type Terms struct {
 	Budget   time.Duration
 	Lasting  bool // it does not end with the caller's context
-	Once     bool // one send only
+	Single   bool // one send only
 	Cleaning bool // it is clean-up, which comes after calls of callers
 }
 
@@ -114,7 +114,7 @@ func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
 			if c.Unanswered = true; !departed {
 				f := c.inFlight(t)
 				f.mu.Lock()
-				f.end(Lost)
+				f.end(Unanswered)
 				f.mu.Unlock()
 			}
 		}
@@ -128,7 +128,7 @@ func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
 			c.cause = err // otherwise the earlier failure says more
 		}
 		// No caller would wait for a command that is sent at the deadline.
-		another := verdict != Final && !terms.Once && c.sends < maxSends && c.gone() == nil && c.worthwhile(0)
+		another := verdict != Final && !terms.Single && c.sends < maxSends && c.gone() == nil && c.worthwhile(0)
 		if another && (paid || errors.Is(err, ErrSplit) || s.Retries.Take()) {
 			if c.cause == nil || c.pause() {
 				continue

@@ -91,13 +91,13 @@ func TestFlight(t *testing.T) {
 	}{
 		{"nothing", []send.Landing{send.Nothing}, send.Doubt{}},
 		{"answered", []send.Landing{send.Answered}, send.Doubt{Answered: 1}},
-		{"lost", []send.Landing{send.Lost}, send.Doubt{Lost: 1}},
-		{"all", []send.Landing{send.Lost, send.Nothing, send.Answered, send.Lost}, send.Doubt{Lost: 2, Answered: 1}},
+		{"lost", []send.Landing{send.Unanswered}, send.Doubt{Unanswered: 1}},
+		{"all", []send.Landing{send.Unanswered, send.Nothing, send.Answered, send.Unanswered}, send.Doubt{Unanswered: 2, Answered: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, c := newSender(), new(send.Call)
 			var flight *send.Flight
-			err := send.Do(t.Context(), s, c, send.Terms{Budget: budget, Once: true}, request(func(ctx context.Context) error {
+			err := send.Do(t.Context(), s, c, send.Terms{Budget: budget, Single: true}, request(func(ctx context.Context) error {
 				derived, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
 				defer cancel()
 				for range tt.how {
@@ -130,7 +130,7 @@ func TestFlight(t *testing.T) {
 		})
 	}
 	require.Nil(t, send.Depart(t.Context()))
-	(*send.Flight)(nil).Arrive(send.Lost)
+	(*send.Flight)(nil).Arrive(send.Unanswered)
 	require.Zero(t, (*send.Flight)(nil).Doubt())
 }
 
@@ -173,7 +173,7 @@ func TestASilentSendIsGivenUpForAnother(t *testing.T) {
 		text   string
 	}{
 		{"silent", send.Terms{Budget: budget}, 0, budget / 3, 2, 0, ""},
-		{"one send only", send.Terms{Budget: budget, Once: true}, 0, budget, 1, 1, "no answer within 300ms"},
+		{"one send only", send.Terms{Budget: budget, Single: true}, 0, budget, 1, 1, "no answer within 300ms"},
 		{"no time for another", send.Terms{Budget: budget}, budget/3 + budget/20, budget/3 + budget/20, 1, 1, "no answer within 115ms"},
 	} {
 		t.Run(tt.name, virtual.Test(func(t *testing.T) {

@@ -51,7 +51,7 @@ func Dead(ctx context.Context, token string) bool {
 // The other send has the rest of the budget. It is the last one if answers take longer than a third of it.
 func (t *Try) GiveUp(written time.Duration, stalled bool) bool {
 	c := t.call
-	if written < c.terms.Budget/3 && !stalled || c.terms.Once || t.nth > 1 || !c.worthwhile(0) {
+	if written < c.terms.Budget/3 && !stalled || c.terms.Single || t.nth > 1 || !c.worthwhile(0) {
 		return false
 	}
 	c.mu.Lock()
@@ -73,7 +73,7 @@ func (t *Try) Done() <-chan struct{} {
 	if t.done == nil {
 		t.done, t.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // end cancels it
 		turn := t.began.Add(c.terms.Budget / 3)                     // from then on, it may be given up for another send
-		if c.terms.Once || c.deadline.Sub(turn) <= c.terms.Budget/20 {
+		if c.terms.Single || c.deadline.Sub(turn) <= c.terms.Budget/20 {
 			turn = c.deadline
 		}
 		if t.over != nil {

@@ -53,7 +53,7 @@ func leave[T any](ctx context.Context, call func() (T, error)) (answer T, err er
 		case errors.Is(r.err, lock.ErrNotApplied):
 			flight.Arrive(send.Nothing)
 		default:
-			flight.Arrive(send.Lost)
+			flight.Arrive(send.Unanswered)
 		}
 	}()
 	return answer, context.Cause(ctx)

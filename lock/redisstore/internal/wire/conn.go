@@ -160,7 +160,7 @@ func (s *Server) lose(cn *conn, why error) {
 		go s.config.Broken()
 	}
 	for _, c := range cn.unanswered {
-		c.end(nil, failure.Unknown(failure.Kind(why), why), send.Lost)
+		c.end(nil, failure.Unknown(failure.Kind(why), why), send.Unanswered)
 	}
 	cn.unanswered = nil
 	for _, other := range slices.Clone(s.conns) {

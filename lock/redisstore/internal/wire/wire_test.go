@@ -93,7 +93,7 @@ func TestCallersThatLeave(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		require.Zero(t, sender.Sends.Count())
 		require.Equal(t, 1, calls[0].Flight.Doubt().Answered)
-		require.Zero(t, calls[0].Flight.Doubt().Lost)
+		require.Zero(t, calls[0].Flight.Doubt().Unanswered)
 		require.Len(t, f.arrived(), window)
 	})
 }
