@@ -73,6 +73,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 
 // judge acts on the entry in the way of a claim. again says that the key is to be claimed again.
 func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
+	replaced := e.run != nil && e.run.replacesHeld && e.run.replaces == entry.Token // by a store that does not know ReplacesHeld
 	if e.run != nil {
 		e.run.replaces, e.run.replacesHeld, e.run.attempt = "", false, 1 // the entry has changed since the last claim
 	}
@@ -99,7 +100,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, deadline clo
 			l.emit(ctx, e, EventReaped, 0, nil)
 		}
 		return err == nil, err
-	case fate == duty.LostTakeover && e.run.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
+	case fate == duty.LostTakeover && !replaced && e.run.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
 		// A takeover of this Locker was applied and not answered. No work has begun under its token, so the claim
 		// that replaces it keeps its attempt number.
 		e.run.replaces, e.run.replacesHeld, e.run.attempt = entry.Token, true, entry.Attempt

@@ -107,7 +107,7 @@ func TestLateSettleAfterTakeover(t *testing.T) {
 	}
 }
 
-// A takeover whose answers were lost is continued under the same token. It does not refuse
+// A takeover whose answers were lost is replaced by the next claim. It does not refuse
 // this process, and the run has its attempt number, since no other run came between.
 func TestLostTakeoverIsContinued(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -143,6 +143,27 @@ func TestLostTakeoverIsContinued(t *testing.T) {
 			s.Free(t, record)
 		})
 	}
+}
+
+// Over a store that does not know ReplacesHeld, the key is held until the lease of the takeover is over.
+func TestLostTakeoverThatIsNotReplaced(t *testing.T) {
+	bubbleOver(t, func(s *fault.Store) lock.Store { return unaware{s} }, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		opts := []lock.Option{lock.WithKeep(time.Hour), lock.WithRerunAbandoned()}
+		abandoned(t, s, opts...)
+		l := open(opts...)
+		s.Next(fault.Claim, nil, fault.HangReply, fault.HangReply)
+		require.ErrorIs(t, ask(t, l, print1), lock.ErrUnknown)
+		require.ErrorIs(t, ask(t, l, print1), lock.ErrHeld)
+		must.Run(t)(l.With(lock.WithWait(2*lease)).Once(t.Context(), key, print1, f.run("answer")))
+	})
+}
+
+type unaware struct{ lock.Store }
+
+func (u unaware) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	c.ReplacesHeld = false
+	return u.Store.Claim(ctx, key, c)
 }
 
 // The answer to the claim that replaces the takeover can be lost as well, and
