@@ -113,8 +113,9 @@ func (r *Run) Fail(ctx context.Context, err error) (receipt []byte, replayed boo
 		e.local.Share(func() local.Decision { return &decision{failure: err} })
 	}
 	lost, _ := e.validity.End(!freed)
+	_, elsewhere := r.effects.now().receipt() // a request may turn out not to have been sent while the store is asked
 	end := r.endFailed(ctx, freed, lost)
-	if _, elsewhere := r.effects.now().receipt(); elsewhere {
+	if elsewhere {
 		l.warn(ctx, e, warnPossibleEffect.ofKey(e))
 	}
 	if !errors.Is(end, ErrLost) {
