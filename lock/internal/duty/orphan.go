@@ -1,6 +1,7 @@
 package duty
 
 import (
+	"maps"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -107,6 +108,10 @@ func (q *Queue) AddOrphan(o *Orphan) {
 // still be in the store. Two visits for each new token forget faster than tokens come. Above the bound, only the
 // removal counts. q.mu is held.
 func (q *Queue) visit() {
+	if n := len(q.tokens); n < q.most/4 {
+		q.tokens, q.most = maps.Collect(maps.All(q.tokens)), n // to range over a map takes as long as at its largest
+	}
+	q.most = max(q.most, len(q.tokens))
 	visits := 2
 	for name, k := range q.tokens {
 		until := k.until

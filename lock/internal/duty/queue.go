@@ -75,6 +75,7 @@ type Queue struct {
 	stats Stats
 
 	tokens   map[string]*token // of orphans
+	most     int               // how many tokens there were since the map was made
 	removing int               // orphans that are being removed
 }
 
