@@ -48,7 +48,6 @@ func TestMisusePanics(t *testing.T) {
 		{"Idempotent, nil option", func() { latch.Idempotent(l, byUser, byUser, nil) }, "middleware.Idempotent: nil option"},
 		{"Dedupe, nil locker", func() { latch.Dedupe(nil, byUser, time.Second) }, "middleware.Dedupe: nil *lock.Locker"},
 		{"Dedupe, nil scope", func() { latch.Dedupe(l, nil, time.Second) }, "middleware.Dedupe: nil scope"},
-		{"Dedupe, no window", func() { latch.Dedupe(l, byUser, 0) }, "middleware.Dedupe: a window of 0s"},
 		{"Finish, nil locker", func() { _ = latch.Finish(t.Context(), nil, "", latch.Answer{}) }, "middleware.Finish: nil *lock.Locker"},
 		{"Idempotent over a quorum", func() { latch.Idempotent(locks, byUser, byUser) }, "middleware.Idempotent: quorum: it keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis"},
 		{"nil final", func() { latch.WithFinal(nil) }, "middleware.WithFinal: nil function"},
@@ -58,20 +57,13 @@ func TestMisusePanics(t *testing.T) {
 		{"a name that is no UTF-8", func() { latch.WithName("\xff") }, "a name has at most 64 bytes of UTF-8"},
 		{"nil label", func() { latch.WithLabel(nil) }, "middleware.WithLabel: nil function"},
 		{"nil fingerprint", func() { latch.WithFingerprint(nil) }, "middleware.WithFingerprint: nil key function"},
-		{"no request limit", func() { latch.WithBodyLimits(0, 1) }, "middleware.WithBodyLimits(0, 1)"},
 		{"nil option in With", func() { latch.With(latch.WithFailOpen(), nil) }, "middleware.With: nil option"},
 		{"nil error handler", func() { latch.WithErrorHandler(nil) }, "middleware.WithErrorHandler: nil function"},
-		{"no cool-down", func() { latch.WithCooldown(0) }, "middleware.WithCooldown(0s)"},
-		{"200 for contention", func() { latch.WithContentionStatus(200) }, "middleware.WithContentionStatus(200)"},
-		{"423 for a cool-down", func() { latch.WithCooldownStatus(423) }, "middleware.WithCooldownStatus(423)"},
-		{"0 for a request in progress", func() { latch.WithInProgressStatus(0) }, "middleware.WithInProgressStatus(0)"},
-		{"no hold", func() { latch.WithUnknownHold(0) }, "middleware.WithUnknownHold(0s)"},
 		{"a short secret", func() { latch.WithKeySecret(make([]byte, 15)) }, "middleware.WithKeySecret"},
 		{"a hold over a quorum", func() { latch.Lock(locks, "user", byUser, latch.WithUnknownHold(time.Second)) }, "middleware.Lock: "},
 		{"Upstream, nil option", func() { latch.Upstream(nil, nil) }, "middleware.Upstream: nil option"},
 		{"WithReplay, nil function", func() { latch.WithReplay(nil) }, "middleware.WithReplay: nil function"},
 		{"JSONRPC, nil function", func() { latch.JSONRPC(nil) }, "middleware.JSONRPC: nil function"},
-		{"no limit for the body", func() { latch.WithBodyFirst(0) }, "middleware.WithBodyFirst(0)"},
 	} {
 		func() {
 			defer func() {

@@ -263,18 +263,13 @@ func TestKeyErrorCarriesHeaders(t *testing.T) {
 // Headers that a key function has copied from an answer of its upstream, say, frame that one's body and not ours.
 func TestKeyErrorDoesNotFrameTheBody(t *testing.T) {
 	t.Parallel()
-	own := &keyfunc.Error{Status: 403, Header: http.Header{"content-length": {"3"}, "Transfer-Encoding": {"identity"}, "X-Reason": {"1"}}}
+	own := &keyfunc.Error{Status: 403, Header: http.Header{"content-length": {"3"}, "Transfer-Encoding": {"identity"}, "X-Reason": {"1"}, "Retry-After": {"30"}}}
 	fails := func(*http.Request) (string, error) { return "", own }
 	answer := over(t, startServer(t, latch.Lock(newLocker(t, memstore.New()), "user", fails)(mustNotRun(t))), post("42"))
 	require.Equal(t, 403, answer.status)
 	require.Equal(t, "1", answer.header.Get("X-Reason"))
 	require.JSONEq(t, `{"title":"Forbidden","status":403}`, string(answer.body))
-}
-
-// Pages and other formats say when to come back, as the header of the key function does.
-func TestRetryAfterOfAKeyFunction(t *testing.T) {
-	quota := &keyfunc.Error{Status: 429, Header: http.Header{"Retry-After": {"30"}}}
-	require.Equal(t, 30*time.Second, latch.ProblemOf(quota).RetryAfter)
+	require.Equal(t, 30*time.Second, latch.ProblemOf(own).RetryAfter, "pages show it, too")
 }
 
 func TestPlainKeyErrorIsTheServersFault(t *testing.T) {

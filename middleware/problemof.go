@@ -132,7 +132,8 @@ type bodyError struct{ error }
 func (e *bodyError) Unwrap() error { return e.error }
 
 // keyProblem returns the answer to a request whose body cannot be read, or whose key, scope or fingerprint function
-// failed with err. If err is no [keyfunc.Error], it is a failure of the server.
+// failed with err. If err is no [keyfunc.Error], and not
+// [keyfunc.ErrMissing], it is a failure of the server.
 func keyProblem(err error) *Problem {
 	body, own := isA[*bodyError](err), new(keyfunc.Error)
 	refused := errors.As(err, &own)

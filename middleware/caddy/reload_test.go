@@ -103,7 +103,6 @@ func TestTheStoreIsOpenedOnce(t *testing.T) {
 	require.Eventually(t, func() bool { return connections() == 0 }, patience, tick)
 }
 
-// TestSecretsInKeysAreHashed: keys can be read in the store.
 func TestSecretsInKeysAreHashed(t *testing.T) {
 	server, s := redistest.Start(t), newShop(t)
 	g := start(t, strings.NewReplacer("idempotent orders", "lock user", "scope {header.X-User}", "key by-{header.Authorization} {cookie.session}",

@@ -177,7 +177,6 @@ func TestInvalidGuards(t *testing.T) {
 		{aLock + `, "leases": "1s"`, "", `there is no field "leases": write lease`, nil},
 		{aLock + `, "keep": "1h"`, "", `"keep" is for guards of kind idempotent, and this one is of kind lock: remove it`, nil},
 		{`"kind": "lock", "name": "user"`, "", `it has no key, which guards of kind lock need: add it`, func() { latch.Lock(l, "user", nil) }},
-
 		{`"kind": "lock", "key": "user", "name": ""`, "name", `empty name: say what the key is, like "user" or "order"`, func() { latch.Lock(l, "", guardtest.ByUser) }},
 		{`"kind": "lock", "key": "user", "name": "once:x"`, "name", `name "once:x": the Locker keeps keys that begin with once: for receipts`, func() { latch.Lock(l, "once:x", guardtest.ByUser) }},
 		{`"kind": "lock", "key": "user", "name": null`, "name", `null is not a name: write one in quotes, like "user"`, nil},
