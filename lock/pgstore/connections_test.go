@@ -2,7 +2,6 @@ package pgstore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -71,15 +70,7 @@ func TestWorkAfterItsConnectionsWereClosed(t *testing.T) {
 // this moment. The next statement connects.
 func TestWorkThatConnectsLater(t *testing.T) {
 	t.Parallel()
-	var away atomic.Bool
-	s := openShop(t, direct(t), func(cfg *pgxpool.Config) {
-		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if away.Load() {
-				return nil, errors.New("no more connections")
-			}
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		}
-	})
+	s, away := openShopElsewhere(t, "127.0.0.1:1")
 	require.Equal(t, "first", must.Run(t)(s.locker(t).Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
 		away.Store(true)
 		run(t, s.db, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
@@ -88,6 +79,37 @@ func TestWorkThatConnectsLater(t *testing.T) {
 		return order("first")(ctx)
 	})))
 	require.Equal(t, []string{"first"}, s.orders(t))
+}
+
+// Dials that get no answer give their places back: four are all that the store has.
+func TestDialsIntoSilence(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "waits for silent connections")
+	t.Parallel()
+	mute := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	t.Cleanup(func() { _ = mute.Close() })
+	s, away := openShopElsewhere(t, mute.Addr().String())
+	l := s.locker(t)
+	call := func() error { return l.Do(t.Context(), "k", func(context.Context) error { return nil }) }
+	away.Store(true)
+	for range 4 {
+		require.ErrorIs(t, call(), lock.ErrUnavailable)
+	}
+	away.Store(false)
+	require.Eventually(t, func() bool { return call() == nil }, time.Minute, 50*time.Millisecond)
+}
+
+// openShopElsewhere also returns a switch, with which dials lead to another address.
+func openShopElsewhere(t *testing.T, elsewhere string) (*shop, *atomic.Bool) {
+	t.Helper()
+	away := new(atomic.Bool)
+	return openShop(t, direct(t), func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if away.Load() {
+				addr = elsewhere
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+	}), away
 }
 
 // A NAT, or a node that has gone without a word, drops all idle connections: what is sent on them

@@ -42,6 +42,18 @@ func openOwn(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = rowstore.OwnConnections, 0, 0
 	cfg.ShouldPing = PingIdle()
 	cfg.AfterRelease = nil // it may reset the session, which no work has used
+	hook := cfg.BeforeConnect
+	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
+		if hook != nil {
+			if err := hook(ctx, c); err != nil {
+				return err
+			}
+		}
+		if c.ConnectTimeout <= 0 || c.ConnectTimeout > rowstore.LongestWait { // a dial into silence has one of few places
+			c.ConnectTimeout = rowstore.LongestWait
+		}
+		return nil
+	}
 	prepareSessions(cfg)
 	noteWarnings(cfg.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
