@@ -30,7 +30,6 @@ func TestEach(t *testing.T) {
 		{"/*", `["a","b"]`, []string{"a", "b"}, ""},
 		{"/*/ids/*", `[{"ids":[1,2]},{"ids":[]},{"ids":[3]}]`, []string{"1", "2", "3"}, ""},
 		{"/carts/*/1", `{"carts":[[1,2],[3,4]]}`, []string{"2", "4"}, ""},
-
 		{"/items/*/sku", ``, nil, missing},
 		{"/items/*/sku", `{}`, nil, missing},
 		{"/items/*/sku", `{"items":[]}`, nil, missing},

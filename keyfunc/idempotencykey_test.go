@@ -11,7 +11,6 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// TestIdempotencyKey has the keys that "The key" of docs/evidence/semantics.md does not have.
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	const uuid = "8e03978e-40d5-43e8-bc93-6894a57f9324"

@@ -14,7 +14,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
-	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // A panic in a hook of a store's client is a failure of one call, on any
@@ -163,14 +162,6 @@ func TestPanicsOfHooksCostNoKey(t *testing.T) {
 			requireFree(t, s, append(setKeys, key)...)
 		})
 	}
-}
-
-func TestAPanicOfAnOriginIsLoggedAsIts(t *testing.T) {
-	var log strings.Builder
-	l := lock.New(memstore.New(), lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
-		lock.WithOrigin(func(context.Context) string { panic("an origin's") }))
-	require.NoError(t, l.Do(t.Context(), key, nothing))
-	require.Contains(t, log.String(), "the function of WithOrigin panicked")
 }
 
 type panickingHandler struct{ slog.Handler }

@@ -144,8 +144,7 @@ func TestGoldenKinds(t *testing.T) {
 	}
 }
 
-// TestGoldenOpenAPI: docs/openapi.yaml has each refusal of the table in docs/problems.md, which
-// TestProblemTypesAreDescribed compares with the guards.
+// TestGoldenOpenAPI: docs/openapi.yaml has each refusal of the table in docs/problems.md.
 func TestGoldenOpenAPI(t *testing.T) {
 	t.Parallel()
 	head, _, found := strings.Cut(string(must.Get(os.ReadFile("../docs/openapi.yaml"))(t)), "  responses:\n")

@@ -108,7 +108,6 @@ func submit(ctx context.Context, h http.Handler, fields string) *httptest.Respon
 	return guardtest.Serve(h, r)
 }
 
-// TestForm is the table of the page.
 func TestForm(t *testing.T) {
 	parallel.Bubble(t, func(t *testing.T) {
 		h := formRoutes(newLocker(t, memstore.New()))

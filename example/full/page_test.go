@@ -218,7 +218,6 @@ func TestDoubleClick(t *testing.T) {
 	}
 }
 
-// TestKeyboard orders without a mouse.
 func TestKeyboard(t *testing.T) {
 	c := startDesk(t, "-work", "0s")
 	p := openPage(t, c)

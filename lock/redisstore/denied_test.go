@@ -40,7 +40,6 @@ var refusals = []struct {
 	{text: "WRONGPASS invalid username-password pair or user is disabled.", class: "WRONGPASS", repaired: "is wrong"},
 	{text: "WRONGTYPE Operation against a key holding the wrong kind of value", class: "WRONGTYPE", repaired: "WithPrefix"},
 	{text: "ERR unknown command 'set', with args beginning with: 'latch:lock:k' ", class: "command", repaired: "renamed"},
-
 	{text: "READONLY You can't write against a read only replica.", class: "READONLY", may: true},
 	{text: "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", class: "MASTERDOWN", may: true},
 	{text: "LOADING Redis is loading the dataset in memory", class: "LOADING", may: true},

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGuards plays what each guard does for two requests of one caller.
 func TestGuards(t *testing.T) {
 	const once = "idempotent {\nscope {header.X-User}\nkey idempotency-key\n"
 	as := func(media, body string) func(first, second *http.Request) {

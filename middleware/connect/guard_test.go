@@ -408,7 +408,6 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
-// TestConstructors panic on what cannot work.
 func TestConstructors(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t)

@@ -483,7 +483,6 @@ func TestHandlerSetsItsHeaderAfterItsClientHasLeft(t *testing.T) {
 	require.Empty(t, arrived, "it has run again")
 }
 
-// TestConstructors panic on what cannot work.
 func TestConstructors(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t)

@@ -183,10 +183,8 @@ func TestInvalidGuards(t *testing.T) {
 		{`"kind": "lock", "name": "user", "key": "users"`, "key", `the code offers no key function "users": write user`, nil},
 		{`"kind": "dedupe", "window": "1s", "scope": true`, "scope", `true is not the name of a key function: write one in quotes`, nil},
 		{anIdempotent + `, "fingerprint": "globale"`, "fingerprint", `the code offers no key function "globale": write global`, nil},
-
 		{aDedupe + `, "window": "0s"`, "window", `the duration must be positive`, func() { latch.Dedupe(l, guardtest.ByUser, 0) }},
 		{aDedupe + `, "window": 1`, "window", `1 is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`, nil},
-
 		{aLock + `, "lease": "0s"`, "lease", `the duration must be positive`, func() { lock.WithLease(0) }},
 		{aLock + `, "lease": "999ms"`, "lease", `a lease of 999ms is too short for a budget of 500ms: a claim that was answered late would be over before its work began; the lease must be at least twice the budget`, func() { l.With(lock.WithLease(999 * time.Millisecond)) }},
 		{aLock + `, "lease": "20m"`, "lease", `a maximum hold of 15m0s is shorter than the lease of 20m0s`, func() { l.With(lock.WithLease(20 * time.Minute)) }},
@@ -195,7 +193,6 @@ func TestInvalidGuards(t *testing.T) {
 		{aLock + `, "wait": "-1s"`, "wait", `the duration must not be negative`, func() { lock.WithWait(-time.Second) }},
 		{anIdempotent + `, "keep": "0s"`, "keep", `the duration must be positive`, func() { lock.WithKeep(0) }},
 		{anIdempotent + `, "rerun_abandoned": false`, "rerun_abandoned", `false takes nothing back that the code says: remove the field`, nil},
-
 		{aLock + `, "cooldown": "0s"`, "cooldown", `the duration must be positive`, func() { latch.WithCooldown(0) }},
 		{aLock + `, "unknown_hold": "0s"`, "unknown_hold", `the duration must be positive`, func() { latch.WithUnknownHold(0) }},
 		{aLock + `, "cooldown": "1s", "cooldown_status": 423`, "cooldown_status", `use 409 or 429`, func() { latch.WithCooldownStatus(423) }},

@@ -23,7 +23,6 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestNode runs the tests of the package in node.
 func TestNode(t *testing.T) {
 	t.Parallel()
 	testmain.SkipIn(t, testmain.Quick, "starts node")
