@@ -346,7 +346,7 @@ func kindOfStatement(statement []string) kind {
 		return plain
 	case first == "SET" && strings.HasPrefix(of, "STATEMENT "):
 		return unclear // FOR any statement
-	case first == "SET" && slices.ContainsFunc(statement, func(w string) bool { return slices.Contains(endingSettings, strings.TrimLeft(w, "@")) }):
+	case first == "SET" && slices.ContainsFunc(statement, func(w string) bool { return slices.Contains(endingSettings, strings.Trim(w, "@`")) }):
 		return ending
 	case slices.Contains(endingWords, first):
 		return ending

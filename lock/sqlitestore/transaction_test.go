@@ -56,7 +56,7 @@ func TestStatementsThatEndTransactions(t *testing.T) {
 		"COMMIT": true, "commit transaction": true, "End": true, "ROLLBACK": true, "rollback transaction;": true,
 		"SELECT 1; COMMIT": true, "/* ; */ -- x\n COMMIT": true, "SELECT ';';COMMIT": true, trigger + "; COMMIT": true, trigger + "; END": true,
 		"SELECT 'a''b;c'; ROLLBACK": true, "SELECT [;]; rollback": true, "SELECT \";\" ; END": true,
-		"ROLLBACK TO a": false, "ROLLBACK TRANSACTION TO SAVEPOINT a": false, "SAVEPOINT commit": false, "RELEASE a": false,
+		"ROLLBACK TO a": false, "ROLLBACK TRANSACTION `to`": true, "ROLLBACK TRANSACTION TO SAVEPOINT a": false, "SAVEPOINT commit": false, "RELEASE a": false,
 		"SELECT '; COMMIT'": false, "-- x; COMMIT": false, "/* ; COMMIT */ SELECT 1": false, "/* ; COMMIT": false, "SELECT CASE 1 WHEN 1 THEN 2 END": false,
 		trigger: true, "": false, ";;": false, "SELECT `;COMMIT`": false,
 		"SELECT ';COMMIT": false, "INSERT INTO commits VALUES (1)": false, "ENDE": false, "é; COMMITé": false,

@@ -273,7 +273,7 @@ func Statements(token *regexp.Regexp, text string) (all [][]string) {
 			all = append(all, words)
 			words = nil
 		case !strings.ContainsAny(t[:1], "'\"[#-/"):
-			words = append(words, strings.Trim(t, "`"))
+			words = append(words, t)
 		}
 	}
 	return all
