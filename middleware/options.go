@@ -66,7 +66,7 @@ type rpc struct {
 	onlyBody bool           // the key function does not count
 }
 
-// option is an option of any guard: the type that its function returns says of which.
+// option serves any guard: the result type of its function names the guards that take it.
 type option func(c *config)
 
 func (o option) applyLock(c *config)       { o(c) }

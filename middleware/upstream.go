@@ -152,7 +152,7 @@ func holdUnknown(ctx context.Context) {
 }
 
 // prepared returns r with ctx, as the upstream gets it. The headers that allow net/http a repeat have names in lower
-// case, where it does not look. net/http still repeats a request of which it has written no byte.
+// case, where it does not look. net/http still repeats a request without a written byte.
 func (u *upstream) prepared(ctx context.Context, r *http.Request) *http.Request {
 	r = r.WithContext(ctx)
 	if r.Header = maps.Clone(r.Header); r.Header == nil {

@@ -209,7 +209,7 @@ func StatusAtEnd(contentType string) bool {
 	return strings.HasPrefix(contentType, "application/grpc") || strings.HasPrefix(contentType, "application/connect+")
 }
 
-// stopRecording records that the answer, a part of which was sent, cannot be replayed.
+// stopRecording marks an answer, sent in part, as one without a replay.
 func (a *Answer) stopRecording() {
 	a.recording, a.record = false, []byte(Prefix)
 	a.settled = a.run.Settle(a.tombstone()) == nil
