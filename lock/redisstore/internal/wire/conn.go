@@ -24,6 +24,7 @@ type conn struct {
 	peak       int        // the most unanswered since the last tick
 
 	heard   time.Time // when the last reply came
+	replies int       // of the server until then
 	writing time.Time // since when a goroutine writes; zero: none does
 	writer  *Command  // the command whose caller writes; nil: no caller does
 	reading bool      // a goroutine reads
@@ -139,7 +140,7 @@ func (s *Server) answered(cn *conn, all []any) (wrong error) {
 	if n > 0 {
 		s.window.learn(written, &first, len(all), now)
 	}
-	cn.unanswered = slices.Delete(cn.unanswered, 0, n)
+	cn.replies, cn.unanswered = s.window.replies, slices.Delete(cn.unanswered, 0, n)
 	if cn.retired && len(cn.unanswered) == 0 {
 		return errRetired
 	}

@@ -30,6 +30,10 @@ type fake struct {
 	per func() time.Duration // how long the server takes for a command, one after the other; nil: no time
 
 	answer func(args []string) []string // in pieces; nil: as above
+	turns  bool                         // it takes one command of each connection at a time
+
+	hello    int // commands of a handshake
+	executed atomic.Int64 // commands
 
 	mu      sync.Mutex
 	free    time.Time // when the server has executed what came so far
@@ -43,6 +47,7 @@ func (f *fake) execute() (due time.Time) {
 	if now := time.Now(); f.free.Before(now) {
 		f.free = now
 	}
+	f.executed.Add(1)
 	if f.per != nil {
 		f.free = f.free.Add(f.per())
 	}
@@ -54,20 +59,22 @@ func (f *fake) execute() (due time.Time) {
 
 // dial makes a connection to f.
 func (f *fake) dial(ctx context.Context) (net.Conn, time.Duration, error) {
+	var took time.Duration // of a PING, after the handshake
+	for range 1 + f.hello {
+		f.mu.Lock()
+		took = time.Until(f.execute())
+		f.mu.Unlock()
+		timer := time.NewTimer(took)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, 0, ctx.Err()
+		}
+	}
 	client, server := net.Pipe()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	took := time.Until(f.execute()) // of a PING
-	f.mu.Unlock()
-	timer := time.NewTimer(took)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		f.mu.Lock()
-	case <-ctx.Done():
-		f.mu.Lock()
-		return nil, 0, ctx.Err()
-	}
 	f.conns = append(f.conns, server)
 	go f.serve(server)
 	return addressed{client, f.address}, took, nil
@@ -96,6 +103,11 @@ func (f *fake) serve(conn net.Conn) {
 	defer close(replies)
 	go func() {
 		for r := range replies {
+			if f.turns {
+				f.mu.Lock()
+				r.due = f.execute()
+				f.mu.Unlock()
+			}
 			time.Sleep(time.Until(r.due))
 			for _, piece := range r.text {
 				_, _ = io.WriteString(conn, piece)
@@ -112,7 +124,10 @@ func (f *fake) serve(conn net.Conn) {
 		if len(args) > 1 { // it is no PING
 			f.came = append(f.came, args[1])
 		}
-		due := f.execute()
+		var due time.Time
+		if !f.turns {
+			due = f.execute()
+		}
 		answer := f.answer
 		f.mu.Unlock()
 		text := []string{bulk(args[min(1, len(args)-1)])}

@@ -97,13 +97,14 @@ func (s *Server) watch(cn *conn, now time.Time) {
 	if cn.heard.After(since) {
 		since = cn.heard // a server that is slow still answers
 	}
-	late := s.window.overdue(since, now) || s.depth > 1 && s.window.passed(cn.unanswered[0]) || !cn.writing.IsZero() && s.window.overdue(cn.writing, now)
+	late := s.window.overdue(since, now) || s.depth > 1 && s.window.passed(cn.unanswered[0], cn.replies) || !cn.writing.IsZero() && s.window.overdue(cn.writing, now)
+	othersAnswered := s.window.newest.After(oldest)
 	if late && !cn.overdue {
-		if cn.overdue = true; s.depth > 1 && !s.closed {
+		if cn.overdue = true; s.depth > 1 && !s.closed && !othersAnswered {
 			s.probe(now)
 		}
 	}
-	stalled := cn.overdue && s.depth > 1 && s.window.newest.After(oldest) // the server has answered others
+	stalled := cn.overdue && s.depth > 1 && othersAnswered
 	abandoned := true
 	for _, c := range cn.unanswered {
 		if c.state == sent {

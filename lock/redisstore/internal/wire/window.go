@@ -28,6 +28,10 @@ const (
 	// silence is the time without any answer after which a server is not merely slow.
 	silence = 100 * time.Millisecond
 
+	// margin is the least time that a claim needs before its deadline to leave the queue: during a trial, a
+	// round trip under overload becomes several times as long.
+	margin = 4 * maxUsual
+
 	// memory is the pace at which the shortest round trip is forgotten while the window is
 	// not full, since the network may have become slower: after 40 s, a round trip of 0.1 ms
 	// no longer counts compared with one of 10 ms. If the window is full, a trial decides.
@@ -76,10 +80,11 @@ func (w *window) overdue(written, now time.Time) bool {
 	return now.Sub(written) > max(4*w.usual, 2*tick)
 }
 
-// passed reports whether half a window of commands that were written after c has been answered: c is late
-// then. Fewer say nothing, since a proxy may serve its connections in turns.
-func (w *window) passed(c *Command) bool {
-	later := w.replies - c.trip.replies - c.trip.inFlight
+// passed reports whether half a window of commands that were written after c has been answered since its
+// connection was last heard, at so many replies: c is late then. Fewer say nothing, since a proxy may serve
+// its connections in turns.
+func (w *window) passed(c *Command, heard int) bool {
+	later := w.replies - max(c.trip.replies+c.trip.inFlight, heard)
 	return later > max(w.size, maxUnanswered)/2 && w.newest.Sub(c.written) > tick/2
 }
 
