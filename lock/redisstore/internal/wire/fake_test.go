@@ -32,7 +32,7 @@ type fake struct {
 	answer func(args []string) []string // in pieces; nil: as above
 	turns  bool                         // it takes one command of each connection at a time
 
-	hello    int // commands of a handshake
+	hello    int          // commands of a handshake
 	executed atomic.Int64 // commands
 
 	mu      sync.Mutex

@@ -173,12 +173,12 @@ func (s *Server) admit(c *Command, now time.Time) error {
 }
 
 // late reports whether c would be answered too late if it left the queue at then. Round trips
-// differ most when there is a queue, so a command that waits must have twice the usual time left. A
-// command that has half of its time left is never late: some command has to measure the present
-// time of an answer.
+// differ most when there is a queue: a command that waits must have twice the usual time left, and the
+// time in which the server serves a full window, half of it claims and half their ends. A command that has
+// half of its time left is never late: some command has to measure the present time of an answer.
 func (s *Server) late(c *Command, then time.Time) bool {
 	half := c.deadline.Sub(c.arrived) / 2
-	return c.deadline.Sub(then) < min(half, 2*s.window.usual)
+	return c.deadline.Sub(then) < min(half, max(2*s.window.usual, s.gauge.Wait(maxUnanswered/2)))
 }
 
 // refused returns the error of a command that would be too late. Its class is "silent" if the

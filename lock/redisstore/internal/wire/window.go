@@ -28,10 +28,6 @@ const (
 	// silence is the time without any answer after which a server is not merely slow.
 	silence = 100 * time.Millisecond
 
-	// margin is the least time that a claim needs before its deadline to leave the queue: during a trial, a
-	// round trip under overload becomes several times as long.
-	margin = 4 * maxUsual
-
 	// memory is the pace at which the shortest round trip is forgotten while the window is
 	// not full, since the network may have become slower: after 40 s, a round trip of 0.1 ms
 	// no longer counts compared with one of 10 ms. If the window is full, a trial decides.

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/internal/testkit/virtual"
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/wire"
 )
@@ -244,12 +246,13 @@ func TestCallersBehindLateReplies(t *testing.T) {
 		t.Run(strconv.Itoa(callers), virtual.Test(func(t *testing.T) {
 			const usual, late, start, end = 100 * time.Microsecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second
 			began := time.Now()
-			s := over(t, &fake{per: always(4 * time.Microsecond), way: func() time.Duration {
+			f := &fake{per: always(4 * time.Microsecond), way: func() time.Duration {
 				if time.Since(began) > start/2 && rand.IntN(1000) == 0 {
 					return late
 				}
 				return usual
-			}})
+			}}
+			s := over(t, f)
 			sender := newSender()
 			var mu sync.Mutex
 			var took []time.Duration
@@ -270,8 +273,44 @@ func TestCallersBehindLateReplies(t *testing.T) {
 				})
 			}
 			all.Wait()
+			require.Less(t, int(f.executed.Load())-len(f.arrived()), 3*32, "a PING for each connection, and a few more")
 			slices.Sort(took)
 			require.LessOrEqual(t, took[len(took)*99/100], 12*time.Millisecond)
 		}))
 	}
+}
+
+// A server with too much to do gets what it can do in time, and nothing else: no command of which the outcome is
+// unknown, and no question whether it answers. It takes a command of each connection in turns.
+func TestOverloadedServerIsAskedNothingInVain(t *testing.T) {
+	virtual.Run(t, func(t *testing.T) {
+		const per, callers, end, connect = 667 * time.Microsecond, 600, 6 * time.Second, 50
+		began := time.Now()
+		f := &fake{per: always(per), turns: true, hello: 2, way: func() time.Duration { return rand.N(2 * time.Millisecond) }}
+		s := over(t, f)
+		sender := newSender()
+		var cycles, unknown atomic.Int64
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				for time.Since(began) < end {
+					err := call(t, s, sender, strconv.Itoa(i), true)
+					if err == nil {
+						err = call(t, s, sender, strconv.Itoa(i), false)
+						cycles.Add(1)
+					} else {
+						time.Sleep(20 * time.Millisecond)
+					}
+					if err != nil && !errors.Is(err, lock.ErrNotApplied) {
+						unknown.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.Zero(t, unknown.Load())
+		require.Greater(t, int(cycles.Load()), int(end/per/2*9/10))
+		require.Less(t, int(f.executed.Load()), int(2*cycles.Load())+connect)
+		require.Less(t, len(f.connections()), 10)
+	})
 }
