@@ -13,7 +13,7 @@ import (
 //
 // Each rule is a parallel subtest, for which open is called once. The stores may be one
 // and the same, or several over one server that others use, too: the keys are new every
-// time, and their entries end within two minutes. Close the stores with t.Cleanup.
+// time, and their entries end within ten minutes. Close the stores with t.Cleanup.
 //
 // lease is the shortest lease that the store can time, such as 20 ms for a store that
 // counts in milliseconds and a second for a store that counts in seconds. The subtests
