@@ -79,6 +79,7 @@ func checks() []check {
 		{"bounded", "all connections are dropped without a word", "a call is late, and none is refused", "lock/redisstore/internal/wire", "TestDroppedConnections"},
 		{"bounded", "waiters for one key; lost and false notifications", "each is granted once, and a lost notification costs one poll", "lock", "TestWaitersAreServedInOrder TestLostHintCostsAPollAtMost TestHintsAreBounded"},
 		{"no-collapse", "600 callers and arrivals at five times the capacity; a stall under 0.8 of it", "at least 0.6 of the capacity, and no caller is refused for clean-up", "lock", "TestOverload TestOverloadCatches"},
+		{"no-collapse", "600 callers of a server that takes its connections in turns", "0.9 of the capacity, no outcome is unknown, and no command is wasted", "lock/redisstore/internal/wire", "TestOverloadedServerIsAskedNothingInVain"},
 		{"no-collapse", "an outage that leaves 400 releases without an answer", "grants in the first round trips after it", "lock", "TestCallersDoNotWaitForUnansweredReleases"},
 		{"no-collapse", "no fault: an idle server, 0.8 of its capacity, bursts of 1,000 callers", "no caller is refused", "lock", "TestHealthyServerRefusesNoCaller"},
 		{"no-collapse", "round trips become a thousand times as long, or the server becomes slow", "no call is refused", "lock/redisstore/internal/wire", "TestLongerWayRefusesNoCall TestWindowFollowsASlowServer"},
