@@ -11,25 +11,20 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-const (
-	// moreDials is the time after which one dial does not keep another from beginning.
-	moreDials = 100 * time.Millisecond
-
-	maxDials = 8
-)
+// moreDials is the least time after which one dial does not keep another from beginning.
+const moreDials = 100 * time.Millisecond
 
 // dial begins to make a connection, unless another dial has begun just now. s.mu is held.
 func (s *Server) dial(now time.Time) {
-	if s.closed || s.dialing >= maxDials || s.dialing > 0 && now.Sub(s.dialed) < s.pace() || len(s.conns) >= s.most && !s.makeRoom(now) {
+	if s.closed || len(s.dials) > 0 && now.Sub(s.dials[len(s.dials)-1]) < s.pace(now) || len(s.conns) >= s.most && !s.makeRoom(now) {
 		return
 	}
-	s.dialing++
-	s.dialed = now
+	s.dials = append(s.dials, now)
 	go func() {
 		nc, took, err := s.connect(s.open)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.dialing--
+		s.dials = slices.Delete(s.dials, slices.Index(s.dials, now), slices.Index(s.dials, now)+1)
 		if err != nil {
 			go s.config.Broken()
 			if usable, _, _ := s.survey(); usable == 0 {
@@ -52,11 +47,11 @@ func (s *Server) dial(now time.Time) {
 	}()
 }
 
-// pace returns the time after which the dials under way do not keep another from beginning. It doubles
-// with each of them, up to a fifth of Timeout: at 100 ms, eight dials would hang for Timeout when a silence
-// of a second is over.
-func (s *Server) pace() time.Duration {
-	return min(moreDials<<(s.dialing-1), max(s.config.Timeout/5, moreDials))
+// pace returns the time after which the dials under way do not keep another from beginning: an eighth of the time
+// for which the oldest hangs, so that the end of a silence is noticed soon, measured by its length, and the dials of
+// a fleet do not grow into a load that no server can serve.
+func (s *Server) pace(now time.Time) time.Duration {
+	return max(now.Sub(s.dials[0])/8, moreDials)
 }
 
 // keepsPlace is how long a connection without replies keeps its place when all others are silent, too.

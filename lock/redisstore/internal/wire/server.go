@@ -78,9 +78,8 @@ type Server struct {
 	ends    queue // commands that do not yield
 	claims  queue // commands that yield
 	conns   []*conn
-	dialing int
-	dialed  time.Time // when the last dial began
-	located time.Time // when the server was last looked for
+	dials   []time.Time // when those under way began
+	located time.Time   // when the server was last looked for
 	window  window
 	gauge   send.Gauge
 	ticking bool

@@ -22,7 +22,7 @@ func (s *Server) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	busy := s.dialing > 0
+	busy := len(s.dials) > 0
 	for _, cn := range slices.Clone(s.conns) {
 		s.watch(cn, now)
 		busy = busy || len(cn.unanswered) > 0 || !cn.writing.IsZero()
