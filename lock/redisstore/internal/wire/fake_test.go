@@ -29,11 +29,10 @@ type fake struct {
 	way func() time.Duration // how long a command and its reply travel; nil: no time
 	per func() time.Duration // how long the server takes for a command, one after the other; nil: no time
 
-	answer func(args []string) []string // in pieces; nil: as above
-	turns  bool                         // it takes one command of each connection at a time
-
-	hello    int          // commands of a handshake
-	executed atomic.Int64 // commands
+	answer   func(args []string) []string // in pieces; nil: as above
+	turns    bool                         // it takes one command of each connection at a time
+	hello    int                          // commands of a handshake
+	executed atomic.Int64                 // commands
 
 	mu      sync.Mutex
 	free    time.Time // when the server has executed what came so far

@@ -322,8 +322,7 @@ func TestDialsThatHang(t *testing.T) {
 					return nil, 0, ctx.Err()
 				},
 			}))
-			served := false
-			for ; !served; time.Sleep(time.Millisecond) {
+			for served := false; !served; time.Sleep(time.Millisecond) {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				served = ask(ctx, t, s, "x", true) == nil
 				cancel()
@@ -337,14 +336,11 @@ func TestDialsThatHang(t *testing.T) {
 // A dial that takes long is not given up for later ones.
 func TestSlowDials(t *testing.T) {
 	virtual.Run(t, func(t *testing.T) {
-		f := &fake{}
 		s := dialed(t, func(ctx context.Context) (net.Conn, time.Duration, error) {
-			select {
-			case <-time.After(900 * time.Millisecond):
-				return f.dial(ctx)
-			case <-ctx.Done():
+			if time.Sleep(900 * time.Millisecond); ctx.Err() != nil {
 				return nil, 0, ctx.Err()
 			}
+			return new(fake).dial(ctx)
 		})
 		require.NoError(t, ask(t.Context(), t, s, "x", true))
 	})
