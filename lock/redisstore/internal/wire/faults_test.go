@@ -303,45 +303,36 @@ func TestDialFailsBesideAConnection(t *testing.T) {
 	})
 }
 
-// Dials that hang during a silence leave room for one that begins after it.
+// Dials that hang during a silence leave room for one that begins soon after it, and has the time that it takes.
 func TestDialsThatHang(t *testing.T) {
 	t.Parallel()
-	for _, silence := range []time.Duration{time.Second, 3 * time.Second, 20 * time.Second} {
-		t.Run(silence.String(), virtual.Test(func(t *testing.T) {
-			f, began := &fake{way: always(time.Millisecond)}, time.Now()
-			var hanging, most atomic.Int32
-			s := closing(t, wire.New(wire.Config{
-				Timeout: 5 * time.Second, Reply: time.Second,
-				Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
-					if time.Since(began) >= silence {
-						return f.dial(ctx)
-					}
-					most.Store(max(most.Load(), hanging.Add(1)))
-					defer hanging.Add(-1)
-					<-ctx.Done()
-					return nil, 0, ctx.Err()
-				},
+	const timeout = 5 * time.Second
+	for _, silence := range []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second, 20 * time.Second} {
+		for _, takes := range []time.Duration{time.Millisecond, 900 * time.Millisecond} {
+			t.Run(silence.String()+" and "+takes.String(), virtual.Test(func(t *testing.T) {
+				f, began := &fake{way: always(time.Millisecond)}, time.Now()
+				var hanging, most atomic.Int32
+				s := closing(t, wire.New(wire.Config{
+					Timeout: timeout, Reply: time.Second,
+					Dial: func(ctx context.Context) (net.Conn, time.Duration, error) {
+						if time.Since(began) < silence {
+							most.Store(max(most.Load(), hanging.Add(1)))
+							<-ctx.Done()
+							hanging.Add(-1)
+						} else if time.Sleep(takes); ctx.Err() == nil {
+							return f.dial(ctx)
+						}
+						return nil, 0, ctx.Err()
+					},
+				}))
+				for served := false; !served; time.Sleep(time.Millisecond) {
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					served = ask(ctx, t, s, "x", true) == nil
+					cancel()
+				}
+				require.LessOrEqual(t, time.Since(began)-silence, takes+120*time.Millisecond+min(silence, timeout)/8)
+				require.LessOrEqual(t, most.Load(), int32(24))
 			}))
-			for served := false; !served; time.Sleep(time.Millisecond) {
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				served = ask(ctx, t, s, "x", true) == nil
-				cancel()
-			}
-			require.LessOrEqual(t, time.Since(began)-silence, 120*time.Millisecond)
-			require.LessOrEqual(t, most.Load(), int32(8+1), "one may still notice its end")
-		}))
+		}
 	}
-}
-
-// A dial that takes long is not given up for later ones.
-func TestSlowDials(t *testing.T) {
-	virtual.Run(t, func(t *testing.T) {
-		s := dialed(t, func(ctx context.Context) (net.Conn, time.Duration, error) {
-			if time.Sleep(900 * time.Millisecond); ctx.Err() != nil {
-				return nil, 0, ctx.Err()
-			}
-			return new(fake).dial(ctx)
-		})
-		require.NoError(t, ask(t.Context(), t, s, "x", true))
-	})
 }
