@@ -24,7 +24,7 @@ func (s *Server) dial(now time.Time) {
 		nc, took, err := s.connect(s.open)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.dials = slices.Delete(s.dials, slices.Index(s.dials, now), slices.Index(s.dials, now)+1)
+		s.dials = slices.DeleteFunc(s.dials, now.Equal)
 		if err != nil {
 			go s.config.Broken()
 			if usable, _, _ := s.survey(); usable == 0 {

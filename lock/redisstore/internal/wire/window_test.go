@@ -227,11 +227,11 @@ func TestCallersBehindLateReplies(t *testing.T) {
 	}
 }
 
-// A server with too much to do gets what it can do in time, and nothing else: no command of which the outcome is
-// unknown, and no question whether it answers. It takes a command of each connection in turns.
+// A server with too much to do is asked for what it can do in time, and for nothing else: no outcome is unknown, and
+// no PING is sent in vain. It takes a command of each connection in turns.
 func TestOverloadedServerIsAskedNothingInVain(t *testing.T) {
 	virtual.Run(t, func(t *testing.T) {
-		const per, callers, end, connect = 667 * time.Microsecond, 600, 6 * time.Second, 50
+		const per, callers, end, connect = 667 * time.Microsecond, 600, 12 * time.Second, 50
 		f := &fake{per: always(per), turns: true, hello: 2, way: func() time.Duration { return rand.N(2 * time.Millisecond) }}
 		s, sender, began := over(t, f), newSender(), time.Now()
 		var cycles, unknown atomic.Int64
