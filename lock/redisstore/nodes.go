@@ -44,7 +44,7 @@ func newNodes(client redis.UniversalClient) *nodes {
 	case *redis.Client:
 		return &nodes{only: serverOver(c, nil)}
 	case *redis.ClusterClient:
-		return &nodes{cluster: &cluster{ClusterClient: c, byMaster: make(map[*redis.Client]*server)}, redirected: newServer(foreign{c})}
+		return &nodes{cluster: &cluster{client: c, byMaster: make(map[*redis.Client]*server)}, redirected: newServer(foreign{c})}
 	default: // a wrapper, whose connections may differ
 		return &nodes{only: newServer(foreign{client})}
 	}
@@ -127,7 +127,7 @@ const maxNodes = 1024
 
 // cluster is a Redis Cluster.
 type cluster struct {
-	*redis.ClusterClient
+	client *redis.ClusterClient
 
 	mu       sync.Mutex
 	byMaster map[*redis.Client]*server
@@ -135,13 +135,13 @@ type cluster struct {
 }
 
 func (c *cluster) own() bool {
-	o := c.Options()
+	o := c.client.Options()
 	return o.OnConnect == nil && o.StreamingCredentialsProvider == nil // see serverOver
 }
 
 // find returns the server of the master that has the slot of name.
 func (c *cluster) find(ctx context.Context, name string) (*server, error) {
-	master, err := c.MasterForKey(ctx, name)
+	master, err := c.client.MasterForKey(ctx, name)
 	if err != nil {
 		return nil, failure.NotSent(err)
 	}
@@ -159,7 +159,7 @@ func (c *cluster) serverOf(master *redis.Client) *server {
 		}
 		s = serverOver(master, func() {
 			// A slot may have another master by now. The client does not find out by itself.
-			c.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
+			c.client.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
 		})
 		c.byMaster[master] = s
 		if c.closed { // meanwhile
@@ -172,7 +172,7 @@ func (c *cluster) serverOf(master *redis.Client) *server {
 func (c *cluster) all(ctx context.Context) ([]*server, error) {
 	found, err := untilEnd(ctx, func() (found []*redis.Client, err error) {
 		var mu sync.Mutex
-		err = c.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		err = c.client.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()
 			found = append(found, master)
