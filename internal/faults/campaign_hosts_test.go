@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/once"
@@ -83,17 +82,11 @@ func newCampaign(t *testing.T, seed uint64, planted func(lock.Store) lock.Store)
 	c.direct = open(t, c.server.URL())
 	for n := range campaignHosts {
 		h := &host{c: c, n: n, proxy: respproxy.Start(t, c.server.Addr())}
-		url, options := h.proxy.URL(), &redis.Options{Addr: h.proxy.Addr()}
-		if n >= campaignHosts/2 {
-			url, options.PipelinePoolSize = url+sharing, fewConnections
-		}
 		var store lock.Store
 		if n%2 == 1 { // as its users make it: with retries, and without context timeouts
-			client := redis.NewClient(options)
-			t.Cleanup(func() { _ = client.Close() })
-			store = redisstore.New(client)
+			store = overClient(t, h.proxy.Addr())
 		} else {
-			store = open(t, url)
+			store = open(t, h.proxy.URL())
 		}
 		if planted != nil {
 			store = planted(store)

@@ -62,14 +62,12 @@ var (
 type setup struct {
 	name                   string
 	client, cluster, old62 bool
-	query                  string // of the URL
 }
 
 var setups = []setup{
 	{name: "client", client: true},
 	{name: "open"},
-	{name: "open that shares round trips", query: sharing},
-	{name: "cluster that shares round trips", cluster: true, query: sharing},
+	{name: "cluster", cluster: true},
 }
 
 // redis62 is a server that answers as Redis 6.2 does, where claims are scripts as
@@ -97,7 +95,7 @@ func (s setup) start(t *testing.T) (proxy *respproxy.Proxy, server *redistest.Se
 	if s.client {
 		return proxy, server, overClient(t, proxy.Addr())
 	}
-	store = open(t, scheme+proxy.Addr()+s.query)
+	store = open(t, scheme+proxy.Addr())
 	until(t, func() bool { // from here on, claims are scripts on Redis 6.2
 		_, err := store.Claim(t.Context(), "first", orphan)
 		return err == nil
@@ -108,13 +106,6 @@ func (s setup) start(t *testing.T) (proxy *respproxy.Proxy, server *redistest.Se
 	})
 	return proxy, server, store
 }
-
-// A store shares round trips when more calls are in flight than it has connections
-// for: fewConnections, and the query of a URL with so few.
-const (
-	fewConnections = 2
-	sharing        = "?pipeline_pool_size=2"
-)
 
 func open(t *testing.T, url string) *redisstore.Store {
 	t.Helper()

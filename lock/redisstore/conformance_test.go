@@ -89,8 +89,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// sharing keeps s, which has one connection for pipelines, busy with the calls of
-// others, so that the claims of the test share round trips with them.
+// sharing keeps s busy with the calls of others, so that the claims of the test share
+// a connection with them.
 func sharing(t *testing.T, s *redisstore.Store) *redisstore.Store {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
