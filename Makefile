@@ -27,9 +27,10 @@ export TEST_ARTIFACTS ?= $(CURDIR)/.artifacts
 # Many people have -mod=mod in their GOFLAGS, which is an error in a workspace.
 export GOFLAGS := $(filter-out -mod=%,$(shell go env GOFLAGS))
 
-# The directories of the modules that go.work lists. The go command has a name
-# for all their packages, "work"; other tools need the directories.
-MODULES = $(shell go list -m -f '{{.Dir}}')
+# go.work has only what go run needs. The go command has a name for all packages of a workspace, "work";
+# other tools need the directories of its modules.
+export GOWORK := $(CURDIR)/all.work
+MODULES = $(shell GOFLAGS='$(GOFLAGS)' GOWORK='$(GOWORK)' go list -m -f '{{.Dir}}')
 
 # Modules outside the workspace: their requirements are not downloaded for the
 # tests, and do not decide the versions that the library is built with.
@@ -370,5 +371,6 @@ cover: ## Measure what the library's tests cover: .artifacts/cover.html
 	@go tool cover -func=.artifacts/cover.out | tail -n 1
 
 .PHONY: run
+run: GOWORK = $(CURDIR)/go.work
 run: ## Serve the order desk (ARGS='-addr 127.0.0.1:9000 -redis redis://localhost')
 	go run -v ./example $(ARGS)

@@ -363,7 +363,7 @@ func (s *came) reason() string {
 	return "–"
 }
 
-const handlersPage = "Written by `go test ./docs/snippets -run TestHandlers -update`, which also executes every row:" + `
+const handlersPage = "Written by `GOWORK=$PWD/all.work go test ./docs/snippets -run TestHandlers -update`, which also executes every row:" + `
 
 # Handlers: what each leaves
 

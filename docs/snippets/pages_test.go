@@ -39,7 +39,7 @@ func requirePage(t *testing.T, page, results string) {
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(results), 0o644))
 	}
-	require.Equal(t, read(t, page), results, "write it again with: go test ./docs/snippets -run %s -update", t.Name())
+	require.Equal(t, read(t, page), results, "write it again with: GOWORK=$PWD/all.work go test ./docs/snippets -run %s -update", t.Name())
 }
 
 func pages(t *testing.T) []string {

@@ -103,7 +103,7 @@ func TestPromises(t *testing.T) {
 	}
 	require.Greater(t, len(promises), 8)
 	var b strings.Builder
-	b.WriteString("Written by `go test ./docs/snippets -run TestPromises -update`, which finds each test:\n\n# Promises, and their tests\n\n" +
+	b.WriteString("Written by `GOWORK=$PWD/all.work go test ./docs/snippets -run TestPromises -update`, which finds each test:\n\n# Promises, and their tests\n\n" +
 		"The promises are those of [reliability](../reliability.md#what-is-promised).\n\n| promise | fault | what must hold | tests |\n|---|---|---|---|\n")
 	tested := map[string]bool{}
 	for _, c := range checks() {

@@ -181,7 +181,7 @@ func got(s sight) string {
 	return text
 }
 
-const writersPage = "Written by `go test ./docs/snippets -run TestWriters -update`, which also executes every row:" + `
+const writersPage = "Written by `GOWORK=$PWD/all.work go test ./docs/snippets -run TestWriters -update`, which also executes every row:" + `
 
 # Writers around and inside a guard
 

@@ -39,7 +39,7 @@
 //
 // # Running it
 //
-//	go test -race ./internal/history -v -histories 1000 -histories.pg 210 -seed 7
+//	GOWORK=$PWD/all.work go test -race ./internal/history -v -histories 1000 -histories.pg 210 -seed 7
 //
 // The seed fixes what the clients intend and which faults are drawn; how they
 // interleave is the machine's doing, so that a failure is not repeated by its

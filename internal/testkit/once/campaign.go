@@ -310,7 +310,7 @@ func (c *Campaign) Took(paths []string, to *Counts) {
 func (c *Campaign) Report(shop Shop) string {
 	rows, _ := shop.Orders(c.tb.Context())
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: go test ./internal/history/campaign -args -campaign.seed %d\n", c.Seed, c.Seed)
+	fmt.Fprintf(&b, "seed %d: GOWORK=$PWD/all.work go test ./internal/history/campaign -args -campaign.seed %d\n", c.Seed, c.Seed)
 	fmt.Fprintf(&b, "%v: %d faults, %d orders, %d answers, %d of them first ones\n", time.Since(c.began).Round(time.Second),
 		c.Faults.Total(), len(rows), c.Answers.Total(), c.Answers.Get("first"))
 	c.Faults.Write(&b)

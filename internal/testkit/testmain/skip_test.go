@@ -34,6 +34,7 @@ func TestMakeTestAllLeavesOutNothing(t *testing.T) {
 	}
 	t.Setenv(marked, "newer servers")
 	t.Setenv(leftOut, "elsewhere")
+	t.Setenv("GOWORK", must.Get(filepath.Abs("../../../all.work"))(t)) // as the Makefile does
 	tests := regexp.MustCompile(`(?m)^.*\bgo test\b.*$`)
 	quick := tests.FindAllString(dryRun(t, "-n", "test", "LEFT_OUT="+noted), -1)
 	require.Len(t, quick, 1)
@@ -82,6 +83,7 @@ func TestMakeCheckReadsPagesAnew(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		testmain.Unavailable(t, "make is not installed", err)
 	}
+	t.Setenv("GOWORK", must.Get(filepath.Abs("../../../all.work"))(t)) // as the Makefile does
 	lines := regexp.MustCompile(`(?m)^.*\bgo test\b.*$`).FindAllString(dryRun(t, "-n", "check"), -1)
 	require.Len(t, lines, 2)
 	require.Contains(t, lines[1], " -count=1 ")
