@@ -275,7 +275,7 @@ var acpSentences = []sentence{
 	}},
 	{"3.1", "Error Shape (flat)", func(t *testing.T, s *seller) {
 		s.down.Store(true)
-		says(t, s.post("k", small), 503, `{"type":"service_unavailable","code":"unavailable","message":"Duplicates cannot be excluded at the moment, so the request was not processed."}`)
+		says(t, s.post("k", small), 503, `{"type":"service_unavailable","code":"unavailable","message":"Duplicates cannot be excluded at the moment, so this attempt was not processed."}`)
 		s.down.Store(false)
 		require.Equal(t, 400, s.post("k", `{"a":1,"a":2}`).Code, "it has two meanings")
 		s.panicsAfterCommit("l")
@@ -297,7 +297,7 @@ var ucpSentences = []sentence{
 	}},
 	{"signatures", "Fail closed (reject request with 503)", func(t *testing.T, s *seller) {
 		s.down.Store(true)
-		says(t, s.post("k", small), 503, `{"code":"unavailable","content":"Duplicates cannot be excluded at the moment, so the request was not processed."}`)
+		says(t, s.post("k", small), 503, `{"code":"unavailable","content":"Duplicates cannot be excluded at the moment, so this attempt was not processed."}`)
 		require.Zero(t, s.runs)
 	}},
 	{"signatures", "comparing the SHA-256 hash of the raw body bytes", func(_ *testing.T, s *seller) {
@@ -424,7 +424,7 @@ func TestStripe(t *testing.T) {
 	says(t, s.post("k", "{}"), 400, `{"error":{"type":"idempotency_error","code":"key_reused","message":"The key was used for a different request."}}`)
 	says(t, s.post("a b", "{}"), 400, `{"error":{"type":"invalid_request_error","code":"key_invalid","message":"The header Idempotency-Key is neither one string of RFC 8941 nor one bare key; send a UUID, say."}}`)
 	s.down.Store(true)
-	says(t, s.post("l", small), 503, `{"error":{"type":"api_error","code":"unavailable","message":"Duplicates cannot be excluded at the moment, so the request was not processed."}}`)
+	says(t, s.post("l", small), 503, `{"error":{"type":"api_error","code":"unavailable","message":"Duplicates cannot be excluded at the moment, so this attempt was not processed."}}`)
 }
 
 // The answers of a contract are kept for 24 hours, also when an option of the Locker says less.

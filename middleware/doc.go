@@ -4,7 +4,7 @@
 //	import latch "github.com/httplatch/httplatch/middleware"
 //
 //	onePerUser := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"))
-//	mux.Handle("POST /orders", onePerUser(createOrder))
+//	mux.Handle("POST /orders", onePerUser(http.HandlerFunc(createOrder)))
 //
 // docs/semantics.md lists every case and its answer.
 //
@@ -24,7 +24,7 @@
 // same status, headers and body. [Dedupe] does the same for equal requests without a key, for some time.
 //
 //	once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
-//	mux.Handle("POST /orders", once(onePerUser(createOrder)))
+//	mux.Handle("POST /orders", once(onePerUser(http.HandlerFunc(createOrder))))
 //
 // While a record is kept, the handler's effect happens at most once, with two exceptions: the handler failed (500 or
 // above, a panic, or an answer that [WithFinal] does not keep) without having called [lock.Commit], or

@@ -136,7 +136,7 @@ var kinds = map[ProblemKind]kindRow{
 		advice: reload + " You get the answer, and nothing is done twice.",
 		again:  "Look again", underAgain: "Wait a moment, and look again. You get the answer, and nothing is done twice.",
 	}},
-	ProblemUnavailable:  {status: http.StatusServiceUnavailable, retryAfter: time.Second, again: true, title: "Duplicates cannot be excluded at the moment, so the request was not processed.", page: notNow},
+	ProblemUnavailable:  {status: http.StatusServiceUnavailable, retryAfter: time.Second, again: true, title: "Duplicates cannot be excluded at the moment, so this attempt was not processed.", page: notNow},
 	ProblemShuttingDown: {status: http.StatusServiceUnavailable, retryAfter: time.Second, again: true, title: "The server is shutting down and did not process the request.", page: notNow},
 }
 

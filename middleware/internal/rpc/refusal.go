@@ -65,7 +65,7 @@ var refusals = map[string]Refusal{
 	"first-failed":          {Code: Unavailable, Text: "The same call was sent before and failed, and its error cannot be sent again.", Retry: time.Second},
 	"rolled-back":           {Code: Unavailable, Text: "The call was processed, but could not be completed, and nothing of it was kept.", Retry: time.Second},
 	"unconfirmed":           {Code: Unavailable, Text: "The call was processed, and the database has not confirmed yet whether it took effect.", Retry: time.Second},
-	"unavailable":           {Code: Unavailable, Text: "Duplicates cannot be excluded at the moment, so the call was not processed.", Retry: time.Second},
+	"unavailable":           {Code: Unavailable, Text: "Duplicates cannot be excluded at the moment, so this attempt was not processed.", Retry: time.Second},
 	"shutting-down":         {Code: Unavailable, Text: "The server is shutting down and did not process the call.", Retry: time.Second},
 }
 
