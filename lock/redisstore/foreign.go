@@ -23,6 +23,9 @@ type single struct{ *redis.Cmd }
 // NoRetry makes go-redis return the first failure.
 func (single) NoRetry() bool { return true }
 
+// Without NoRetry in Cmder, before v9.19, go-redis would send each command four times.
+var _ interface{ NoRetry() bool } = redis.Cmder(nil)
+
 // Do sends c, and returns when it is answered, or when its caller leaves.
 func (f foreign) Do(ctx context.Context, c *wire.Command) (any, error) {
 	caller, gone := ctx, ctx.Done()

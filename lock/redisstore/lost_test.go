@@ -31,6 +31,15 @@ func ways(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Proxy
 				return overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = read, patience })
 			}, p
 		},
+		"a client's own connections": func(t *testing.T) (connect, *respproxy.Proxy) {
+			p := respproxy.Start(t, redistest.Start(t).Addr())
+			return func(read time.Duration) *redisstore.Store {
+				return overClient(t, p.Addr(), func(o *redis.Options) {
+					throughTheClient(o)
+					o.ReadTimeout, o.WriteTimeout = read, patience
+				})
+			}, p
+		},
 		"cluster client": func(t *testing.T) (connect, *respproxy.Proxy) {
 			var p *respproxy.Proxy
 			cluster := redistest.StartCluster(t, 1, func(_ int, addr string) int {
