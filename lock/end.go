@@ -83,6 +83,7 @@ func (e *Lease) endInStore(ctx context.Context, end leaseEnd, lost error) error 
 		end.began = time.Duration(clock.Now() - e.claim.grantedAt)
 		end.receipt = slices.Clone(end.receipt) // a send that has not returned in time still reads it
 	}
+	end.answer = end.answer && lost == nil
 	e.end = end
 	if len(l.cfg.observers) > 0 {
 		ctx = context.WithoutCancel(ctx)
@@ -111,22 +112,55 @@ var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left 
 // sendEnd makes the call that ends the lease in the store, within a budget, whether or not ctx has
 // ended. It replaces a receipt for which the store has no room with an empty one: another try would
 // not help, and the receipt must not stay in memory. The empty receipt fits where the claim was, and
-// says that the work was done.
+// says that the work was done. An answer whose entry the store has lost gets a new entry.
 func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 	l, n := e.locker, &e.end
-	for {
+	for again := false; ; {
 		c := call{name: callRelease, key: e.entry, claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep, quiet: true}
 		if n.settles {
 			c.name = callSettle
 		}
 		err = l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, &c)
 		n.unanswered = n.unanswered || c.sent.Unanswered
+		if err == nil && !c.ok && n.answer && !again && !e.mayBeOver() {
+			if again, err = true, e.claimAgain(ctx); err == nil {
+				continue
+			}
+		}
+		if again && c.ok {
+			l.warn(ctx, e, warnEntryLost)
+		}
 		if len(n.receipt) == 0 || !errors.Is(err, ErrFull) {
 			return c.ok, dropped, err
 		}
 		l.warn(ctx, e, warnNoRoom, slog.Int("bytes", len(n.receipt)), slog.Any("error", err))
 		n.receipt, dropped = nil, true
 	}
+}
+
+// claimAgain claims the key of a run that has its answer, and whose entry the store has lost: in a failover, a restart,
+// an eviction, or by an operator. Without a receipt, a repeat would do the work a second time. An entry of other work
+// stays, and the next settle finds it. A claim without an answer fails the settle, which is repeated; not so a claim
+// that is refused for good.
+func (e *Lease) claimAgain(ctx context.Context) error {
+	l := e.locker
+	c := call{name: callClaim, key: e.entry, claim: e.claimOf(l.cfg.lease), quiet: true}
+	c.claim.Replaces, c.claim.ReplacesHeld = "", false
+	e.claim.takeover = false // the entry that it has replaced is gone
+	err := l.call(ctx, send.Terms{Budget: l.cfg.budget, Lasting: true}, &c)
+	if flight := c.sent.Flight; flight != nil && flight.Doubt() != (send.Doubt{}) {
+		e.claim.flight = flight // later than all sends before it
+	}
+	if errors.Is(err, ErrFull) || errors.Is(err, ErrDenied) || errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// mayBeOver reports whether an end without an answer was perhaps applied, and the keep of its receipt is over.
+func (e *Lease) mayBeOver() bool {
+	n := &e.end
+	return n.unanswered && e.claim.grantedAt.Since()-n.began >= n.keep
 }
 
 // reportFailedEnd logs an end that failed with err, and reports it to observers.
@@ -154,7 +188,7 @@ func (e *Lease) reportFailedEnd(ctx context.Context, err error) {
 // was not applied, unless its receipt may have expired since.
 func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 	n := &e.end
-	done := ok || n.unanswered && (!n.settles || e.claim.grantedAt.Since()-n.began >= n.keep)
+	done := ok || e.mayBeOver()
 	if e.run != nil && n.settles && done {
 		lost = nil // the settle was late, and there was no takeover
 	}

@@ -95,6 +95,7 @@ func (e *Lease) span(lease time.Duration, at clock.Moment) (asked time.Duration,
 
 type leaseEnd struct {
 	settles    bool
+	answer     bool // the receipt is the answer of work that was not notified of a loss
 	unanswered bool // a send of this end had no answer
 	receipt    []byte
 	keep       time.Duration

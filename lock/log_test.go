@@ -40,10 +40,14 @@ func TestLogLines(t *testing.T) {
 			_, _, err := open(log).Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 				s.Free(t, record)
 				<-ctx.Done()
-				return nil, nil
+				return nil, context.Cause(ctx)
 			})
 			require.ErrorIs(t, err, lock.ErrLost)
 		}, []string{"level=ERROR", "lease lost", `console="?key=` + record + `"`}},
+		"run forgotten": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
+			_, _, err := open(log).Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { s.Free(t, record); return nil, nil })
+			require.NoError(t, err)
+		}, []string{"level=WARN", "lost the entry", "evicted", `console="?key=` + record + `"`}},
 		"held for too long": {func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			require.ErrorIs(t, open(log, lock.WithMaxHold(lease)).Do(t.Context(), key, func(ctx context.Context) error {
 				<-ctx.Done()

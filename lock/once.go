@@ -30,9 +30,10 @@ import (
 // With [WithTransaction], fn runs in a transaction of the store.
 //
 // Other errors are as for [Locker.Acquire]. An error that matches [ErrLost] says that fn has run,
-// but lost its lease to another call, which has left no receipt yet. If the store does not
-// answer the settle, Once returns the receipt, and settles it in the background. If the store
-// has no room for the receipt, this caller gets it, and later callers get an empty one.
+// but lost its lease to another call, which has left no receipt yet. If the store has lost the entry
+// meanwhile, or an operator has freed it, and fn was not notified before it returned, the receipt gets
+// a new entry. If the store does not answer the settle, Once returns the receipt, and settles it in the
+// background. If the store has no room for the receipt, this caller gets it, and later callers get an empty one.
 // Work that ran unprotected ([WithFailOpen]) leaves no receipt: the next call runs fn again. Calls
 // of this process that wait for its end are then refused with [ErrHeld].
 // Over a store that keeps no receipts, such as a quorum, the error matches

@@ -72,6 +72,7 @@ func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 			s.Every(f, fault.Get)
 			_, _, err := l.Once(t.Context(), key, []byte("f"), func(context.Context) ([]byte, error) {
 				s.Free(t, record) // so that the run that has taken over is looked for
+				s.Every(denied, fault.Claim)
 				return []byte("r"), nil
 			})
 			require.ErrorIs(t, err, lock.ErrLost)
@@ -128,6 +129,7 @@ func TestPanicsOfAStoreInThisProcess(t *testing.T) {
 		s.Every(f, fault.Get) // the look for a receipt before the claim, and for that of the run that has taken over
 		_, _, err = open(lock.WithKeep(keep)).Once(t.Context(), key, nil, func(context.Context) ([]byte, error) {
 			s.Free(t, record)
+			s.Every(denied, fault.Claim)
 			return nil, nil
 		})
 		require.ErrorIs(t, err, lock.ErrLost)

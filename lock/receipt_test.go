@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"io"
 	"strconv"
 	"strings"
 	"testing"
@@ -203,4 +204,90 @@ func TestReplaysAgeTheStore(t *testing.T) {
 		require.Equal(t, n, l.Stats().Entries)
 		require.NoError(t, l.Close(t.Context()))
 	})
+}
+
+// once: an entry is gone while its work runs, by a failover, a restart, an eviction or an operator. The answer is kept
+// all the same, unless other work has the key, or the work was notified. The twin, a settle alone, leaves nothing.
+func TestAnswerOutlivesItsEntry(t *testing.T) {
+	type event = func(ctx context.Context, s *fault.Store, other *lock.Locker) error // of the work
+	theirs := func(err error) event {
+		return func(ctx context.Context, _ *fault.Store, other *lock.Locker) error {
+			_, _, got := other.Once(ctx, key, print1, func(context.Context) ([]byte, error) { return []byte("theirs"), err })
+			require.ErrorIs(t, got, err)
+			return nil
+		}
+	}
+	every := func(f fault.Func, op fault.Op) event {
+		return func(_ context.Context, s *fault.Store, _ *lock.Locker) error { s.Every(f, op); return nil }
+	}
+	for name, tt := range map[string]struct {
+		meanwhile event
+		answer    string // for the request, and for its repeat; "": the lease is lost, and the key free
+		unseen    bool
+	}{
+		"gone":                      {answer: "mine"},
+		"after a takeover":          {answer: "mine"},
+		"other work has failed":     {answer: "mine", meanwhile: theirs(io.EOF)},
+		"other work has its answer": {answer: "theirs", meanwhile: theirs(nil), unseen: true},
+		"other work goes on": {unseen: true, meanwhile: func(_ context.Context, _ *fault.Store, other *lock.Locker) error {
+			startRun(other, func(context.Context) ([]byte, error) { time.Sleep(lease); return nil, io.EOF })
+			return nil
+		}},
+		"the store is away":           {answer: "mine", meanwhile: every(fault.HangRequest, fault.Settle)},
+		"the new claim has no answer": {answer: "mine", meanwhile: every(fault.LoseReply, fault.Claim), unseen: true},
+		"the new claim is late":       {answer: "mine", meanwhile: every(fault.Late(lease), fault.Claim), unseen: true},
+		"the new claim is refused":    {answer: "mine", meanwhile: every(fault.Refuse, fault.Claim)},
+		"no new claim for good":       {meanwhile: every(denied, fault.Claim), unseen: true},
+		"after a takeover, none for good after a late one": {unseen: true, meanwhile: func(_ context.Context, s *fault.Store, _ *lock.Locker) error {
+			s.Next(fault.Claim, fault.Late(lease)).Every(denied, fault.Claim)
+			return nil
+		}},
+		"notified":           {unseen: true, meanwhile: func(ctx context.Context, _ *fault.Store, _ *lock.Locker) error { <-ctx.Done(); return nil }},
+		"notified by Commit": {unseen: true, meanwhile: func(ctx context.Context, _ *fault.Store, _ *lock.Locker) error { return lock.Commit(ctx) }},
+	} {
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var book journal.Journal
+			l, other := open(lock.WithKeep(keep), lock.WithRerunAbandoned(), lock.WithLogger(book.Logger())), open(lock.WithKeep(keep))
+			if strings.HasPrefix(name, "after a takeover") {
+				abandoned(t, s)
+			}
+			receipt, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) (_ []byte, err error) {
+				s.Free(t, record)
+				if tt.meanwhile != nil {
+					err = tt.meanwhile(ctx, s, other)
+				}
+				return []byte("mine"), err
+			})
+			time.Sleep(lease)
+			s.Every(nil)
+			time.Sleep(2 * lease)
+			require.Equal(t, !tt.unseen, strings.Contains(strings.Join(book.Lines(), ""), "had lost the entry"))
+			if tt.answer == "" {
+				require.ErrorIs(t, err, lock.ErrLost)
+				requireFree(t, s, record)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.answer, string(receipt))
+			require.Equal(t, tt.answer, must.Replay(t)(other.Once(t.Context(), key, print1, nil)))
+		})
+	}
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
+		e := acquired(t, l, key)
+		s.Free(t, key)
+		require.ErrorIs(t, e.Settle(t.Context(), nil, keep), lock.ErrLost)
+		requireFree(t, s, key)
+	})
+}
+
+// A receipt whose settle was applied without an answer, and whose keep is over, is not made again.
+func TestExpiredReceiptIsNotMadeAgain(t *testing.T) {
+	solo(t, func(t *testing.T, s *fault.Store, l *lock.Locker) {
+		s.Next(fault.Settle, fault.HangReply).Every(fault.HangRequest, fault.Settle)
+		must.Run(t)(l.Once(t.Context(), key, print1, answerWith([]byte("mine"))))
+		time.Sleep(lease + time.Second)
+		s.Every(nil)
+		time.Sleep(lease / 2)
+		requireFree(t, s, record)
+	}, lock.WithKeep(lease))
 }

@@ -69,6 +69,11 @@ var (
 		"backlog", "receipts that wait for the store fill their room in memory, and further ones are dropped",
 		"Check the store, which does not answer. Until it does, repeats of such work learn only that it was done.",
 	}
+	warnEntryLost = warning{
+		"entry lost", "the store had lost the entry of running work, whose receipt got a new one",
+		"If no operator freed the entry, the server has evicted it, failed over, or restarted without persistence. " +
+			"Repeats that came meanwhile may have run: compare what was written. Call Store.Check.",
+	}
 	warnAborted = warning{
 		"aborted", "work was rolled back because its transaction could not be committed",
 		"Have the work return an error when a statement of its transaction has failed, or make such statements in a savepoint. " +

@@ -49,7 +49,8 @@ func (r *Run) Context() context.Context {
 // set the receipt of another run that took over before. It goes on when ctx ends. It may be called before
 // the work has returned, except in a transaction. Later calls change nothing and return the results of the
 // first, with the receipt that they are given. After Fail, and after a commit, Settle returns an error that
-// matches [ErrLost].
+// matches [ErrLost]. Settle takes at most the budget; twice that if the store has no room for receipt, and
+// two budgets more if it has lost the entry.
 func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +73,7 @@ func (r *Run) Settle(ctx context.Context, receipt []byte) (kept []byte, replayed
 	case r.lease.local.Unprotected():
 		r.endUnprotected(ctx)
 	default:
-		r.err = r.lease.endWith(ctx, leaseEnd{settles: true, receipt: receipt, keep: r.kept()})
+		r.err = r.lease.endWith(ctx, leaseEnd{settles: true, answer: true, receipt: receipt, keep: r.kept()})
 	}
 	if !errors.Is(r.err, ErrLost) {
 		// The receipt is settled, or will be when the store answers.

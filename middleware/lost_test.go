@@ -83,7 +83,8 @@ func TestSilenceAfterALossIsNoSuccess(t *testing.T) {
 	})
 }
 
-// TestLostStream: the lease was lost while the answer was held back. Another run answers, and nothing of this one leaves.
+// TestLostStream: the lease was lost while the answer was held back. Another run answers or goes on, and nothing of
+// this one leaves.
 func TestLostStream(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(rc *http.ResponseController, w http.ResponseWriter) error{
@@ -99,15 +100,21 @@ func TestLostStream(t *testing.T) {
 				inBubble(t, fmt.Sprintf("%s won=%v noticed=%v", name, won, noticed), func(t *testing.T) {
 					memory := memstore.New()
 					l, other := newLocker(t, &stubStore{Store: memory}), newLocker(t, memory)
+					over := make(chan struct{})
+					defer close(over)
 					guarded := once(l, latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						w.Header().Set("X-Mine", "1")
 						operatorFrees(t, memory)
 						if noticed {
 							<-r.Context().Done()
 						}
-						if won {
-							serve(once(other)(http.HandlerFunc(theirs)), keyed("k"))
-						}
+						go serve(once(other)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+							if !won {
+								<-over
+							}
+							_, _ = io.WriteString(w, "theirs")
+						})), keyed("k"))
+						synctest.Wait()
 						rc := http.NewResponseController(w)
 						require.ErrorIs(t, leave(rc, w), lock.ErrLost)
 						if name != "hijack" {
@@ -141,8 +148,6 @@ func TestLostStream(t *testing.T) {
 		}
 	}
 }
-
-func theirs(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "theirs") }
 
 func operatorFrees(t *testing.T, store lock.Store) {
 	t.Helper()

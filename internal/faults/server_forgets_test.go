@@ -32,7 +32,7 @@ var oblivions = map[string]struct {
 }
 
 // A lock is gone at the server while its holder works, which breaks mutual exclusion. Fences are
-// for this case. The first holder is notified, and a receipt that is gone runs again.
+// for this case. The first holder is notified, a receipt that is gone runs again, and work under way leaves its own.
 func TestServerForgetsALock(t *testing.T) {
 	t.Parallel()
 	for name, o := range oblivions {
@@ -48,24 +48,26 @@ func TestServerForgetsALock(t *testing.T) {
 			}
 			require.True(t, naive())
 			runs := 0
-			run := func(l *lock.Locker) (replayed bool) {
+			run := func(l *lock.Locker, order string, meanwhile func()) (replayed bool) {
 				require.NoError(t, again(t, func() (err error) {
-					_, replayed, err = l.Once(t.Context(), "order", nil, func(context.Context) ([]byte, error) { runs++; return nil, nil })
+					_, replayed, err = l.Once(t.Context(), order, nil, func(context.Context) ([]byte, error) { runs++; meanwhile(); return nil, nil })
 					return err
 				}))
 				return replayed
 			}
-			require.False(t, run(here))
-			entries := append(server.Keys(t, "latch:*"), "naive")
-			o.forget(t, server, entries...)
-			server.Do(t, "CONFIG", "SET", "maxmemory", 0) // or it goes on with the next holder
+			require.False(t, run(here, "done", func() {}))
+			require.False(t, run(here, "under way", func() {
+				o.forget(t, server, append(server.Keys(t, "latch:*"), "naive")...)
+				server.Do(t, "CONFIG", "SET", "maxmemory", 0) // or it goes on with the next holder
+			}))
 
 			requireSecondHolder(t, first, there, "user=42")
 			isNotified(t, renewed)
 			require.True(t, naive(), "the twin: a second holder of a plain SETNX, whose first is not notified")
-			require.False(t, run(there))
-			require.Equal(t, 2, runs)
-			require.True(t, run(here))
+			require.False(t, run(there, "done", func() {}))
+			require.True(t, run(here, "done", nil))
+			require.True(t, run(there, "under way", nil))
+			require.Equal(t, 3, runs)
 		})
 	}
 }

@@ -27,8 +27,9 @@ import (
 // Erase reads all entries of the store, in steps of 1,000. If the store fails or ctx
 // ends, it returns the counts so far with the store's error, or the cause of ctx. An
 // error that matches errors.ErrUnsupported says that the store cannot list. It erases nothing for an
-// empty label, which all requests without a label have. Answers that are stored during Erase may stay:
-// call it when the user can no longer send requests.
+// empty label, which all requests without a label have. Answers that are stored during Erase may stay,
+// also those that wait for the store (lock_reaper_backlog): call it when the user can no longer send requests, and
+// nothing waits.
 func Erase(ctx context.Context, l *lock.Locker, label string, parts ...string) (erased, left int, err error) {
 	label = labelOf(append([]string{label}, parts...))
 	if label == "" {
