@@ -3,7 +3,9 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/journal"
 	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/testkit/fault"
@@ -122,6 +125,83 @@ func TestAFailureAfterALossIsNotShared(t *testing.T) {
 				return nil, errors.Join(errCard, ctx.Err())
 			})
 			require.Equal(t, "answer", must.Run(t)(l.Once(t.Context(), key, print1, f.run("answer"))))
+		})
+	}
+}
+
+type namedError struct{ error }
+
+func (namedError) Class() string { return "OOM" }
+
+func TestClassNamesTheCause(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"":          nil,
+		"OOM":       fmt.Errorf("%w: %w", lock.ErrUnavailable, namedError{context.DeadlineExceeded}),
+		"full":      fmt.Errorf("%w: %w", lock.ErrNotApplied, lock.ErrFull),
+		"silent":    fmt.Errorf("%w: %w", lock.ErrUnknown, context.DeadlineExceeded),
+		"cancelled": fmt.Errorf("%w: %w", lock.ErrUnknown, context.Canceled),
+		"closed":    lock.ErrClosed,
+		"_OTHER":    errors.New("something else"),
+	} {
+		require.Equal(t, want, lock.Class(err), err)
+	}
+}
+
+// A deadline that leaves a store no time to answer does not show a fault of the store. A longer
+// deadline that ends without an answer shows that the store is silent.
+func TestClassOfASilentStoreUnderCallersDeadline(t *testing.T) {
+	for name, tt := range map[string]struct {
+		deadline time.Duration
+		want     string
+	}{
+		"has left hardly any time": {budget / 50, "cancelled"},
+		"is used up":               {budget / 2, "silent"},
+		"is later than the budget": {2 * budget, "silent"},
+	} {
+		bubbleCase(t, name, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			s.Every(fault.HangRequest, fault.Claim)
+			ctx := within(t, tt.deadline)
+			err := open().Do(ctx, key, nothing)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			require.Equal(t, tt.want, lock.Class(err), err)
+			if tt.deadline < budget {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+		})
+	}
+}
+
+// The log says when an outage begins and when it is over. A call that happens to be served during an
+// outage does not end it, and an outage soon after another has its line too.
+func TestEndOfAnOutageIsLogged(t *testing.T) {
+	for of, do := range contenders {
+		bubbleCase(t, of, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var b journal.Journal
+			l := open(lock.WithLogger(b.Logger()))
+			call := func() error { return do(t.Context(), l, nothing) }
+			count := func(text string) int { return strings.Count(strings.Join(b.Lines(), "\n"), text) }
+			const failed, served = "level=ERROR", `level=INFO msg="lock: the store serves calls again"`
+			for round := range 2 {
+				require.NoError(t, call())
+				require.Equal(t, round, count(served), "and never without an outage")
+				s.Every(fault.Refuse)
+				require.Error(t, call())
+				time.Sleep(10 * time.Second)
+				require.Error(t, call())
+				s.Every(nil)
+				require.Equal(t, round+1, count(failed))
+
+				time.Sleep(time.Second)
+				require.NoError(t, call())
+				require.Equal(t, round, count(served), "one answer may be luck")
+				time.Sleep(5 * time.Second)
+				require.NoError(t, call())
+				require.Equal(t, round+1, count(served))
+				require.NoError(t, call())
+				require.Equal(t, round+1, count(served), "once")
+			}
+			require.Positive(t, count("failed_for=10"))
 		})
 	}
 }

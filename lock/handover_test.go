@@ -305,19 +305,12 @@ func TestHandOverThatCannotBe(t *testing.T) {
 // The store does not know ReplacesHeld: its answer shows the holder. The key is released.
 func TestHandOverOverAStoreThatKeepsTheHolder(t *testing.T) {
 	t.Parallel()
-	l := fault.Locker(t, keeper{memstore.New()})
+	l := fault.Locker(t, unaware{memstore.New()})
 	e := acquired(t, l, key)
 	_, err := e.HandOver(t.Context(), patience)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.Error(t, e.Context().Err())
 	require.NoError(t, l.With(lock.WithWait(time.Second)).Do(t.Context(), key, nothing))
-}
-
-type keeper struct{ lock.Store }
-
-func (s keeper) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	c.ReplacesHeld = false
-	return s.Store.Claim(ctx, key, c)
 }
 
 // The holder has lost its key before.

@@ -159,6 +159,7 @@ func TestLostTakeoverThatIsNotReplaced(t *testing.T) {
 	})
 }
 
+// unaware does not know ReplacesHeld.
 type unaware struct{ lock.Store }
 
 func (u unaware) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {

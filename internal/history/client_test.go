@@ -61,53 +61,22 @@ func (c *client) turn(ctx context.Context, key string) (wear int) {
 }
 
 func (c *client) act(ctx context.Context) error {
+	type call = func(context.Context) error
+	var do call
 	switch c.stage {
 	case unsure:
-		switch c.pick(50, 25, 10, 15) {
-		case 0:
-			return c.claim(ctx)
-		case 1:
-			return c.release(ctx)
-		case 2:
-			return c.get(ctx)
-		}
+		do = []call{c.claim, c.release, c.get, nil}[c.pick(50, 25, 10, 15)]
 	case holding:
-		switch c.pick(20, 35, 15, 10, 10, c.lapses(60, 5)) {
-		case 0:
-			return c.renew(ctx)
-		case 1:
-			return c.release(ctx)
-		case 2:
-			return c.settle(ctx)
-		case 3:
-			return c.get(ctx)
-		case 4:
-			return c.claim(ctx)
-		}
+		do = []call{c.renew, c.release, c.settle, c.get, c.claim, nil}[c.pick(20, 35, 15, 10, 10, c.lapses(60, 5))]
 	case ending:
-		switch c.pick(40, 20, 10, 30) {
-		case 0:
-			return c.release(ctx)
-		case 1:
-			return c.settle(ctx)
-		case 2:
-			return c.get(ctx)
-		}
+		do = []call{c.release, c.settle, c.get, nil}[c.pick(40, 20, 10, 30)]
 	case idle:
 	}
-	// It has no token, or lets the one that it has be.
-	c.drop()
-	switch c.pick(60, 10, 20, c.lapses(5, 30)) {
-	case 1:
-		return c.get(ctx)
-	case 2:
-		return c.trespass(ctx)
-	case 3:
-		if c.seen.Token != "" {
-			return c.forget(ctx)
-		}
+	if do == nil { // it has no token, or lets the one that it has be
+		c.drop()
+		do = []call{c.claimAnew, c.get, c.trespass, c.forget}[c.pick(60, 10, 20, c.lapses(5, 30))]
 	}
-	return c.claimAnew(ctx)
+	return do(ctx)
 }
 
 // lapses returns yes if an entry that no client ends ends by itself.
@@ -224,6 +193,9 @@ func (c *client) get(ctx context.Context) error {
 }
 
 func (c *client) forget(ctx context.Context) error {
+	if c.seen.Token == "" {
+		return c.claimAnew(ctx)
+	}
 	_, err := c.store.Forget(ctx, c.key, c.seen.Token)
 	return err
 }

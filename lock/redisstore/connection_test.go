@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/must"
+	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
@@ -56,44 +57,32 @@ func neighbors(t *testing.T, s *redisstore.Store, n int) (stop func() int) {
 	}
 }
 
-// A connection may end after every byte of a command: the command is unknown, was not applied, and
-// no other caller gets a wrong reply.
-func TestCommandsThatAreCut(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "cuts a command after each of its bytes")
+// A connection may end after every byte of a command, which was not applied then, and of a reply, whose command
+// was. Either is unknown, and no other caller gets a wrong reply.
+func TestConnectionsThatAreCut(t *testing.T) {
+	testmain.SkipIn(t, testmain.Quick, "cuts a connection after each byte")
 	t.Parallel()
-	srv := redistest.Start(t)
-	p := respproxy.Start(t, srv.Addr())
-	s := open(t, p.URL())
-	stop := neighbors(t, s, 3)
-	for n := range 140 {
-		key := fmt.Sprintf("cut=%d", n)
-		cut := p.On(respproxy.Match{Name: "set", Key: entryName(key), Count: 1}, respproxy.CutCommand(n))
-		_, err := s.Claim(timeout(t, patience), key, claim("tok"))
-		cut.Wait(t, 1)
-		requireUnknown(t, err, "connection")
-		require.Empty(t, srv.Keys(t, entryName(key)))
+	for name, tt := range map[string]struct {
+		bytes int
+		cut   func(n int) respproxy.Action
+		taken bool
+	}{"in a command": {140, respproxy.CutCommand, false}, "in a reply": {64, respproxy.CutReply, true}} {
+		parallel.Run(t, name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			p := respproxy.Start(t, srv.Addr())
+			s := open(t, p.URL())
+			stop := neighbors(t, s, 3)
+			for n := range tt.bytes {
+				key := fmt.Sprintf("cut=%d", n)
+				cut := p.On(respproxy.Match{Name: "set", Key: entryName(key), Count: 1}, tt.cut(n))
+				_, err := s.Claim(timeout(t, patience), key, claim("tok"))
+				cut.Wait(t, 1)
+				requireUnknown(t, err, "connection")
+				require.Len(t, srv.Keys(t, entryName(key)), map[bool]int{true: 1}[tt.taken])
+			}
+			require.Positive(t, stop())
+		})
 	}
-	require.Positive(t, stop())
-}
-
-// The same for every byte of a reply. The command was applied.
-func TestRepliesThatAreCut(t *testing.T) {
-	testmain.SkipIn(t, testmain.Quick, "cuts a reply after each of its bytes")
-	t.Parallel()
-	srv := redistest.Start(t)
-	p := respproxy.Start(t, srv.Addr())
-	s := open(t, p.URL())
-	stop := neighbors(t, s, 3)
-	take(t, s, "k", claim("a"))
-	for n := range 64 {
-		cut := p.On(respproxy.Match{Name: "set", Key: entryName("k"), Count: 1}, respproxy.CutReply(n))
-		_, err := s.Claim(timeout(t, patience), "k", claim("b"))
-		cut.Wait(t, 1)
-		requireUnknown(t, err, "connection")
-	}
-	e := must.Entry(t)(s.Get(timeout(t, patience), "k"))
-	require.Equal(t, "a", e.Token)
-	require.Positive(t, stop())
 }
 
 // A reply that does not fit the command ends as unknown, and the next command gets its own.
