@@ -162,7 +162,7 @@ func TestPausedHolder(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits for the end of a lease")
 	t.Parallel()
 	server := redistest.Start(t)
-	client := server.Client(t)
+	client := redistest.Client(t, server)
 	l := process(t, open(t, server.URL()), fencing)
 	cmd, out := startChild(t, "paused", server.URL())
 	require.True(t, out.Scan())

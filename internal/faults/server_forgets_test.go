@@ -40,7 +40,7 @@ func TestServerForgetsALock(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, o.args...)
 			here, there := process(t, overClient(t, server.Addr()), fencing), process(t, overClient(t, server.Addr()), fencing)
-			client := server.Client(t)
+			client := redistest.Client(t, server)
 			first := acquired(t, here, "user=42")
 			renewed := acquired(t, here.With(lock.WithLease(shortLease)), "user=renewed")
 			naive := func() bool {
@@ -75,7 +75,7 @@ func TestServerForgetsALock(t *testing.T) {
 // fill writes entries that live for longer than locks, until the server has evicted all of names.
 func fill(t *testing.T, server *redistest.Server, names ...string) {
 	t.Helper()
-	client, writes, text := server.Client(t), 0, strings.Repeat("x", 10_000)
+	client, writes, text := redistest.Client(t, server), 0, strings.Repeat("x", 10_000)
 	until(t, func() bool {
 		_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 			for range 100 {

@@ -36,7 +36,7 @@ func clusterCallers(t *testing.T, cluster *redistest.Cluster, prefix string, bud
 	t.Cleanup(func() { _ = opened.Close() })
 	return []*caller{
 		newCaller(t, "redis-cluster URL", opened, budget),
-		newCaller(t, "cluster client", redisstore.New(cluster.Client(t), redisstore.WithPrefix(prefix)), budget),
+		newCaller(t, "cluster client", redisstore.New(redistest.ClusterClient(t, cluster), redisstore.WithPrefix(prefix)), budget),
 	}
 }
 
@@ -198,7 +198,7 @@ func errorReplies(t *testing.T, cluster *redistest.Cluster, code string) int {
 	t.Helper()
 	sum := 0
 	for _, s := range cluster.Masters(t) {
-		info := must.Get(s.Client(t).InfoMap(t.Context(), "errorstats").Result())(t)
+		info := must.Get(redistest.Client(t, s).InfoMap(t.Context(), "errorstats").Result())(t)
 		n := 0
 		_, _ = fmt.Sscanf(info["Errorstats"]["errorstat_"+code], "count=%d", &n)
 		sum += n
@@ -214,8 +214,8 @@ func TestSentinelFailover(t *testing.T) {
 	pair := redistest.StartSentinel(t, 1).Pairs[0]
 	callers := []*caller{
 		newCaller(t, "redis-sentinel URL", open(t, pair.URL()), budget),
-		newCaller(t, "failover client", redisstore.New(pair.Client(t)), budget),
-		newCaller(t, "failover cluster client", redisstore.New(pair.ClusterClient(t)), budget),
+		newCaller(t, "failover client", redisstore.New(redistest.FailoverClient(t, pair)), budget),
+		newCaller(t, "failover cluster client", redisstore.New(redistest.FailoverClusterClient(t, pair)), budget),
 	}
 	held := acquired(t, process(t, open(t, pair.URL())), "user=held")
 	tr := newTraffic(t)

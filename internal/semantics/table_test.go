@@ -1,7 +1,6 @@
 package semantics_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,12 +12,12 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/internal/testkit/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/must"
 	"github.com/httplatch/httplatch/internal/testkit/parallel"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/keyfunc"
@@ -113,7 +112,7 @@ var routers = map[string]routes{"stdlib": stdlib, "chi": chiRouter}
 // most of their time, so they run in parallel.
 func TestTable(t *testing.T) {
 	t.Parallel()
-	client := redistest.Shared(t).Client(t)
+	server := redistest.Shared(t)
 	for _, s := range table() {
 		for i := range s.rows {
 			r := &s.rows[i]
@@ -123,7 +122,7 @@ func TestTable(t *testing.T) {
 					if r.only != "" && r.only != name {
 						continue
 					}
-					for backend, store := range r.stores(client) {
+					for backend, store := range r.stores(t, server) {
 						wg.Go(func() {
 							assert.NoError(t, r.execute(r.guarded(), on, store), "%s, %s", name, backend)
 						})
@@ -136,12 +135,15 @@ func TestTable(t *testing.T) {
 }
 
 // stores returns the stores over which the row is run.
-func (r *row) stores(client *redis.Client) map[string]lock.Store {
+func (r *row) stores(t *testing.T, server *redistest.Server) map[string]lock.Store {
+	t.Helper()
 	if r.database {
 		return map[string]lock.Store{"database": faketx.New()}
 	}
 	own := redisstore.WithPrefix("test:" + uuid.NewString() + ":") // on a real server that all rows share
-	return map[string]lock.Store{"memory": memstore.New(), "Redis": redisstore.New(client, own)}
+	redis := must.Get(redisstore.Open(t.Context(), server.URL(), redisstore.WithoutCheck(), own))(t)
+	t.Cleanup(func() { assert.NoError(t, redis.Close()) })
+	return map[string]lock.Store{"memory": memstore.New(), "Redis": redis}
 }
 
 // Names are unique within a section, and a row that answers otherwise than others says why.
@@ -166,18 +168,13 @@ func TestRowsAreWhole(t *testing.T) {
 var errSecret = errors.New("secret-of-the-server")
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(quiet)  // hints at wrong mounting, of guards that are mounted wrongly here
-	redis.SetLogger(mute{}) // connections are cut off here
+	slog.SetDefault(quiet) // hints at wrong mounting, of guards that are mounted wrongly here
 	// chi refuses methods that it does not know. No standard names BOOKING.
 	for _, method := range []string{"QUERY", "PROPFIND", "REPORT", "SEARCH", "BOOKING"} {
 		chi.RegisterMethod(method)
 	}
 	goleak.VerifyTestMain(redistest.Main(m))
 }
-
-type mute struct{}
-
-func (mute) Printf(context.Context, string, ...any) {}
 
 // bare guards nothing.
 func bare(*lock.Locker) func(http.Handler) http.Handler {

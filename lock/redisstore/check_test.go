@@ -40,7 +40,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t, tt.args...)
-			err := redisstore.New(srv.Client(t)).Check(timeout(t, patience))
+			err := redisstore.New(redistest.Client(t, srv)).Check(timeout(t, patience))
 			if len(tt.want) == 0 {
 				require.NoError(t, err)
 				require.Empty(t, srv.Keys(t), "nothing is left behind")
@@ -111,7 +111,7 @@ func TestCheckOfOldServers(t *testing.T) {
 	for version, fine := range map[string]bool{
 		"5.0.14": false, "6.0.16": false, "6.2.0": true, "6.10.1": true, "7.0.15": true, "unstable": true, "x.y": true,
 	} {
-		client := infoWrapper{redistest.Shared(t).Client(t), "redis_version:" + version + "\r\nrole:master\r\n"}
+		client := infoWrapper{redistest.Client(t, redistest.Shared(t)), "redis_version:" + version + "\r\nrole:master\r\n"}
 		err := redisstore.New(client).Check(timeout(t, patience))
 		if fine {
 			require.NoError(t, err)

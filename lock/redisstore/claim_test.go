@@ -285,9 +285,11 @@ func TestSetOnACluster(t *testing.T) {
 			return clientOf(t, &redis.Options{Addr: addrs[0]})
 		}},
 		"a wrapped cluster client": {3, 1, func(t *testing.T, c *redistest.Cluster, _ []string) redis.UniversalClient {
-			return struct{ redis.UniversalClient }{c.Client(t)}
+			return struct{ redis.UniversalClient }{redistest.ClusterClient(t, c)}
 		}},
-		"a cluster client": {3, 0, func(t *testing.T, c *redistest.Cluster, _ []string) redis.UniversalClient { return c.Client(t) }},
+		"a cluster client": {3, 0, func(t *testing.T, c *redistest.Cluster, _ []string) redis.UniversalClient {
+			return redistest.ClusterClient(t, c)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -46,14 +46,14 @@ func TestConformance(t *testing.T) {
 	parallel.Run(t, "cluster", func(t *testing.T) {
 		cluster := redistest.StartCluster(t, 3, nil, "--requirepass", quotable)
 		cluster.AddReplicas(t)
-		latchtest.TestStore(t, shortest, same(redisstore.New(cluster.Client(t))))
+		latchtest.TestStore(t, shortest, same(redisstore.New(redistest.ClusterClient(t, cluster))))
 		latchtest.TestStore(t, shortest, same(open(t, cluster.URL())))
 	})
 	parallel.Run(t, "sentinel", func(t *testing.T) {
 		watched := redistest.StartSentinel(t, 1, "--requirepass", quotable)
 		pair := watched.Pairs[0]
-		latchtest.TestStore(t, shortest, same(redisstore.New(pair.Client(t))))
-		latchtest.TestStore(t, shortest, same(redisstore.New(pair.ClusterClient(t))))
+		latchtest.TestStore(t, shortest, same(redisstore.New(redistest.FailoverClient(t, pair))))
+		latchtest.TestStore(t, shortest, same(redisstore.New(redistest.FailoverClusterClient(t, pair))))
 		latchtest.TestStore(t, shortest, same(open(t, pair.URL())))
 		try(t, open(t, sentinelOverTLS(t, watched)))
 		wrong := "redis://:" + url.QueryEscape(quotable) + "@" + watched.Addrs()[0] + "?client_name=x"
@@ -165,7 +165,7 @@ func TestMinimalACL(t *testing.T) {
 					require.Eventually(t, func() bool { return len(channels(t, srv)) == 0 }, patience, 5*time.Millisecond)
 				}
 			})
-			refused, err := srv.Client(t).ACLLog(t.Context(), 10).Result()
+			refused, err := redistest.Client(t, srv).ACLLog(t.Context(), 10).Result()
 			require.NoError(t, err)
 			for _, r := range refused { // commands that older servers do not know cannot be among the rules
 				require.Regexp(t, "^(delifeq|delex)$", r.Object)

@@ -107,7 +107,7 @@ func TestRepliesOfAnotherType(t *testing.T) {
 func TestStoresLeaveNothing(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	client := srv.Client(t)
+	client := redistest.Client(t, srv)
 	connections := func() int {
 		text, _ := srv.Do(t, "CLIENT", "LIST", "TYPE", "normal").(string)
 		return strings.Count(text, "\n")
@@ -185,7 +185,7 @@ func TestStalledNodeOfACluster(t *testing.T) {
 		proxies = append(proxies, respproxy.Start(t, addr))
 		return proxies[len(proxies)-1].Port()
 	})
-	s := redisstore.New(cluster.Client(t))
+	s := redisstore.New(redistest.ClusterClient(t, cluster))
 	nodes := make([][]string, 2) // keys by node
 	for i := range 40 {
 		key := member(t, i)

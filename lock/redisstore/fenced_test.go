@@ -180,7 +180,7 @@ func TestHoldersWithoutAFenceKeepTheLastOne(t *testing.T) {
 func TestReleaseInASlotThatMovesKeepsTheFence(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, nil)
-	s := redisstore.New(cluster.Client(t))
+	s := redisstore.New(redistest.ClusterClient(t, cluster))
 	from, to := ownerAndOther(t, cluster, nameOf(t))
 	last := take(t, s, keyFor(t), fenced("a")).Fence
 	beginMove(t, cluster, nameOf(t), from, to)

@@ -174,7 +174,7 @@ func TestLargeReceiptWithoutTransactions(t *testing.T) {
 		"no EVAL":      through("eval", 0, unknown),
 		"another client": func(t *testing.T) (*redistest.Server, *redisstore.Store) {
 			srv := redistest.Shared(t)
-			return srv, redisstore.New(struct{ redis.UniversalClient }{srv.Client(t)})
+			return srv, redisstore.New(struct{ redis.UniversalClient }{redistest.Client(t, srv)})
 		},
 		"no right to MULTI":           without("-multi"),
 		"no right to EXEC":            without("-exec"),
@@ -252,7 +252,7 @@ func TestReceiptThatIsTooLong(t *testing.T) {
 			return open(t, redistest.Start(t, "--proto-max-bulk-len", "1mb").URL())
 		},
 		"server, through the client": func(t *testing.T) *redisstore.Store {
-			return redisstore.New(unknownClient{redistest.Start(t, "--proto-max-bulk-len", "1mb").Client(t)})
+			return redisstore.New(unknownClient{redistest.Client(t, redistest.Start(t, "--proto-max-bulk-len", "1mb"))})
 		},
 		"proxy that reads no further": func(t *testing.T) *redisstore.Store {
 			p := respproxy.Start(t, redistest.Shared(t).Addr())

@@ -157,7 +157,7 @@ func TestListHoldsOneReceiptAtATime(t *testing.T) {
 func TestListFollowsSlotsThatMove(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, nil)
-	s := redisstore.New(cluster.Client(t))
+	s := redisstore.New(redistest.ClusterClient(t, cluster))
 	take(t, s, "k", claim("a"))
 	name := entryName("k")
 	from, to := ownerAndOther(t, cluster, name)

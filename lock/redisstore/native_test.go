@@ -44,7 +44,7 @@ func (k kind) of(t *testing.T, srv *redistest.Server) *respproxy.Proxy {
 	t.Helper()
 	p := respproxy.Start(t, srv.Addr())
 	p.On(respproxy.Match{Name: k.unknown}, respproxy.ReplyError(unknownCommand))
-	client := srv.Client(t)
+	client := redistest.Client(t, srv)
 	has := func(args ...any) bool {
 		err := client.Do(t.Context(), args...).Err()
 		return err == nil || errors.Is(err, redis.Nil)

@@ -77,11 +77,11 @@ func TestWatchHears(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(t *testing.T) (here, there, silent *redisstore.Store){
 		"client": func(t *testing.T) (here, there, silent *redisstore.Store) {
-			client := redistest.Shared(t).Client(t)
-			return notifying(t, redistest.Shared(t).Client(t)), notifying(t, client), redisstore.New(client)
+			client := redistest.Client(t, redistest.Shared(t))
+			return notifying(t, redistest.Client(t, redistest.Shared(t))), notifying(t, client), redisstore.New(client)
 		},
 		"wrapped": func(t *testing.T) (here, there, silent *redisstore.Store) {
-			client := redistest.Shared(t).Client(t)
+			client := redistest.Client(t, redistest.Shared(t))
 			return notifying(t, client), notifying(t, unknownClient{client}), redisstore.New(client)
 		},
 		"open": func(t *testing.T) (here, there, silent *redisstore.Store) {
@@ -90,7 +90,7 @@ func TestWatchHears(t *testing.T) {
 		},
 		"cluster": func(t *testing.T) (here, there, silent *redisstore.Store) {
 			cluster := redistest.StartCluster(t, 3, nil)
-			client := cluster.Client(t)
+			client := redistest.ClusterClient(t, cluster)
 			return notifying(t, client), open(t, cluster.URL(), redisstore.WithNotifications()), redisstore.New(client)
 		},
 	} {
@@ -132,7 +132,7 @@ func TestWatchHears(t *testing.T) {
 func TestWhatIsPublished(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
-	client := srv.Client(t)
+	client := redistest.Client(t, srv)
 	loud, silent := notifying(t, client), redisstore.New(client)
 	ctx := t.Context()
 	ours, theirs := lock.Claim{Token: "a"}, lock.Claim{Token: "b"}
@@ -191,7 +191,7 @@ func TestClientsWithoutAListener(t *testing.T) {
 	t.Parallel()
 	onConnect := func(context.Context, *redis.Conn) error { return nil }
 	for name, client := range map[string]redis.UniversalClient{
-		"wrapper":            unknownClient{redistest.Shared(t).Client(t)},
+		"wrapper":            unknownClient{redistest.Client(t, redistest.Shared(t))},
 		"OnConnect":          redis.NewClient(&redis.Options{OnConnect: onConnect}),
 		"Cluster, OnConnect": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{":1"}, OnConnect: onConnect}),
 	} {
@@ -249,7 +249,7 @@ func listeners(tb testing.TB, srv *redistest.Server) int {
 func TestWatchesShareOneConnectionForAsLongAsThereAreAny(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	s := notifying(t, srv.Client(t))
+	s := notifying(t, redistest.Client(t, srv))
 	require.Zero(t, listeners(t, srv))
 	var stops []func()
 	for i := range 200 {
@@ -286,7 +286,7 @@ func TestWatchesShareOneConnectionForAsLongAsThereAreAny(t *testing.T) {
 // A watch that is stopped and begun again in the same moment is notified.
 func TestWatchesThatFlicker(t *testing.T) {
 	t.Parallel()
-	s := notifying(t, redistest.Shared(t).Client(t))
+	s := notifying(t, redistest.Client(t, redistest.Shared(t)))
 	for range 300 {
 		wake, stop := s.Watch(keyFor(t))
 		hears(t, wake)
@@ -303,7 +303,7 @@ func TestWatchesThatFlicker(t *testing.T) {
 func TestCloseEndsListening(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	client := srv.Client(t)
+	client := redistest.Client(t, srv)
 	s := redisstore.New(client, redisstore.WithNotifications())
 	wake, stop := s.Watch("k")
 	hears(t, wake)
@@ -346,7 +346,7 @@ func TestListenerReconnects(t *testing.T) {
 			hears(t, wake)
 			breakIt(t, srv, p)
 			hears(t, wake)
-			other := notifying(t, srv.Client(t))
+			other := notifying(t, redistest.Client(t, srv))
 			take(t, other, "k", claim("a"))
 			release(t, other, "k", "a")
 			hears(t, wake)

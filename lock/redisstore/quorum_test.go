@@ -59,7 +59,7 @@ func TestQuorumCheck(t *testing.T) {
 	require.ErrorContains(t, err, "give every node a server of its own")
 
 	cluster := redistest.StartCluster(t, 3, nil)
-	err = quorum.New([]lock.Store{node(0), node(1), redisstore.New(cluster.Client(t))}, quorum.WithNodeTimeout(patient)).Check(ctx)
+	err = quorum.New([]lock.Store{node(0), node(1), redisstore.New(redistest.ClusterClient(t, cluster))}, quorum.WithNodeTimeout(patient)).Check(ctx)
 	require.ErrorContains(t, err, "stores[2] writes to 3 servers, as a Cluster does")
 
 	// A quorum bears a minority that is down.

@@ -114,14 +114,14 @@ func loseDisk(t *testing.T, srv *redistest.Server) {
 // runEndlessly makes a server busy with a script.
 func runEndlessly(t *testing.T, srv *redistest.Server) {
 	t.Helper()
-	client := srv.Client(t)
+	client := redistest.Client(t, srv)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = client.Eval(context.Background(), "while true do end", nil).Err()
 	}()
 	t.Cleanup(func() {
-		_ = srv.Client(t).ScriptKill(context.Background()).Err()
+		_ = redistest.Client(t, srv).ScriptKill(context.Background()).Err()
 		<-done
 	})
 	require.Eventually(t, func() bool {
@@ -143,7 +143,7 @@ func loadSlowly(t *testing.T, srv *redistest.Server) {
 		defer close(loaded)
 		srv.Restart(t)
 	}()
-	client := srv.Client(t)
+	client := redistest.Client(t, srv)
 	t.Cleanup(func() {
 		srv.Do(t, "CONFIG", "SET", "key-load-delay", 0)
 		<-loaded

@@ -272,7 +272,7 @@ func TestPanicsOfAClientsUser(t *testing.T) {
 			require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, patience, 10*time.Millisecond, "it is cleaned up")
 			left.Store(0)
 
-			other := notifying(t, srv.Client(t))
+			other := notifying(t, redistest.Client(t, srv))
 			wake, stop := s.Watch("k")
 			defer stop()
 			if o.OnConnect != nil || o.Limiter != nil || o.StreamingCredentialsProvider != nil {

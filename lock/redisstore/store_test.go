@@ -45,7 +45,7 @@ func TestNewPanics(t *testing.T) {
 
 func TestCloseLeavesTheCallersClientOpen(t *testing.T) {
 	t.Parallel()
-	client := redistest.Shared(t).Client(t)
+	client := redistest.Client(t, redistest.Shared(t))
 	s := redisstore.New(client)
 	require.NoError(t, s.Close())
 	require.NoError(t, client.Ping(t.Context()).Err())

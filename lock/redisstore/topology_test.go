@@ -104,12 +104,12 @@ func (w passing) Process(ctx context.Context, cmd redis.Cmder) error {
 // Hooks of a client do not see the commands of the store. A client of another type sees each once.
 func TestWrappersSeeEveryCommandOnce(t *testing.T) {
 	t.Parallel()
-	client := redistest.Shared(t).Client(t)
+	client := redistest.Client(t, redistest.Shared(t))
 	client.AddHook(hookOf{before: func() { t.Error("a hook") }})
 	s := redisstore.New(client)
 	take(t, s, keyFor(t), claim("a"))
 	require.NoError(t, s.Close())
-	wrapper := passing{redistest.Shared(t).Client(t), new(atomic.Int32)}
+	wrapper := passing{redistest.Client(t, redistest.Shared(t)), new(atomic.Int32)}
 	take(t, redisstore.New(wrapper), keyFor(t), claim("a"))
 	require.EqualValues(t, 1, wrapper.seen.Load())
 }
@@ -148,7 +148,7 @@ func TestMovedSlots(t *testing.T) {
 	client := hookedClient(o, true, nil)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	for name, s := range map[string]*redisstore.Store{
-		"New": redisstore.New(cluster.Client(t)), "Open": open(t, cluster.URL()), "sharing": sharing(t, open(t, cluster.URL())),
+		"New": redisstore.New(redistest.ClusterClient(t, cluster)), "Open": open(t, cluster.URL()), "sharing": sharing(t, open(t, cluster.URL())),
 		"through the client": redisstore.New(client),
 	} {
 		for _, how := range []string{"ask", "moved"} {
@@ -172,7 +172,7 @@ func TestMovedSlots(t *testing.T) {
 func TestCallerThatLeavesAMovedCommand(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, nil)
-	s := redisstore.New(cluster.Client(t))
+	s := redisstore.New(redistest.ClusterClient(t, cluster))
 	for i := range 5 {
 		key := fmt.Sprint("moved-", i)
 		take(t, s, "warm-"+key, claim("a"))

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/keytext"
@@ -117,17 +116,14 @@ func fillRecords(tb testing.TB, srv *redistest.Server, store lock.Store, n int) 
 	prefix, _, ok := strings.Cut(names[0], keytext.RecordPrefix)
 	require.True(tb, ok)
 
-	client := srv.Client(tb)
-	const batch = 1000
+	const batch, set = 1000, "for i = 1, #ARGV, 2 do redis.call('SET', ARGV[i], ARGV[i + 1], 'EX', 86400) end"
 	for from := 1; from < n; from += batch {
-		_, err := client.Pipelined(tb.Context(), func(p redis.Pipeliner) error {
-			for i := from; i < min(from+batch, n); i++ {
-				hash := sha256.Sum256([]byte(label(i)))
-				p.Set(tb.Context(), prefix+keytext.RecordPrefix+hex.EncodeToString(hash[:]), strings.Replace(value, label(0), label(i), 1), 24*time.Hour)
-			}
-			return nil
-		})
-		require.NoError(tb, err)
+		call := []any{"EVAL", set, 0}
+		for i := from; i < min(from+batch, n); i++ {
+			hash := sha256.Sum256([]byte(label(i)))
+			call = append(call, prefix+keytext.RecordPrefix+hex.EncodeToString(hash[:]), strings.Replace(value, label(0), label(i), 1))
+		}
+		srv.Do(tb, call...)
 	}
 }
 

@@ -33,7 +33,7 @@ type server struct {
 func startServer(tb testing.TB) *server {
 	tb.Helper()
 	srv := redistest.Start(tb)
-	return &server{srv.Addr(), srv.Client(tb)}
+	return &server{srv.Addr(), redistest.Client(tb, srv)}
 }
 
 func (s *server) flush(tb testing.TB) {

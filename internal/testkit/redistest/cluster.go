@@ -179,9 +179,9 @@ func userinfo(password string) string {
 	return url.UserPassword("", password).String() + "@"
 }
 
-// Client returns a go-redis cluster client with default options. It is closed
-// when tb ends.
-func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
+// ClusterClient returns a go-redis client of c with default options. It is closed when tb ends. It is no method, as
+// [Client] is none.
+func ClusterClient(tb testing.TB, c *Cluster) *redis.ClusterClient {
 	tb.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Password: c.password})
 	tb.Cleanup(func() { _ = client.Close() })

@@ -11,9 +11,9 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/process"
 )
 
-// Client returns a go-redis client with default options. It is closed when tb
-// ends.
-func (s *Server) Client(tb testing.TB) *redis.Client {
+// Client returns a go-redis client of s with default options. It is closed when tb ends. It is no method: the
+// compiler takes 2 s for each package that can reach the type of its result.
+func Client(tb testing.TB, s *Server) *redis.Client {
 	tb.Helper()
 	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: s.password})
 	tb.Cleanup(func() { _ = c.Close() })
@@ -24,7 +24,7 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 // for a null reply. An error ends the test.
 func (s *Server) Do(tb testing.TB, args ...any) any {
 	tb.Helper()
-	c := s.adminClient()
+	c := adminClient(s)
 	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
@@ -39,7 +39,7 @@ func (s *Server) Do(tb testing.TB, args ...any) any {
 // or the keys that match one of the patterns ("*user=42").
 func (s *Server) Keys(tb testing.TB, patterns ...string) []string {
 	tb.Helper()
-	c := s.adminClient()
+	c := adminClient(s)
 	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
@@ -62,7 +62,7 @@ func (s *Server) Keys(tb testing.TB, patterns ...string) []string {
 
 // adminClient returns a minimal client: one connection, no retries, no
 // handshake except the password.
-func (s *Server) adminClient() *redis.Client {
+func adminClient(s *Server) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: s.Addr(), Password: s.password, Protocol: 2, DisableIdentity: true,
 		PoolSize: 1, MaxRetries: -1, DialerRetries: 1,

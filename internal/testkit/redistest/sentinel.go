@@ -109,7 +109,7 @@ func (w *Sentinel) await(tb testing.TB) {
 		}
 		// A Sentinel that gets no CPU time for two seconds would do nothing for
 		// the next thirty. Servers without this setting work too.
-		c := s.adminClient()
+		c := adminClient(s)
 		_ = c.Do(tb.Context(), "SENTINEL", "DEBUG", "TILT-TRIGGER", time.Minute.Milliseconds()).Err()
 		_ = c.Close()
 	}

@@ -21,31 +21,30 @@ func (p *Pair) URL() string {
 	return u
 }
 
-func (p *Pair) options() *redis.FailoverOptions {
+func failoverOptions(p *Pair) *redis.FailoverOptions {
 	return &redis.FailoverOptions{
 		MasterName: p.Name, SentinelAddrs: p.watched.Addrs(),
 		Password: p.watched.password, SentinelPassword: p.watched.password,
 	}
 }
 
-// Client returns a go-redis failover client with default options. It is closed
-// when tb ends.
-func (p *Pair) Client(tb testing.TB) *redis.Client {
+// FailoverClient returns a go-redis failover client of p with default options. It is closed when tb ends.
+func FailoverClient(tb testing.TB, p *Pair) *redis.Client {
 	tb.Helper()
-	c := redis.NewFailoverClient(p.options())
+	c := redis.NewFailoverClient(failoverOptions(p))
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// ClusterClient returns go-redis' failover cluster client, with default options
+// FailoverClusterClient returns go-redis' failover cluster client of p, with default options
 // except for dials, which are not repeated. It is closed when tb ends, and so is
 // its connection to a Sentinel. Its own Close (of go-redis 9.23) leaves this
 // connection and three goroutines behind. But when the client asks for the
 // master, it drops a Sentinel that no longer answers.
-func (p *Pair) ClusterClient(tb testing.TB) *redis.ClusterClient {
+func FailoverClusterClient(tb testing.TB, p *Pair) *redis.ClusterClient {
 	tb.Helper()
 	var line line
-	o := p.options()
+	o := failoverOptions(p)
 	o.Dialer, o.DialerRetries = line.dial, 1
 	c := redis.NewFailoverClusterClient(o)
 	tb.Cleanup(func() {

@@ -27,7 +27,7 @@ func (p *Pair) master(tb testing.TB, s *Server) map[string]string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
-	c := redis.NewSentinelClient(s.adminClient().Options())
+	c := redis.NewSentinelClient(adminClient(s).Options())
 	defer func() { _ = c.Close() }()
 	is, err := c.Master(ctx, p.Name).Result()
 	if err != nil {

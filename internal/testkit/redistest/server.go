@@ -96,7 +96,7 @@ func (s *Server) ready(pid int) bool {
 	if err != nil || conn.Close() != nil {
 		return false
 	}
-	c := s.adminClient()
+	c := adminClient(s)
 	defer func() { _ = c.Close() }()
 	if err := c.Ping(ctx).Err(); err != nil {
 		return false
