@@ -96,7 +96,7 @@ func wrongUnder(load overload.Load, room float64, o overload.Outcome) (wrong []s
 func underLoad(t *testing.T, load overload.Load, as func(*redisstore.Store) lock.Store) (wrong []string, late time.Duration) {
 	t.Helper()
 	proxy := narrow(t, roomCommands)
-	room := must.Get(overload.Room(t.Context(), proxy.Addr(), 500*time.Millisecond))(t)
+	room := must.Get(redistest.Room(t.Context(), proxy.Addr(), 500*time.Millisecond))(t)
 	l, end := crowded(t, proxy.Addr(), as)
 	defer end()
 	o := load.Run(t.Context(), l, proxy)

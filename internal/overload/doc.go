@@ -4,7 +4,7 @@
 //
 //   - [Proxy] is a Redis server with a limit of commands a second, or one that falls silent or
 //     refuses connections.
-//   - [Room] is the capacity of the server, measured with bare commands.
+//   - redistest.Room is the capacity of the server, measured with bare commands.
 //   - [Load] offers more than that, in a closed or in an open loop, and then drops
 //     to a handful of callers.
 //   - [Network] changes the way to the server under a steady load.

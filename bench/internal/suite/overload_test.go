@@ -198,7 +198,7 @@ func (s scenario) play(t *testing.T) *outcome {
 	proxy := startProxy(t, server.Addr(), s.Room)
 	o := &outcome{}
 	if s.Load != nil {
-		o.Room = must.Get(overload.Room(t.Context(), proxy.Addr(), 2*time.Second))(t)
+		o.Room = must.Get(redistest.Room(t.Context(), proxy.Addr(), 2*time.Second))(t)
 	}
 	locker := s.locker(t, proxy.Addr())
 	switch {
