@@ -63,8 +63,9 @@ func TestCleanUpUnderAnOldSnapshot(t *testing.T) {
 // The sessions of f have to end in f, because they report at their end.
 func blocksRead(t *testing.T, look *pgx.Conn, f func()) (blocks int) {
 	t.Helper()
+	const others = "query LIKE '%latch_entries%' AND state <> 'idle in transaction' AND pid <> pg_backend_pid()"
 	read := func() int {
-		eventually(t, func() bool { return sessions(t, look, "query LIKE '%WITH due AS%' AND pid <> pg_backend_pid()") == 0 })
+		eventually(t, func() bool { return sessions(t, look, others) == 0 })
 		return one[int](t, look, "SELECT idx_blks_read + idx_blks_hit FROM pg_statio_user_indexes WHERE indexrelname = 'latch_entries_sweep_at'")
 	}
 	before := read()
