@@ -225,8 +225,8 @@ func TestAnswerOutlivesItsEntry(t *testing.T) {
 		answer    string // for the request, and for its repeat; "": the lease is lost, and the key free
 		unseen    bool
 	}{
-		"gone":                      {answer: "mine"},
-		"after a takeover":          {answer: "mine"},
+		"gone":                      {answer: "mine", meanwhile: every(nil, fault.Settle)},
+		"after a takeover":          {answer: "mine", meanwhile: every(nil, fault.Settle)},
 		"other work has failed":     {answer: "mine", meanwhile: theirs(io.EOF)},
 		"other work has its answer": {answer: "theirs", meanwhile: theirs(nil), unseen: true},
 		"other work goes on": {unseen: true, meanwhile: func(_ context.Context, _ *fault.Store, other *lock.Locker) error {
@@ -251,12 +251,9 @@ func TestAnswerOutlivesItsEntry(t *testing.T) {
 			if strings.HasPrefix(name, "after a takeover") {
 				abandoned(t, s)
 			}
-			receipt, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) (_ []byte, err error) {
+			receipt, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 				s.Free(t, record)
-				if tt.meanwhile != nil {
-					err = tt.meanwhile(ctx, s, other)
-				}
-				return []byte("mine"), err
+				return []byte("mine"), tt.meanwhile(ctx, s, other)
 			})
 			time.Sleep(lease)
 			s.Every(nil)
