@@ -55,8 +55,8 @@ func alive(now string) string {
 		noted(`n.ends_at + n.linger * interval '1 microsecond' > `+now) + `, false))`
 }
 
-// columns returns the columns of scanEntry. Their times count from the first message of the query: its row is
-// that of Bind, and statement_timestamp is that of Execute, which may arrive much later.
+// columns returns the columns of scanEntry. Their times count from the first message of the query: Bind decides the
+// row, and statement_timestamp is the moment of Execute, which may arrive much later.
 func columns(linger, endsAt string) string {
 	return `e.token, e.receipt IS NOT NULL, abs(e.attempt), e.fingerprint, e.owner, e.fence, ` + linger +
 		`, (extract(epoch FROM ` + endsAt + ` - now()) * 1000000)::bigint`
