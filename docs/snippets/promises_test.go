@@ -68,7 +68,7 @@ func checks() []check {
 		{"once", "half-hour days of 300 orders with killed, paused and deployed desks", "no order is placed twice or lost, no answer is false, and no customer is locked out", "bench/internal/day", "TestDays TestDaysCatch"},
 		{"once", "chains of five steps over five stores: killed, paused and cut off before, in and after each step", "each call has one key and one result, and each order one answer", "internal/history/campaign", "TestSteps TestStepsCatches"},
 		{"once", "a shop is killed before and after the effect of each of its calls; refunded and restocked, with each reply lost", "one effect of each call; no order that is not paid", "example/full/pay", "TestKilledInEachCall TestRefundedAndRestocked"},
-		{"once", "an entry is gone while its work runs: a restart without persistence, an eviction, an operator", "the answer is kept all the same, unless other work has the key", "internal/faults", "TestServerForgetsALock"},
+		{"once", "an entry is gone while its work runs: a restart without persistence, an eviction, an operator", "the answer is kept all the same, unless other work has the key, or the work was notified of the loss", "internal/faults", "TestServerForgetsALock"},
 		{"once", "receipts and fences are asked of a quorum", "refused before anything runs", "lock/quorum", "TestHasNoReceipts TestHasNoFences"},
 		{"same-answer", "duplicates at once, at two Lockers", "one run, and one answer for every caller", "lock", "TestOnceWaiters"},
 		{"same-answer", "472 cases over two stores and two routers", "[the table](semantics.md)", "internal/semantics", "TestPage"},
