@@ -76,8 +76,8 @@ func wrongUnder(load overload.Load, room float64, o overload.Outcome) (wrong []s
 	if float64(last.Done) < enough {
 		say("%d cycles in the last second, of a room of %.0f", last.Done, room)
 	}
-	if each := float64(total.Commands) / float64(max(total.Done, 1)); each > 3 {
-		say("%.2f commands a cycle", each)
+	if n := total.Failed[overload.Unknown]; n > total.Done/4 {
+		say("%d claims without an answer beside %d cycles", n, total.Done)
 	}
 	for _, kind := range []overload.Kind{overload.CleanUp, overload.Held, overload.Other} {
 		if n := total.Failed[kind]; n > 0 {
