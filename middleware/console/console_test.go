@@ -183,11 +183,11 @@ func TestExplains(t *testing.T) {
 		require.Len(t, l2.Entries, 6, "a stored answer keeps no request waiting")
 		require.Len(t, l2.Process.Holds, 1)
 		require.Len(t, o.list("answers=1").Entries, 8)
-		found := o.list("q=sent")
+		found := o.list("q=once:sent")
 		require.Len(t, found.Entries, 1, "it is no answer to those who look for it")
 		require.Equal(t, "outcome-unknown", found.Entries[0].Situation)
 		page := o.page("answers=1")
-		for _, label := range []string{"Held", "Running", "Outcome unknown", "Cool-down", "Stored answer", "18 s left"} {
+		for _, label := range []string{"Held", "Running", "Outcome unknown", "Cool-down", "Stored answer", "3 s left"} {
 			require.Contains(t, page, label)
 		}
 

@@ -90,6 +90,14 @@ func (e *entry) urgency() int {
 	return 1
 }
 
+// distance is 0 for an entry of the lock or the user of exactly this name, and 1 for all others.
+func (e *entry) distance(name string) int {
+	if e.Part() == name || e.Request != nil && e.Request.Label == requestinfo.Short(name) {
+		return 0
+	}
+	return 1
+}
+
 // describe returns e for display. local is the state of this process.
 func describe(e *lock.Entry, local *lock.Snapshot) entry {
 	c := entry{

@@ -87,8 +87,10 @@ func (h *handler) showList(a *answer, query url.Values) {
 	if len(l.Free) > 0 && len(l.Entries) == 0 {
 		l.Spelling = h.spellingOf(l.Query)
 	}
-	// Entries that need a decision come first.
-	slices.SortStableFunc(l.Entries, func(x, y entry) int { return cmp.Compare(x.urgency(), y.urgency()) })
+	// Entries that need a decision come first, then those of the user of exactly this name.
+	slices.SortStableFunc(l.Entries, func(x, y entry) int {
+		return cmp.Or(cmp.Compare(x.urgency(), y.urgency()), cmp.Compare(x.distance(l.Query), y.distance(l.Query)))
+	})
 	if a.html() && l.goesOn() {
 		a.w.Header().Set("Refresh", "0; url="+l.More())
 	}

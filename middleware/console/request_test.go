@@ -88,6 +88,16 @@ func TestFindsTheRequestsOfAUser(t *testing.T) {
 		page := o.page("q=user%3D42")
 		require.Contains(t, page, "But the outcome of an earlier request is unknown, and its repeats are refused: see below.")
 		require.Contains(t, page, "Outcome unknown")
+
+		for _, digit := range "0156789" {
+			require.Empty(t, o.list("answers=1&q="+string(digit)).Entries, "the key of a record is a hash")
+		}
+		for _, other := range []string{"142", "242", "342", "420"} {
+			vanish(t, memory, other, "a", latch.WithName("orders"))
+		}
+		found := o.list("q=42").Entries
+		require.Len(t, found, 5)
+		require.Equal(t, "42", found[0].Request.Label, "what was asked for comes first")
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 type search struct {
 	texts []string // in lower case; none: all
 	label string   // the value of name=value, whole
-	hash  bool     // the text may be the key_sha256 of a line of the log
+	hash  bool     // the text may be the key_sha256 of a line of the log, or the key of a record
 }
 
 func searchFor(text string) search {
@@ -28,18 +28,23 @@ func searchFor(text string) search {
 	if _, value, ok := strings.Cut(text, "="); ok {
 		s.label = requestinfo.Short(value)
 	}
-	s.hash = len(text) == len(keytext.Digest("")) && strings.Trim(text, "0123456789abcdef") == ""
+	digits, prefixed := strings.CutPrefix(s.texts[0], keytext.RecordPrefix)
+	s.hash = prefixed || len(digits) >= len(keytext.Digest("")) && strings.Trim(digits, "0123456789abcdef") == ""
 	return s
 }
 
 // key returns a filter for keys that contain the text, in upper or lower case: unchanged, as
 // displayed, or as a value before lock.Key has escaped it. The filter also accepts the key whose
-// hash is the text. It is nil if it would accept all keys.
+// hash is the text. It is nil if it would accept all keys. The key of a record is a hash, so a short text
+// is sought in the name of a step only.
 func (s search) key() func(key string) bool {
 	if s.texts == nil {
 		return nil
 	}
 	return func(key string) bool {
+		if keytext.IsRecord(key) && !s.hash {
+			_, key, _ = keytext.CutStep(key)
+		}
 		lower := strings.ToLower(key)
 		return strings.Contains(lower, s.texts[0]) || strings.Contains(lower, s.texts[1]) ||
 			strings.Contains(strings.ToLower(visible(key)), s.texts[0]) || s.hash && keytext.Digest(key) == s.texts[0]
