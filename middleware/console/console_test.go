@@ -158,10 +158,10 @@ func TestExplains(t *testing.T) {
 			situation string
 			says      []string
 		}{
-			"user=here":   {"held", []string{"Running for 12 s, in this process (", "Free when the work ends, or in 28 s if the process dies now."}},
-			"user=there":  {"held", []string{"Running, in process 4711 on host web-3. Free when the work ends, or in 18 s if that process is gone.", "Other requests for user=there are refused"}},
+			"user=here":   {"held", []string{"Running for 12 s, in this process (", "which renews it until the work ends. If the process dies now, free within 28 s."}},
+			"user=there":  {"held", []string{"Running, in process 4711 on host web-3, which renews it until the work ends. If that process is gone, free within 18 s.", "Other requests for user=there are refused"}},
 			"user=traced": {"held", []string{"process 4711 on host web-3"}},
-			"once:runs":   {"running", []string{"process 4711 on host web-3. In 18 s its outcome is unknown, or it is free (work in a transaction) if that process is gone.", "Repeats of this request are refused, or wait"}},
+			"once:runs":   {"running", []string{"process 4711 on host web-3, which renews", "If that process is gone, within 18 s its outcome is unknown, or it is free (work in a transaction).", "Repeats of this request are refused, or wait"}},
 			"once:gone":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, whose lease is over", "Repeats are refused for another 24 h"}},
 			"user=cool":   {"cool-down", []string{"In a cool-down for another 3 s"}},
 			"once:done":   {"stored-answer", []string{"A stored answer", "another 24 h"}},

@@ -67,6 +67,11 @@ func (e *entry) Part() string { return lastPart(e.Shown()) }
 // Left returns the time left.
 func (e *entry) Left() string { return span(e.left) }
 
+// Ends reports whether the entry ends after the time left. A lease is renewed.
+func (e *entry) Ends() bool {
+	return e.LeftMS > 0 && e.Situation != situationHeld && e.Situation != situationRunning
+}
+
 // Process names the process that has claimed it.
 func (e *entry) Process() string { return process(e.Owner) }
 
@@ -158,7 +163,7 @@ func cleanedUp(cleanups []lock.Cleanup, e *lock.Entry, kind lock.EventKind) bool
 
 func (e *entry) held() {
 	e.Situation = situationHeld
-	e.Summary = fmt.Sprintf("%s Other requests for %s are refused meanwhile.", e.lease("Running", "Free when the work ends, or in %s"), e.Shown())
+	e.Summary = fmt.Sprintf("%s Other requests for %s are refused meanwhile.", e.lease("Running", "free within %s"), e.Shown())
 	e.Freeing = "The next request is let in at once, or in the process that has the key at its next renewal. If the work still goes on, two run at " +
 		"the same time until then."
 }
@@ -166,7 +171,7 @@ func (e *entry) held() {
 func (e *entry) running() {
 	e.Situation = situationRunning
 	e.Summary = fmt.Sprintf("%s Repeats of this request are refused, or wait, until it ends. No other request is concerned.",
-		e.lease(e.subject()+": running", "In %s "+lapsed))
+		e.lease(e.subject()+": running", "within %s "+lapsed))
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first still goes on, it may happen twice."
 }
 
@@ -186,12 +191,15 @@ func (e *entry) lease(what, end string) string {
 	end = fmt.Sprintf(end, e.Left())
 	switch {
 	case e.Here == nil:
-		return fmt.Sprintf("%s, in %s. %s if that process is gone.", what, e.Process(), end)
+		if e.Request != nil {
+			what += " since " + e.Request.When()
+		}
+		return fmt.Sprintf("%s, in %s, which renews it until the work ends. If that process is gone, %s.", what, e.Process(), end)
 	case e.Here.Renewed:
-		return fmt.Sprintf("%s for %s, in this process (%s). %s if the process dies now.",
+		return fmt.Sprintf("%s for %s, in this process (%s), which renews it until the work ends. If the process dies now, %s.",
 			what, ago(e.Here.Since), strings.TrimPrefix(e.Process(), "process "), end)
 	default:
-		return fmt.Sprintf("%s for %s, in this process (%s), and no longer renewed. %s.",
+		return fmt.Sprintf("%s for %s, in this process (%s), and no longer renewed: %s.",
 			what, ago(e.Here.Since), strings.TrimPrefix(e.Process(), "process "), end)
 	}
 }
@@ -268,8 +276,12 @@ type entryPage struct {
 	Look    string // leads here
 	Record  bool   // the key is that of a request
 
+	Check    health
 	Spelling spelling // of the key, if it is free
 }
+
+// Part returns the value in the key, for a search.
+func (p entryPage) Part() string { return lastPart(p.Shown) }
 
 // Title names the entry or the key.
 func (p entryPage) Title() string {

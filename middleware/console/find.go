@@ -22,7 +22,7 @@ func (h *handler) showEntry(a *answer, key, mistake string) {
 		a.fail(f)
 		return
 	}
-	page := entryPage{Shown: visible(key), Mistake: mistake, Look: entryLink(key), Record: keytext.IsRecord(key)}
+	page := entryPage{Shown: visible(key), Mistake: mistake, Look: entryLink(key), Record: keytext.IsRecord(key), Check: h.check(a.r.Context())}
 	if e.Key == "" {
 		page.Spelling = h.spellingOf(key)
 		if !a.html() {

@@ -20,7 +20,7 @@ type list struct {
 	Next    string   `json:"next,omitempty"` // the cursor of the next page
 	Trouble string   `json:"trouble,omitempty"`
 	Class   string   `json:"class,omitempty"` // of the trouble: see lock.Class
-	Check   string   `json:"check,omitempty"` // the class that the last check of the store has found
+	Check   health   `json:"check,omitempty"`
 	Process activity `json:"process"`
 
 	Looked int `json:"looked"` // entries read so far, about, on this page and the pages before
@@ -70,7 +70,9 @@ func (h *handler) showList(a *answer, query url.Values) {
 	if err != nil {
 		l.troubled(err, len(found) > 0, h.unanswered(ctx))
 	}
-	l.Check = h.locker.Stats().Trouble
+	if !l.Away {
+		l.Check = h.check(ctx)
+	}
 	l.Process = h.activity(l.Query)
 
 	slices.SortStableFunc(found, func(x, y lock.Entry) int { return cmp.Compare(x.Key, y.Key) })
@@ -109,22 +111,12 @@ func (l *list) Unknown() (n int) {
 	return n
 }
 
-// Refuses reports whether the store answers, and refuses the calls of guards. Other findings of its
-// check concern calls to come.
-func (l *list) Refuses() bool {
-	switch l.Check {
-	case "", "EVICTION", "VERSION", "SETS":
-		return false
-	}
-	return !l.Away
-}
-
 // Title is the title of the page.
 func (l *list) Title() string {
 	switch {
 	case l.Away:
 		return "STORE DOWN"
-	case l.Refuses():
+	case l.Check.Refuses():
 		return "STORE REFUSES CALLS"
 	}
 	return "Locks"
