@@ -202,6 +202,8 @@ func TestEndOfAnOutageIsLogged(t *testing.T) {
 				require.Equal(t, round+1, count(served), "once")
 			}
 			require.Positive(t, count("failed_for=10"))
+			require.Equal(t, 2, count("failures=2"), b.Lines())
+			require.Equal(t, 2, count("repeated=0"), "each outage counts its own: %v", b.Lines())
 		})
 	}
 }

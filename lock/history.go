@@ -16,33 +16,35 @@ type outage struct {
 	on          atomic.Bool
 	mu          sync.Mutex
 	began, last clock.Moment // the first failure, and the latest
+	failures    int
 }
 
 // calm is the time without a failure after which an answer ends an outage. A store that fails every
 // second call has not recovered.
 const calm = 5 * time.Second
 
-// fail notes a failure. first reports that it begins an outage.
-func (o *outage) fail() (first bool) {
+// fail notes a failure, which may begin an outage.
+func (o *outage) fail() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.last = clock.Now()
-	if first = !o.on.Load(); first {
-		o.began = o.last
+	if !o.on.Load() {
+		o.began, o.failures = o.last, 0
 		o.on.Store(true)
 	}
-	return first
+	o.failures++
 }
 
-// succeed notes an answer. over reports that it ends an outage, in which calls failed for the time took.
-func (o *outage) succeed() (took time.Duration, over bool) {
+// succeed notes an answer. It returns the failures of the outage that this ends, and for how long calls
+// failed, or 0.
+func (o *outage) succeed() (failures int, took time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.on.Load() || o.last.Since() < calm {
-		return 0, false
+		return 0, 0
 	}
 	o.on.Store(false)
-	return time.Duration(o.last - o.began), true
+	return o.failures, time.Duration(o.last - o.began)
 }
 
 // Recovery is a fault and its end, as [Snapshot] lists it. The kind Recovered stands for a claim,

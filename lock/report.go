@@ -100,15 +100,17 @@ func (l *Locker) warn(ctx context.Context, e *Lease, w warning, attrs ...slog.At
 	}
 }
 
-// logFailure logs a failure of the store: the first of an outage, and each class at most once a minute.
+// logFailure logs a failure of the store, each class at most once a minute in an outage.
 func (l *Locker) logFailure(ctx context.Context, err error) {
 	class := Class(err)
 	if class == classCancelled {
 		return
 	}
-	first := !errors.Is(err, errors.ErrUnsupported) && l.core.outage.fail()
+	if !errors.Is(err, errors.ErrUnsupported) {
+		l.core.outage.fail()
+	}
 	due, silent := l.core.logged.Due(class)
-	if !due && !first {
+	if !due {
 		return
 	}
 	const refused = "work is refused, or runs unprotected where WithFailOpen is set."
@@ -124,11 +126,13 @@ func (l *Locker) logFailure(ctx context.Context, err error) {
 		attrDo(do))
 }
 
-// logServed logs the end of an outage, if the store has answered a claim and there was one.
+// logServed logs the end of an outage, if the store has answered a claim and there was one. The next outage has lines of
+// its own.
 func (l *Locker) logServed(ctx context.Context) {
-	if took, over := l.core.outage.succeed(); over {
+	if failures, took := l.core.outage.succeed(); failures > 0 {
+		l.core.logged.Reset()
 		l.cfg.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store serves calls again", slog.Duration("failed_for", took),
-			attrDo("Look for requests whose outcome is unknown: package console lists them first."))
+			slog.Int("failures", failures), attrDo("Look for requests whose outcome is unknown: package console lists them first."))
 	}
 }
 

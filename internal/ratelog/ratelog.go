@@ -24,6 +24,13 @@ const (
 	maxClasses = 64
 )
 
+// Reset forgets all classes.
+func (l *Log) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.logged = nil
+}
+
 // Due reports whether a line of this class is to be logged now, and how many were not due
 // since the last one.
 func (l *Log) Due(name string) (due bool, silent int) {
